@@ -1,0 +1,77 @@
+"""Angles: the only arccos, atan2 and clamp of angles in the code base.
+
+Why one file: `acos` after a clamp has an infinite slope at 1, in half precision the clamp itself
+rounds to 1, and `acos` in fp32 is several percent wrong at 1e-3 rad. Here small angles are exact
+(from the chord, not from the cosine), slopes are finite everywhere, and the sub-gradient at
+exactly 0 and π is 0.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+PI = math.pi
+# Outside this range squares of fp32 numbers overflow or vanish, so `direction` rescales the row.
+_SAFE_LOW, _SAFE_HIGH = 1e-15, 1e15
+
+
+def direction(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Unit vectors [..., D] and lengths [...] of `x` [..., D].
+
+    A zero vector stays zero, with length 0 and gradient 0. Lengths of 1e-38 and 1e38 are as good as
+    any other: rows out of the safe range are divided by their largest entry first.
+
+    >>> unit, length = direction(torch.tensor([[3.0, 4.0], [0.0, 0.0], [3e30, 4e30]]))
+    >>> unit.tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0], [0.6000000238418579, 0.800000011920929]]
+    """
+    peak = x.detach().abs().amax(-1, keepdim=True) if x.shape[-1] else x.new_ones(*x.shape[:-1], 1)
+    extreme = (peak > _SAFE_HIGH) | ((peak < _SAFE_LOW) & (peak > 0))
+    unit_peak = torch.where(extreme, peak, torch.ones_like(peak))
+    scaled = x / unit_peak
+    length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    unit = scaled / torch.where(length > 0, length, torch.ones_like(length))
+    return unit, (length * unit_peak).squeeze(-1)
+
+
+def between(u: Tensor, v: Tensor) -> Tensor:
+    """Angle [...] between unit vectors [..., D]: `2 atan2(|u − v|, |u + v|)`, exact for small angles.
+
+    >>> u = torch.tensor([1.0, 0.0]); v = torch.tensor([1.0, 1e-4])
+    >>> round(between(u, direction(v)[0]).item() * 1e4, 4)
+    1.0
+    """
+    apart = torch.linalg.vector_norm(u - v, dim=-1)
+    together = torch.linalg.vector_norm(u + v, dim=-1)
+    return 2.0 * torch.atan2(apart, together)
+
+
+def from_cosine(cos: Tensor) -> Tensor:
+    """arccos with a finite slope everywhere: at cos ≤ −1 and cos ≥ 1 the slope is 0.
+
+    >>> c = torch.tensor([1.0, 0.0, -1.0], requires_grad=True)
+    >>> from_cosine(c).sum().backward(); c.grad.tolist()
+    [0.0, -1.0, 0.0]
+    """
+    inside = cos.abs() < 1.0
+    safe = torch.where(inside, cos, torch.zeros_like(cos))
+    theta = torch.atan2(torch.sqrt((1.0 - safe) * (1.0 + safe)), safe)
+    edge = torch.where(cos > 0, 0.0, PI).to(cos.dtype)
+    # A NaN cosine must stay visible: it is neither inside nor at an edge.
+    return torch.where(inside, theta, torch.where(cos.isnan(), cos, edge))
+
+
+def falling_cosine(t: Tensor) -> Tensor:
+    """`g(t) = (−1)^k cos t − 2k` with `k = ⌊t/π⌋`: the cosine that goes on falling past π.
+
+    `g(m θ)` is the ψ of L-Softmax and A-Softmax.
+
+    >>> [round(v, 4) for v in falling_cosine(torch.tensor([0.0, PI, 1.5 * PI])).tolist()]
+    [1.0, -1.0, -2.0]
+    """
+    k = torch.floor(t.detach() / PI)
+    sign = 1.0 - 2.0 * torch.remainder(k, 2.0)
+    return sign * torch.cos(t) - 2.0 * k

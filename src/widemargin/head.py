@@ -1,0 +1,344 @@
+"""Head: class weights and a margin; `head(x, y)` is a loss per sample.
+
+The head owns everything that lasts: the weights, how many training calls there were, the adaptive
+state, the learnable numbers, the names of the classes. The margin stays a value.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from . import takeover
+from .catalogue import parse_margin
+from .errors import InputError, unknown
+from .labels import check_embeddings, check_labels
+from .margin import Batch, Margin, smoothed, split_softmax, target_logit
+from .numbers import Numbers
+from .option import PerClass
+from .others.dense import Dense
+from .others.rays import Rays, target_angle, target_radius
+from .others.stream import Stream
+
+ROADS: dict[str, type[Dense] | type[Stream]] = {"dense": Dense, "stream": Stream}
+# Above this many logits (256 MiB in fp32, and the dense road holds several copies) auto streams.
+_DENSE_ENTRIES = 1 << 26
+
+
+class Head(nn.Module):
+    """Class weights [C, D] under a margin loss.
+
+    Args:
+        dim: length D of the embeddings.
+        classes: number C of classes, at least 2.
+        margin: a parse string such as `"arcface(s=64, m=0.5)"` or a value such as `wm.ArcFace()`.
+        road: `dense` holds all N×C logits, `stream` walks over blocks of classes; `auto` picks by size.
+        smoothing: label smoothing ε in [0, 1).
+        class_weight: one factor per class, [C]; multiplies the whole loss of a sample of that class.
+        ignore_index: samples with this label get loss 0 and count for nothing.
+        class_names: C names, kept in the head and in its state dict.
+
+    Shapes: x [N, D] of any float dtype, y [N] whole numbers → loss [N], in the dtype of the weights
+    but at least fp32. In train mode a call advances schedules and adaptive state once; evaluation and
+    `logits` never do.
+
+    >>> _ = torch.manual_seed(0)
+    >>> head = Head(8, 5, "arcface(s=16, m=0.3)")
+    >>> head(torch.randn(3, 8), torch.tensor([0, 4, 2])).shape, head.logits(torch.randn(3, 8)).shape
+    (torch.Size([3]), torch.Size([3, 5]))
+    """
+
+    class_weight: Tensor | None
+
+    def __init__(
+        self,
+        dim: int,
+        classes: int,
+        margin: Margin | str = "arcgrad",
+        *,
+        road: str = "auto",
+        smoothing: float = 0.0,
+        class_weight: Tensor | Sequence[float] | None = None,
+        ignore_index: int | None = None,
+        class_names: Iterable[str] | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.dim, self.classes = _whole("dim", dim, 1), _whole("classes", classes, 2)
+        self.spec = parse_margin(margin) if isinstance(margin, str) else margin
+        if not isinstance(self.spec, Margin):
+            raise InputError(f"margin must be a parse string or a Margin, got {type(margin).__name__}")
+        if road not in ("auto", *ROADS):
+            raise unknown("road", str(road), ("auto", *ROADS))
+        if not 0.0 <= smoothing < 1.0:
+            raise InputError(f"smoothing={smoothing} must be at least 0 and below 1")
+        self.road, self.smoothing, self.ignore_index = road, float(smoothing), ignore_index
+        self.margin = self.spec.sized(classes)
+        self.weight = nn.Parameter(torch.empty(classes, dim, device=device, dtype=dtype))
+        self.bias = nn.Parameter(self.weight.new_zeros(classes)) if self.margin.bias else None
+        self.numbers = Numbers(self.margin, self.weight.device, self.weight.dtype)
+        self.register_buffer("class_weight", self._class_weight(class_weight))
+        self.class_names = self._names(class_names, classes)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Class weights in random directions, of length about 1."""
+        nn.init.normal_(self.weight, std=self.dim**-0.5)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    # ---------------------------------------------------------------- the loss
+
+    def forward(
+        self,
+        x: Tensor,
+        y: Tensor,
+        *,
+        sample_weight: Tensor | None = None,
+        mix: tuple[Tensor, Tensor | float] | None = None,
+    ) -> Tensor:
+        """Loss [N] of embeddings x [N, D] with labels y [N].
+
+        `sample_weight` [N] multiplies. `mix=(y_b, lam)` is mixup: `lam` of the loss for y and
+        `1 − lam` of the loss for y_b, from one set of cosines and one update of the state, which y
+        makes. Samples of `ignore_index` have loss 0: divide by the number that counts, not by N.
+        """
+        with torch.autocast(x.device.type if isinstance(x, Tensor) else "cpu", enabled=False):
+            rays, road = self._prepare(x, len(y))
+            y, keep = self._labels(y, rays)
+            loss = self._loss(road, rays, y, keep, adapt=self.training)
+            if mix is not None:
+                y_b, lam = mix
+                y_b, _ = self._labels(y_b, rays)
+                lam = lam.to(loss) if isinstance(lam, Tensor) else lam
+                loss = lam * loss + (1.0 - lam) * self._loss(road, rays, y_b, keep, adapt=False)
+            if keep is not None:
+                loss = torch.where(keep, loss, torch.zeros_like(loss))
+            if sample_weight is not None:
+                if sample_weight.shape != y.shape:
+                    raise InputError(
+                        f"sample_weight must have shape {list(y.shape)}, got {list(sample_weight.shape)}"
+                    )
+                loss = loss * sample_weight.to(loss.dtype)
+            if self.training:
+                self.numbers.advance()
+            return loss
+
+    def logits(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        """Logits [N, C] without labels, for inference; with labels the margin is applied.
+
+        `F.cross_entropy(head.logits(x, y), y)` is the loss, so any criterion that takes logits
+        (soft labels, distillation, focal) can be used with the margin. Never changes the state.
+        """
+        with torch.autocast(x.device.type if isinstance(x, Tensor) else "cpu", enabled=False):
+            rays = self._rays(x)
+            now = self.numbers.now(None, rays.x.dtype)
+            z = Dense(now, rays, self.weight, self.bias).logits(now)
+            if y is None:
+                return z
+            y, keep = self._labels(y, rays)
+            theta, lengths = target_angle(rays, self.weight, y)
+            p = self._target(self.numbers.now(y, rays.x.dtype), rays, theta, lengths, y)
+            if keep is not None:
+                p = torch.where(keep, p, z.gather(1, y.unsqueeze(1)).squeeze(1))
+            return z.scatter(1, y.unsqueeze(1), p.unsqueeze(1))
+
+    def target_angles(self, x: Tensor, y: Tensor) -> Tensor:
+        """Angle θ_y [N] between each embedding and its class weight, in radians, exact when small."""
+        with torch.autocast(x.device.type, enabled=False):
+            rays = self._rays(x)
+            return target_angle(rays, self.weight, self._labels(y, rays)[0])[0]
+
+    def _loss(self, road: Dense | Stream, rays: Rays, y: Tensor, keep: Tensor | None, adapt: bool) -> Tensor:
+        theta, lengths = target_angle(rays, self.weight, y)
+        now = self.numbers.now(y, rays.x.dtype)
+        if adapt and now.adaptive:
+            with torch.no_grad():
+                now = now.adapted(
+                    Batch.of(
+                        theta,
+                        self.numbers.steps,
+                        lambda of: road.others(of, y).log_sum,
+                        lambda: road.largest_cosine(y),
+                        keep,
+                    )
+                )
+                self.numbers.keep(now)
+        p = self._target(now, rays, theta, lengths, y)
+        others = road.others(now, y, total=self.smoothing > 0)
+        loss = split_softmax(p, others.log_sum)
+        if others.total is not None:
+            loss = smoothed(loss, p, others.total, self.classes, self.smoothing)
+        return loss if self.class_weight is None else loss * self.class_weight[y].to(loss.dtype)
+
+    def _target(self, now: Margin, rays: Rays, theta: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
+        bias = None if self.bias is None else self.bias[y].to(theta.dtype)
+        return target_logit(now, theta, target_radius(now, rays, lengths), bias)
+
+    def _prepare(self, x: Tensor, samples: int) -> tuple[Rays, Dense | Stream]:
+        rays = self._rays(x)
+        name = self.road
+        if name == "auto":
+            name = "dense" if samples * self.classes <= _DENSE_ENTRIES else "stream"
+        return rays, ROADS[name](self.margin, rays, self.weight, self.bias)
+
+    def _rays(self, x: Tensor) -> Rays:
+        check_embeddings(x, self.dim)
+        return Rays.of(x.to(torch.promote_types(self.weight.dtype, torch.float32)))
+
+    def _labels(self, y: Tensor, rays: Rays) -> tuple[Tensor, Tensor | None]:
+        """Checked labels as int64, and which samples count (None: all)."""
+        keep = None
+        if self.ignore_index is not None and isinstance(y, Tensor):
+            keep = y != self.ignore_index
+            y = torch.where(keep, y, torch.zeros_like(y))
+        check_labels(y, len(rays.length), self.classes, rays.length)
+        return y.long(), keep
+
+    @property
+    def scale(self) -> float:
+        """The scale `s` as it stands."""
+        return float(self.numbers.now(None, torch.float32).s)
+
+    # ---------------------------------------------------------------- the classes
+
+    def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+        """Parameter groups for an optimizer; only weights whose length matters are decayed.
+
+        Where class weights count by direction alone, decay does nothing but shrink them and so raise
+        their learning rate step by step.
+        """
+        decayed = [self.weight] if self.margin.keeps_w else []
+        free = [p for p in self.parameters() if not any(p is d for d in decayed)]
+        groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": free, "weight_decay": 0.0}]
+        return [group for group in groups if group["params"]]
+
+    @torch.no_grad()
+    def init_from_means(self, x: Tensor, y: Tensor) -> None:
+        """Point each class weight at the mean direction of its embeddings; lengths stay.
+
+        Classes without a sample keep their weights. Good for new classes and for a head on a
+        trained network.
+        """
+        rays = self._rays(x)
+        y, keep = self._labels(y, rays)
+        unit = rays.unit if keep is None else rays.unit * keep.unsqueeze(1)
+        sums = torch.zeros(self.classes, self.dim, dtype=unit.dtype, device=unit.device).index_add_(0, y, unit)
+        mean, length = Rays.of(sums)[1:]
+        lengths = Rays.of(self.weight.to(unit.dtype)).length
+        lengths = torch.where(lengths > 0, lengths, torch.ones_like(lengths))
+        self.weight.copy_(torch.where((length > 0).unsqueeze(1), mean * lengths.unsqueeze(1), self.weight))
+
+    @torch.no_grad()
+    def extend(self, n: int, class_names: Iterable[str] | None = None, **per_class: Sequence[float]) -> None:
+        """Add `n` classes after the existing ones; give the optimizer the new `weight` afterwards.
+
+        Per-class numbers of the margin need their values for the new classes: `extend(2, m=[0.3, 0.4])`.
+        Defaults that depend on the number of classes follow; adaptive state and step are kept.
+        """
+        n = _whole("n", n, 1)
+        changed = {}
+        for name, value in self.spec.values():
+            if isinstance(value, PerClass):
+                extra = per_class.pop(name, None)
+                if extra is None or len(extra) != n:
+                    raise InputError(f"{self.spec.name}: {name} is per class; give {n} numbers for the new ones")
+                changed[name] = [*value.values, *extra]
+        if per_class:
+            raise unknown("per-class option", next(iter(per_class)), [])
+        if self.class_weight is not None:
+            raise InputError("a head with class_weight cannot be extended; make a new one with the weights of all classes")
+        if (self.class_names is None) != (class_names is None):
+            raise InputError("class_names must be given for new classes exactly when the head has names")
+        names = self._names(class_names, n)
+        new = Head(
+            self.dim,
+            self.classes + n,
+            type(self.spec)(**{**dict(self.spec.values()), **changed}),
+            device=self.weight.device,
+            dtype=self.weight.dtype,
+        )
+        new.weight[: self.classes] = self.weight
+        if new.bias is not None and self.bias is not None:
+            new.bias[: self.classes] = self.bias
+        self.weight, self.bias = new.weight, new.bias
+        self.spec, self.margin, self.classes = new.spec, new.margin, new.classes
+        new.numbers.load_state_dict(self.numbers.state_dict())
+        self.numbers = new.numbers
+        if self.class_names is not None and names is not None:
+            self.class_names = [*self.class_names, *names]
+
+    def take_over(self, source: takeover.Source) -> None:
+        """Class weights from a head of pytorch-metric-learning, insightface or the like.
+
+        `source` is a state dict, a file, or the files of all ranks of a sharded head in rank order.
+        Files are read as tensors only; nothing in them is executed.
+        """
+        weight = takeover.class_weights(source, self.dim)
+        if weight.shape != self.weight.shape:
+            raise InputError(
+                f"the weights hold {weight.shape[0]} classes of dimension {weight.shape[1]}, "
+                f"this head {self.classes} of {self.dim}"
+            )
+        with torch.no_grad():
+            self.weight.copy_(weight)
+
+    # ---------------------------------------------------------------- keeping
+
+    def get_extra_state(self) -> Tensor:
+        """Margin and class names as bytes in a tensor, so that any checkpoint format carries them."""
+        facts = {"margin": repr(self.spec), "class_names": self.class_names}
+        return torch.tensor(list(json.dumps(facts).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take over the class names, and say if the weights were trained under another margin."""
+        try:
+            facts = json.loads(bytes(state.cpu().tolist()).decode())
+            names, trained = facts["class_names"], facts["margin"]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise InputError("the head's extra state is damaged: not the JSON bytes a head writes") from None
+        if trained != repr(self.spec):
+            warnings.warn(f"these weights were trained with {trained}, this head has {self.spec!r}", stacklevel=2)
+        if names is not None:
+            self.class_names = self._names(names, self.classes)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        missing: list[str] = rest[2]
+        # Weights that were not written by a head (another library's, a bare tensor) have no names.
+        if prefix + "_extra_state" in missing:
+            missing.remove(prefix + "_extra_state")
+
+    def __repr__(self) -> str:
+        smoothing = f", smoothing={self.smoothing:g}" if self.smoothing else ""
+        return f"Head({self.dim}, {self.classes}, {self.spec!r}, road={self.road}{smoothing})"
+
+    def _class_weight(self, given: Tensor | Sequence[float] | None) -> Tensor | None:
+        if given is None:
+            return None
+        weight = torch.as_tensor(given, dtype=torch.float32, device=self.weight.device)
+        if weight.shape != (self.classes,) or not bool((torch.isfinite(weight) & (weight >= 0)).all()):
+            raise InputError(
+                f"class_weight must be {self.classes} finite numbers of at least 0, got shape {list(weight.shape)}"
+            )
+        return weight
+
+    def _names(self, given: Iterable[str] | None, count: int) -> list[str] | None:
+        if given is None:
+            return None
+        names = [str(name) for name in given]
+        if len(names) != count:
+            raise InputError(f"class_names has {len(names)} names for {count} classes")
+        return names
+
+
+def _whole(what: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{what}={value!r} must be a whole number of at least {least}")
+    return value

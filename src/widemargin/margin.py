@@ -1,0 +1,238 @@
+"""The centre of the package: a margin is a frozen value, and every margin loss is one split softmax.
+
+Design. Every loss of this family is cross-entropy in which only the *target's* logit differs, so
+the softmax is split there:
+
+    L    = log Σ_{j≠y} exp( s · r_j · φ(cos θ_j) + b_j )     all the N×C work, knows no margin
+    p    = s · r_y · ψ(θ_y) + b_y − a                         the margin: one curve on N numbers
+    loss = log(1 + exp(L − p))                                per sample, [N]
+
+a) ψ takes the angle and not the cosine, because the road to the target computes that angle from
+   the chord, exactly, where a cosine has lost it.
+b) The target is left out of the sum, so tiny losses and their gradients keep their digits, and a
+   streamed or sharded road only has to reduce `L`.
+c) A margin holds numbers and curves and nothing else. Numbers that move (schedules, adaptive
+   scales, learnable scales) are put in their place by the head, once per step, as tensors; the
+   curves never know. What an adaptive margin remembers are its own fields named in `adaptive`.
+d) The gradient of everything is autograd's on these definitions: there is no second formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from . import angle, ranks
+from .errors import InputError
+from .option import Loss, Number, PerClass
+from .schedule import Schedule, widest
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What an adaptive margin may see of a training batch: the samples of all ranks, no gradient."""
+
+    theta: Tensor
+    """Target angles [N]."""
+    step: Tensor
+    """Training calls before this one."""
+    log_others: Callable[[Margin], Tensor]
+    """`L` [N] of a margin on this batch."""
+    nearest: Callable[[], Tensor]
+    """Angle [N] to the nearest class that is not the target's."""
+
+    @classmethod
+    def of(
+        cls,
+        theta: Tensor,
+        step: Tensor,
+        log_others: Callable[[Margin], Tensor],
+        largest_cosine: Callable[[], Tensor],
+        keep: Tensor | None = None,
+    ) -> Batch:
+        """A batch whose rows are those of all ranks; `keep` marks the samples that count."""
+
+        def everywhere(rows: Tensor) -> Tensor:
+            return ranks.gather_rows(rows if keep is None else rows[keep])
+
+        return cls(
+            theta=everywhere(theta),
+            step=step,
+            log_others=lambda margin: everywhere(log_others(margin)),
+            nearest=lambda: everywhere(angle.from_cosine(largest_cosine())),
+        )
+
+
+class Margin(Loss):
+    """A margin loss as a value: two curves, a scale, and which lengths it keeps.
+
+    A new loss overrides `psi` and whatever else differs from the cosine softmax.
+    """
+
+    kind: ClassVar[str] = "margin"
+    keeps_x: ClassVar[bool] = False
+    """Whether the logits keep the length of the embedding."""
+    keeps_w: ClassVar[bool] = False
+    """Whether the logits keep the lengths of the class weights."""
+    adaptive: ClassVar[tuple[str, ...]] = ()
+    """Fields that `adapted` moves; the head keeps them in buffers."""
+    neutral: ClassVar[tuple[Mapping[str, Any], str] | None] = None
+    """Options under which the margin vanishes, and the plain loss it then is."""
+    unit: ClassVar[str] = "radian"
+    """Unit of `m`: radian, cosine, logit or factor."""
+
+    s: Number = 1.0
+    bias: bool = False
+
+    def psi(self, theta: Tensor) -> Tensor:
+        """Target curve ψ(θ) on [0, π]."""
+        return torch.cos(theta)
+
+    def phi(self, cos: Tensor) -> Tensor:
+        """Curve of the other classes, over the cosine."""
+        return cos
+
+    def offset(self) -> Number:
+        """`a`: what is taken off the target's logit as it stands."""
+        return 0.0
+
+    @property
+    def linear(self) -> bool:
+        """Whether φ is the cosine itself, so that lengths fold into the matrix product."""
+        return type(self).phi is Margin.phi
+
+    def sized(self, classes: int) -> Self:
+        """The same margin with the defaults that depend on the number of classes filled in."""
+        for name, value in self.values():
+            if isinstance(value, PerClass) and len(value) != classes:
+                raise InputError(f"{self.name}: {name} has {len(value)} numbers for {classes} classes")
+        return self
+
+    def adapted(self, batch: Batch) -> Self:
+        """The margin for this training batch; fields named in `adaptive` may change."""
+        return self
+
+    def at(self, step: Tensor, y: Tensor | None, dtype: torch.dtype, held: Mapping[str, Tensor] | None = None) -> Self:
+        """The margin with every moving number put in its place as a tensor.
+
+        `held` are the tensors a head keeps for fields (adaptive state, learnable and per-class
+        numbers); a per-class number is looked up at `y`, and left alone without labels.
+        """
+        held = held or {}
+        now: dict[str, Any] = {}
+        for name, value in self.values():
+            if isinstance(value, PerClass):
+                if y is not None:
+                    table = held.get(name)
+                    if table is None:
+                        table = torch.tensor(value.values, dtype=widest(y.device), device=y.device)
+                    now[name] = table[y].to(dtype)
+            elif name in held:
+                now[name] = held[name]
+            elif isinstance(value, Schedule):
+                now[name] = value.at(step)
+        return self.with_values(**now) if now else self
+
+
+def target_logit(margin: Margin, theta: Tensor, radius: Tensor | None, bias: Tensor | None) -> Tensor:
+    """`p = s · r_y · ψ(θ_y) + b_y − a` [N]."""
+    p = margin.s * margin.psi(theta)
+    if radius is not None:
+        p = p * radius
+    if bias is not None:
+        p = p + bias
+    offset = margin.offset()
+    if isinstance(offset, Tensor) or offset != 0.0:
+        p = p - offset
+    return p
+
+
+def split_softmax(p: Tensor, log_others: Tensor) -> Tensor:
+    """`log(1 + exp(L − p))` [N], exact from 1e-300 to 1e300; its slope is exact too.
+
+    >>> split_softmax(torch.tensor(30.0), torch.tensor(4.5)).item() > 0  # fp32 cross-entropy says 0
+    True
+    """
+    return -F.logsigmoid(p - log_others)
+
+
+def smoothed(loss: Tensor, p: Tensor, total_others: Tensor, classes: int, smoothing: float) -> Tensor:
+    """Label smoothing ε of a split softmax: `loss + ε [p − (Σ_{j≠y} z_j + p)/C]`."""
+    return loss + smoothing * (p - (total_others + p) / classes)
+
+
+def without_target(z: Tensor, y: Tensor, fill: float) -> Tensor:
+    """The logits [N, C] with each sample's target replaced by `fill`."""
+    return z.scatter(1, y.unsqueeze(1), fill)
+
+
+def margin_softmax(
+    cos: Tensor,
+    y: Tensor,
+    margin: Margin | str,
+    *,
+    radius: Tensor | None = None,
+    step: int = 0,
+    smoothing: float = 0.0,
+) -> Tensor:
+    """Per-sample loss [N] of a margin on your own cosines `cos` [N, C] and labels `y` [N].
+
+    What a fresh head's first training call gives on these cosines. Losses that keep lengths
+    (softmax, A-Softmax, …) need `radius`: ‖x‖ as [N], or ‖x‖‖w_j‖ as [N, C]. Angles come from the
+    given cosines, so in fp32 they are no better than those: `Head` computes them from the vectors.
+
+    >>> cos = torch.tensor([[0.8, 0.1, -0.3]])
+    >>> [round(v, 4) for v in margin_softmax(cos, torch.tensor([0]), "cosface(s=8, m=0.2)").tolist()]
+    [0.0187]
+    """
+    from .catalogue import parse_margin  # here, because the catalogue imports the margins
+
+    margin = parse_margin(margin) if isinstance(margin, str) else margin
+    check_cosines(cos, y)
+    n, classes = cos.shape
+    with torch.autocast(cos.device.type, enabled=False):
+        cos = cos.to(torch.promote_types(cos.dtype, torch.float32))
+        if (margin.keeps_x or margin.keeps_w) and radius is None:
+            raise InputError(f"{margin.name} keeps lengths: pass radius=‖x‖ [N] or ‖x‖‖w‖ [N, C]")
+        reach = None if radius is None else radius.to(cos.dtype).reshape(n, -1).expand(n, classes)
+        now = margin.sized(classes).at(torch.tensor(step, device=cos.device), y, cos.dtype)
+        at_target = y.unsqueeze(1)
+        theta = angle.from_cosine(cos.gather(1, at_target).squeeze(1))
+
+        def others(of: Margin) -> Tensor:
+            z = of.s * of.phi(cos)
+            return z if reach is None else z * reach
+
+        if now.adaptive:
+            with torch.no_grad():
+                now = now.adapted(
+                    Batch.of(
+                        theta,
+                        torch.tensor(step, device=cos.device),
+                        lambda of: torch.logsumexp(without_target(others(of), y, -torch.inf), 1),
+                        lambda: without_target(cos, y, -torch.inf).amax(1),
+                    )
+                )
+        z = others(now)
+        p = target_logit(now, theta, None if reach is None else reach.gather(1, at_target).squeeze(1), None)
+        loss = split_softmax(p, torch.logsumexp(without_target(z, y, -torch.inf), 1))
+        if smoothing:
+            loss = smoothed(loss, p, without_target(z, y, 0.0).sum(1), classes, smoothing)
+        return loss
+
+
+def check_cosines(cos: Tensor, y: Tensor) -> None:
+    """Shapes and label range of `margin_softmax`; says what was given and what is allowed."""
+    from .labels import check_labels
+
+    if not isinstance(cos, Tensor) or cos.ndim != 2 or not cos.is_floating_point():
+        given = f"{tuple(cos.shape)} {cos.dtype}" if isinstance(cos, Tensor) else type(cos).__name__
+        raise InputError(f"cosines must be a float tensor [N, C], got {given}")
+    if cos.shape[1] < 2:
+        raise InputError(f"a softmax needs at least 2 classes, the cosines have {cos.shape[1]} column(s)")
+    check_labels(y, cos.shape[0], cos.shape[1])

@@ -1,0 +1,37 @@
+"""A-Softmax (SphereFace): L-Softmax's curve with class weights of unit length.
+
+Formula: z_y = ‖x‖ (λ cos θ_y + ψ(θ_y))/(1 + λ), z_j = ‖x‖ cos θ_j, ψ as in L-Softmax.
+Domain: whole m ≥ 1, m = 1 is modified softmax; `lam` as in L-Softmax. With every training sample right,
+classes θ₁₂ apart keep an angular margin of (m−1)/(m+1) θ₁₂.
+Reference: SphereFace (arXiv 1704.08063), Eq. 7.
+
+>>> import torch, widemargin as wm
+>>> cos = torch.tensor([[0.8, 0.1, -0.3]])
+>>> round(wm.margin_softmax(cos, torch.tensor([0]), "sphereface(m=2, lam=0)", radius=torch.tensor([2.0])).item(), 4)
+0.7184
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..margin import Margin
+from ..option import Number, option
+from ..schedule import Anneal
+from .l_softmax import annealed
+
+
+@dataclass(frozen=True, repr=False)
+class ASoftmax(Margin):
+    name = "a_softmax"
+    aliases = ("sphereface",)
+    reference = "Liu et al., SphereFace, arXiv 1704.08063, Eq. 7"
+    keeps_x = True
+    neutral = ({"m": 1}, "modified_softmax")
+    unit = "factor"
+
+    m: int = option(4, "whole factor of the target angle", low=1, integer=True)
+    lam: Number = option(Anneal(), "λ of the annealing", low=0, may_move=True, quiet=True)
+
+    def psi(self, theta: Tensor) -> Tensor:
+        return annealed(theta, self.m, self.lam)

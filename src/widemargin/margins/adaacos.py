@@ -1,0 +1,58 @@
+"""AdaAcos: ArcFace that sets its own margin from each batch.
+
+Formula: ArcFace's curve with m̃ = clip(median_i(min_{j≠y} θ_ij − θ_iy), 0, π/2), of this batch (of all ranks), without gradient,
+used in the same batch; evaluation keeps the last one. s = max(floor, log(C−1) / cos(π/2.3)) unless given.
+Domain: s > 0, floor ≥ 0. For few classes give s (the author takes s ≈ 6 at C = 10); with two classes log(C−1) = 0 and only `s` or
+`floor` makes it learn.
+Reference: the AdaAcos project's description (seed of this line); the scale follows AdaCos (arXiv 1905.00292), Eq. 12.
+
+>>> import torch, widemargin as wm
+>>> cos = torch.tensor([[0.8, 0.1, -0.3], [0.2, 0.9, 0.1], [0.5, 0.1, 0.4]])
+>>> [round(v, 4) for v in wm.margin_softmax(cos, torch.tensor([0, 1, 2]), "adaacos(s=6)").tolist()]
+[0.6933, 0.3166, 3.7614]
+"""
+
+import math
+import warnings
+from dataclasses import dataclass, replace
+from typing import Self
+
+from torch import Tensor
+
+from ..angle import PI
+from ..margin import Batch, Margin
+from ..option import Number, option
+from .arcface import arc_curve
+
+
+@dataclass(frozen=True, repr=False)
+class AdaAcos(Margin):
+    name = "adaacos"
+    reference = "AdaAcos, online computing of the ideal margin parameter; scale after arXiv 1905.00292, Eq. 12"
+    adaptive = ("m",)
+    neutral = ({"m": 0.0}, "normface")
+
+    s: Number = option(None, "scale; log(C−1)/cos(π/2.3) by default", low=0, optional=True, may_move=True)
+    m: Number = option(0.0, "margin to start from, radian", low=0, high=PI / 2, quiet=True)
+    floor: Number = option(0.0, "smallest default scale", low=0, quiet=True)
+
+    def sized(self, classes: int) -> Self:
+        sized = super().sized(classes)
+        if sized.s is None:
+            scale = math.log(max(classes - 1, 1)) / math.cos(PI / 2.3)
+            sized = replace(sized, s=max(sized.floor, scale))
+        if sized.s == 0.0:
+            warnings.warn(
+                f"adaacos with {classes} classes has a scale of 0 and cannot learn: give it one, as in adaacos(s=6)",
+                stacklevel=3,
+            )
+        return sized
+
+    def psi(self, theta: Tensor) -> Tensor:
+        return arc_curve(theta, self.m)
+
+    def adapted(self, batch: Batch) -> Self:
+        if batch.theta.numel() == 0:
+            return self
+        gap = (batch.nearest() - batch.theta).median()
+        return self.with_values(m=gap.clamp(0.0, PI / 2))

@@ -1,0 +1,57 @@
+"""AdaCos: a cosine softmax that sets its own scale from each batch.
+
+Formula: z_j = s̃ cos θ_j. The first training batch uses s̃ = √2 log(C−1); from the second on
+s̃ = max(floor, log B_avg / cos(min(π/4, θ_med))), B_avg = mean_i Σ_{j≠y} exp(s̃_prev cos θ_ij), θ_med the median target angle,
+both of this batch (of all ranks), without gradient.
+Domain: floor ≥ 0; `fixed=True` keeps the first s̃; `s` starts elsewhere. With two classes log(C−1) = 0: the scale starts at 0 and the
+loss has no gradient, which is why the paper's AdaCos is at chance on binary sets. `floor` above 0 is the remedy.
+Reference: AdaCos (arXiv 1905.00292), Eq. 13 and 15; ArcGrad (IJCNN 2020), Eq. 10 (its θ_mod is the median).
+
+>>> import torch, widemargin as wm
+>>> cos = torch.tensor([[0.8, 0.1, -0.3]])
+>>> round(wm.margin_softmax(cos, torch.tensor([0]), "adacos").item(), 4)  # s = √2 log 2
+0.6073
+"""
+
+import math
+import warnings
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+
+from ..angle import PI
+from ..margin import Batch, Margin
+from ..option import Number, option
+
+
+@dataclass(frozen=True, repr=False)
+class AdaCos(Margin):
+    name = "adacos"
+    reference = "Zhang et al., AdaCos, arXiv 1905.00292, Eq. 13 and 15"
+    adaptive = ("s",)
+
+    s: Number = option(None, "scale to start from; √2 log(C−1) by default", low=0, optional=True)
+    fixed: bool = option(False, "keep the first scale", flag=True, quiet=True)
+    floor: Number = option(0.0, "smallest scale", low=0, quiet=True)
+
+    def sized(self, classes: int) -> Self:
+        sized = super().sized(classes)
+        if sized.s is None:
+            sized = replace(sized, s=max(sized.floor, math.sqrt(2.0) * math.log(max(classes - 1, 1))))
+        if sized.s == 0.0:
+            warnings.warn(
+                f"adacos with {classes} classes starts at a scale of 0 and cannot learn: "
+                "give it a floor, as in adacos(floor=2)",
+                stacklevel=3,
+            )
+        return sized
+
+    def adapted(self, batch: Batch) -> Self:
+        if self.fixed or batch.theta.numel() == 0:
+            return self
+        log_mean = torch.logsumexp(batch.log_others(self), 0) - math.log(batch.theta.numel())
+        median = batch.theta.median().clamp(max=PI / 4)
+        now = (log_mean / torch.cos(median)).clamp(min=self.floor)
+        before = torch.as_tensor(self.s, dtype=now.dtype, device=now.device)
+        return self.with_values(s=torch.where(batch.step == 0, before, now))

@@ -1,0 +1,44 @@
+"""L-Softmax: the target's angle counts m times; lengths of embeddings and weights are kept.
+
+Formula: z_y = ‖W_y‖‖x‖ (λ cos θ_y + ψ(θ_y))/(1 + λ), z_j = ‖W_j‖‖x‖ cos θ_j,
+ψ(θ) = (−1)^k cos(mθ) − 2k on [kπ/m, (k+1)π/m].
+Domain: whole m ≥ 1, m = 1 is softmax; λ falls while training (`lam=anneal(…)`), `lam=0` switches the
+annealing off and a number fixes it.
+Reference: L-Softmax (arXiv 1612.02295), Eq. 4 to 6.
+
+>>> import torch, widemargin as wm
+>>> cos = torch.tensor([[0.8, 0.1, -0.3]])
+>>> round(wm.margin_softmax(cos, torch.tensor([0]), "l_softmax(m=2, lam=0)", radius=torch.tensor([2.0])).item(), 4)
+0.7184
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..angle import falling_cosine
+from ..margin import Margin
+from ..option import Number, option
+from ..schedule import Anneal
+
+
+def annealed(theta: Tensor, m: int, lam: Number) -> Tensor:
+    """The target curve of L- and A-Softmax: between cos θ (large λ) and ψ(θ) (λ = 0)."""
+    return (lam * torch.cos(theta) + falling_cosine(m * theta)) / (1.0 + lam)
+
+
+@dataclass(frozen=True, repr=False)
+class LSoftmax(Margin):
+    name = "l_softmax"
+    reference = "Liu et al., L-Softmax, arXiv 1612.02295, Eq. 4 to 6"
+    keeps_x = True
+    keeps_w = True
+    neutral = ({"m": 1}, "softmax")
+    unit = "factor"
+
+    m: int = option(2, "whole factor of the target angle", low=1, integer=True)
+    lam: Number = option(Anneal(), "λ of the annealing", low=0, may_move=True, quiet=True)
+
+    def psi(self, theta: Tensor) -> Tensor:
+        return annealed(theta, self.m, self.lam)

@@ -1,0 +1,26 @@
+"""Softmax: cross-entropy over plain inner products, the loss everything here grew out of.
+
+Formula: z_j = W_j·x (+ b_j) = ‖W_j‖‖x‖ cos θ_j (+ b_j).
+Domain: no number to choose; `bias=True` adds b. Without it, it is the paper's "Soft".
+Reference: ArcGrad (IJCNN 2020), Eq. 3 with bias and Eq. 4 without.
+
+>>> import torch, widemargin as wm
+>>> cos = torch.tensor([[0.8, 0.1, -0.3]])
+>>> round(wm.margin_softmax(cos, torch.tensor([0]), "softmax", radius=torch.tensor([2.0])).item(), 4)
+0.3059
+"""
+
+from dataclasses import dataclass
+
+from ..margin import Margin
+from ..option import option
+
+
+@dataclass(frozen=True, repr=False)
+class Softmax(Margin):
+    name = "softmax"
+    reference = "Wu and Wang, ArcGrad, IJCNN 2020, Eq. 3 and 4"
+    keeps_x = True
+    keeps_w = True
+
+    bias: bool = option(False, "add a bias per class", flag=True, quiet=True)

@@ -1,0 +1,81 @@
+"""The numbers of a head that move: schedules, adaptive state, learnable and per-class numbers.
+
+They live in one small module, so that checkpoints carry them, evaluation freezes them, and the
+margin itself stays a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from .margin import Margin
+from .option import PerClass
+from .schedule import Learnable, widest
+
+
+class Numbers(nn.Module):
+    """Step counter, adaptive state, learnable and per-class numbers of one margin."""
+
+    steps: Tensor
+
+    def __init__(self, margin: Margin, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.margin = margin
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=device))
+        self._wide: list[str] = []
+        for name, value in margin.values():
+            if isinstance(value, Learnable):
+                start = torch.tensor(value.start, device=device, dtype=torch.promote_types(dtype, torch.float32))
+                self.register_parameter(f"log_{name}", nn.Parameter(start.log()))
+            elif isinstance(value, PerClass):
+                self._hold(f"per_class_{name}", torch.tensor(value.values, dtype=widest(device), device=device), False)
+        for name in margin.adaptive:
+            start = float(getattr(margin, name))
+            self._hold(f"state_{name}", torch.tensor(start, dtype=widest(device), device=device))
+
+    def _hold(self, name: str, value: Tensor, persistent: bool = True) -> None:
+        self.register_buffer(name, value, persistent=persistent)
+        self._wide.append(name)
+
+    def now(self, y: Tensor | None, dtype: torch.dtype) -> Margin:
+        """The margin of this step, every moving number in its place; per-class ones looked up at `y`."""
+        held: dict[str, Tensor] = {}
+        for name, value in self.margin.values():
+            if isinstance(value, Learnable):
+                held[name] = getattr(self, f"log_{name}").exp().to(dtype)
+            elif isinstance(value, PerClass):
+                held[name] = getattr(self, f"per_class_{name}")
+        for name in self.margin.adaptive:
+            # A copy: the next batch overwrites the buffer, perhaps before this one's backward pass.
+            held[name] = getattr(self, f"state_{name}").clone()
+        return self.margin.at(self.steps, y, dtype, held)
+
+    @torch.no_grad()
+    def keep(self, adapted: Margin) -> None:
+        """Remember the adaptive numbers of a training batch."""
+        for name in adapted.adaptive:
+            value = getattr(adapted, name)
+            state: Tensor = getattr(self, f"state_{name}")
+            state.copy_(value) if isinstance(value, Tensor) else state.fill_(value)
+
+    def advance(self) -> None:
+        """One more training call."""
+        self.steps += 1
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Numbers:
+        # `head.half()` must not round an adaptive scale or a margin of 0.3: these buffers follow the
+        # others to their device but keep the widest dtype there.
+        held = {name: self._buffers.pop(name) for name in self._wide}
+        super()._apply(fn, recurse)
+        device = self.steps.device
+        for name, value in held.items():
+            if value is not None:
+                self._buffers[name] = (
+                    torch.empty_like(value, device=device)
+                    if value.is_meta
+                    else value.to(device=device, dtype=widest(device))
+                )
+        return self

@@ -1,0 +1,128 @@
+"""The streamed road: blocks of classes, never an N×C matrix, never a normalised copy of the weights.
+
+Forward keeps a running maximum and sum per sample. Backward walks over the blocks again, computes a
+block's logits once more *with the same definition* and lets autograd turn `q_j · ∂L` into gradients
+of that block. Exact; costs one more matrix product than the dense road, and N×block memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import angle
+from ..margin import Margin
+from .rays import Others, Rays, logits_of, products
+
+# Entries of one N×block matrix. Large enough for the matrix product to run at full speed, small
+# enough to stay in cache; never fewer than 256 classes.
+_BLOCK_ENTRIES = 1 << 20
+
+
+def _blocks(samples: int, classes: int) -> Iterator[slice]:
+    step = max(256, _BLOCK_ENTRIES // max(samples, 1))
+    for start in range(0, classes, step):
+        yield slice(start, min(start + step, classes))
+
+
+def _block_logits(margin: Margin, s: Tensor, rays: Rays, rows: Tensor, bias: Tensor | None) -> Tensor:
+    return logits_of(margin, s, rays, *products(margin, rays, rows), bias)
+
+
+def _fill_targets(z: Tensor, y: Tensor, block: slice, fill: float) -> Tensor:
+    """A block's logits [N, B] with the targets that lie in it replaced by `fill`."""
+    inside = (y >= block.start) & (y < block.stop)
+    column = torch.where(inside, y - block.start, 0)
+    current = z.gather(1, column.unsqueeze(1)).squeeze(1)
+    return z.scatter(1, column.unsqueeze(1), torch.where(inside, fill, current).unsqueeze(1))
+
+
+class _LogSum(torch.autograd.Function):
+    """(s, x, unit, length, weight, bias) → (L, Σ z) over the classes that are not the target's."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        margin: Margin,
+        y: Tensor,
+        total: bool,
+        s: Tensor,
+        x: Tensor,
+        unit: Tensor,
+        length: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        rays = Rays(x, unit, length)
+        top = torch.full_like(length, -torch.inf)
+        running = torch.zeros_like(length)
+        added = torch.zeros_like(length)
+        for block in _blocks(len(y), len(weight)):
+            z = _block_logits(margin, s, rays, weight[block], None if bias is None else bias[block])
+            if total:
+                added += _fill_targets(z, y, block, 0.0).sum(1)
+            z = _fill_targets(z, y, block, -torch.inf)
+            new_top = torch.maximum(top, z.amax(1))
+            # A block that holds nothing but targets leaves the maximum at −inf: nothing to add yet.
+            anchor = torch.where(new_top == -torch.inf, torch.zeros_like(new_top), new_top)
+            running = running * torch.exp(top - anchor) + torch.exp(z - anchor.unsqueeze(1)).sum(1)
+            top = new_top
+        log_sum = top + torch.log(running)
+        ctx.margin, ctx.total = margin, total
+        ctx.save_for_backward(y, s, x, unit, length, weight, bias, log_sum)
+        return log_sum, added
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, to_log_sum: Tensor, to_total: Tensor) -> Any:
+        y, s, x, unit, length, weight, bias, log_sum = ctx.saved_tensors
+        with torch.autocast(x.device.type, enabled=False), torch.enable_grad():
+            shared = [t.detach().requires_grad_() for t in (s, x, unit, length)]
+            sums: list[Tensor | None] = [None] * len(shared)
+            to_weight = torch.empty_like(weight)
+            to_bias = None if bias is None else torch.empty_like(bias)
+            for block in _blocks(len(y), len(weight)):
+                rows = weight[block].detach().requires_grad_()
+                some_bias = None if bias is None else bias[block].detach().requires_grad_()
+                z = _block_logits(ctx.margin, shared[0], Rays(*shared[1:]), rows, some_bias)
+                share = torch.exp(z.detach() - log_sum.unsqueeze(1)) * to_log_sum.unsqueeze(1)
+                if ctx.total:
+                    share = share + to_total.unsqueeze(1)
+                share = _fill_targets(share, y, block, 0.0)
+                wanted = [*shared, rows] if some_bias is None else [*shared, rows, some_bias]
+                found = torch.autograd.grad(z, wanted, share, allow_unused=True)
+                for i, part in enumerate(found[: len(shared)]):
+                    if part is not None:
+                        before = sums[i]
+                        sums[i] = part if before is None else before.add_(part)
+                to_weight[block] = found[len(shared)]
+                if to_bias is not None:
+                    to_bias[block] = found[-1]
+        return (None, None, None, *sums, to_weight, to_bias)
+
+
+class Stream:
+    """Holds the embeddings and class weights of one call."""
+
+    name = "stream"
+
+    def __init__(self, margin: Margin, rays: Rays, weight: Tensor, bias: Tensor | None) -> None:
+        self.rays, self.weight, self.bias = rays, weight, bias
+
+    def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
+        """`L` [N] over the classes that are not `y`, and their sum where asked for."""
+        s = torch.as_tensor(margin.s, dtype=self.rays.x.dtype, device=self.rays.x.device)
+        log_sum, added = _LogSum.apply(margin, y, total, s, *self.rays, self.weight, self.bias)
+        return Others(log_sum, added if total else None)
+
+    def largest_cosine(self, y: Tensor) -> Tensor:
+        """Cosine [N] of the nearest class that is not `y`, without a gradient."""
+        with torch.no_grad():
+            best = torch.full_like(self.rays.length, -torch.inf)
+            for block in _blocks(len(y), len(self.weight)):
+                cos = self.rays.unit @ angle.direction(self.weight[block].to(best.dtype))[0].T
+                best = torch.maximum(best, _fill_targets(cos, y, block, -torch.inf).amax(1))
+            return best

@@ -1,0 +1,75 @@
+"""Class weights of other libraries' heads, read as tensors and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from .errors import InputError
+
+Source: TypeAlias = Mapping[str, Any] | str | Path | Sequence[str | Path]
+
+# Where the class weights stand, and whether as [C, D] or as [D, C].
+_KEYS = {
+    "weight": False,  # insightface (PartialFC), our own head, torch.nn.Linear
+    "W": True,  # pytorch-metric-learning
+    "kernel": True,  # CurricularFace, AdaFace and TFace
+}
+# insightface's training checkpoints keep the head's state dict under this name.
+_NESTED = ("state_dict_softmax_fc", "state_dict")
+
+
+def class_weights(source: Source, dim: int) -> Tensor:
+    """Class weights [C, D] from a state dict, a file, or the files of all shards in order."""
+    if isinstance(source, Mapping):
+        return _from_state(source, "the state dict", dim)
+    paths = [source] if isinstance(source, str | Path) else list(source)
+    if not paths:
+        raise InputError("no weight file given")
+    return torch.cat([_from_state(_load(Path(path)), str(path), dim) for path in paths])
+
+
+def _load(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    if path.suffix == ".safetensors":
+        try:
+            from safetensors.torch import load_file
+        except ImportError:
+            raise InputError(f"{path}: install safetensors to read it (pip install safetensors)") from None
+        try:
+            return dict(load_file(path))
+        except Exception as error:  # the reader's own error classes are not public
+            raise InputError(f"{path}: not a readable safetensors file ({error})") from None
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds; the first line says which
+        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise InputError(f"{path}: cannot be read as plain tensors ({reason})") from None
+    if not isinstance(state, Mapping):
+        raise InputError(f"{path}: holds a {type(state).__name__}, not a state dict")
+    return state
+
+
+def _from_state(state: Mapping[str, Any], where: str, dim: int) -> Tensor:
+    for name in _NESTED:
+        if isinstance(state.get(name), Mapping):
+            state = state[name]
+    found = {}
+    for key, value in state.items():
+        last = str(key).rpartition(".")[2]
+        if last in _KEYS and isinstance(value, Tensor) and value.ndim == 2:
+            found[key] = value.T if _KEYS[last] else value
+    if len(found) != 1:
+        seen = ", ".join(map(str, list(state)[:8])) or "nothing"
+        raise InputError(
+            f"{where}: expected one matrix named {', '.join(_KEYS)}; {len(found)} found among: {seen}"
+        )
+    (key, weight), = found.items()
+    if weight.shape[1] != dim:
+        raise InputError(f"{where}: {key} has embeddings of dimension {weight.shape[1]}, this head of {dim}")
+    return weight.detach().contiguous()
