@@ -38,8 +38,8 @@ _HOMES = {
 __all__ = ["__version__", *sorted(_HOMES)]  # noqa: PLE0604  (strings all)
 
 if TYPE_CHECKING:
-    from .classifier import MarginModel, attach
     from .catalogue import losses, parse, parse_list
+    from .classifier import MarginModel, attach
     from .errors import InputError
     from .head import Head
     from .margin import Margin, margin_softmax

@@ -25,8 +25,8 @@ def direction(x: Tensor) -> tuple[Tensor, Tensor]:
     any other: rows out of the safe range are divided by their largest entry first.
 
     >>> unit, length = direction(torch.tensor([[3.0, 4.0], [0.0, 0.0], [3e30, 4e30]]))
-    >>> unit.tolist()
-    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0], [0.6000000238418579, 0.800000011920929]]
+    >>> [[round(v, 6) for v in row] for row in unit.tolist()]
+    [[0.6, 0.8], [0.0, 0.0], [0.6, 0.8]]
     """
     peak = x.detach().abs().amax(-1, keepdim=True) if x.shape[-1] else x.new_ones(*x.shape[:-1], 1)
     extreme = (peak > _SAFE_HIGH) | ((peak < _SAFE_LOW) & (peak > 0))

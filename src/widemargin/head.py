@@ -122,9 +122,7 @@ class Head(nn.Module):
                 loss = torch.where(keep, loss, torch.zeros_like(loss))
             if sample_weight is not None:
                 if sample_weight.shape != y.shape:
-                    raise InputError(
-                        f"sample_weight must have shape {list(y.shape)}, got {list(sample_weight.shape)}"
-                    )
+                    raise InputError(f"sample_weight must have shape {list(y.shape)}, got {list(sample_weight.shape)}")
                 loss = loss * sample_weight.to(loss.dtype)
             if self.training:
                 self.numbers.advance()
@@ -253,7 +251,9 @@ class Head(nn.Module):
         if per_class:
             raise unknown("per-class option", next(iter(per_class)), [])
         if self.class_weight is not None:
-            raise InputError("a head with class_weight cannot be extended; make a new one with the weights of all classes")
+            raise InputError(
+                "a head with class_weight cannot be extended; make a new one with the weights of all classes"
+            )
         if (self.class_names is None) != (class_names is None):
             raise InputError("class_names must be given for new classes exactly when the head has names")
         names = self._names(class_names, n)

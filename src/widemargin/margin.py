@@ -141,7 +141,7 @@ class Margin(Loss):
 
 def target_logit(margin: Margin, theta: Tensor, radius: Tensor | None, bias: Tensor | None) -> Tensor:
     """`p = s · r_y · ψ(θ_y) + b_y − a` [N]."""
-    p = margin.s * margin.psi(theta)
+    p: Tensor = margin.s * margin.psi(theta)
     if radius is not None:
         p = p * radius
     if bias is not None:
@@ -188,7 +188,7 @@ def margin_softmax(
 
     >>> cos = torch.tensor([[0.8, 0.1, -0.3]])
     >>> [round(v, 4) for v in margin_softmax(cos, torch.tensor([0]), "cosface(s=8, m=0.2)").tolist()]
-    [0.0187]
+    [0.0189]
     """
     from .catalogue import parse_margin  # here, because the catalogue imports the margins
 
@@ -205,7 +205,7 @@ def margin_softmax(
         theta = angle.from_cosine(cos.gather(1, at_target).squeeze(1))
 
         def others(of: Margin) -> Tensor:
-            z = of.s * of.phi(cos)
+            z: Tensor = of.s * of.phi(cos)
             return z if reach is None else z * reach
 
         if now.adaptive:

@@ -33,8 +33,8 @@ class Numbers(nn.Module):
             elif isinstance(value, PerClass):
                 self._hold(f"per_class_{name}", torch.tensor(value.values, dtype=widest(device), device=device), False)
         for name in margin.adaptive:
-            start = float(getattr(margin, name))
-            self._hold(f"state_{name}", torch.tensor(start, dtype=widest(device), device=device))
+            first = float(getattr(margin, name))
+            self._hold(f"state_{name}", torch.tensor(first, dtype=widest(device), device=device))
 
     def _hold(self, name: str, value: Tensor, persistent: bool = True) -> None:
         self.register_buffer(name, value, persistent=persistent)
@@ -69,7 +69,7 @@ class Numbers(nn.Module):
         # `head.half()` must not round an adaptive scale or a margin of 0.3: these buffers follow the
         # others to their device but keep the widest dtype there.
         held = {name: self._buffers.pop(name) for name in self._wide}
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         device = self.steps.device
         for name, value in held.items():
             if value is not None:

@@ -66,10 +66,8 @@ def _from_state(state: Mapping[str, Any], where: str, dim: int) -> Tensor:
             found[key] = value.T if _KEYS[last] else value
     if len(found) != 1:
         seen = ", ".join(map(str, list(state)[:8])) or "nothing"
-        raise InputError(
-            f"{where}: expected one matrix named {', '.join(_KEYS)}; {len(found)} found among: {seen}"
-        )
-    (key, weight), = found.items()
+        raise InputError(f"{where}: expected one matrix named {', '.join(_KEYS)}; {len(found)} found among: {seen}")
+    ((key, weight),) = found.items()
     if weight.shape[1] != dim:
         raise InputError(f"{where}: {key} has embeddings of dimension {weight.shape[1]}, this head of {dim}")
     return weight.detach().contiguous()

@@ -8,7 +8,7 @@ Reference: SphereFace (arXiv 1704.08063), Eq. 7.
 >>> import torch, widemargin as wm
 >>> cos = torch.tensor([[0.8, 0.1, -0.3]])
 >>> round(wm.margin_softmax(cos, torch.tensor([0]), "sphereface(m=2, lam=0)", radius=torch.tensor([2.0])).item(), 4)
-0.7184
+0.6987
 """
 
 from dataclasses import dataclass

@@ -1,15 +1,17 @@
 """AdaAcos: ArcFace that sets its own margin from each batch.
 
-Formula: ArcFace's curve with m̃ = clip(median_i(min_{j≠y} θ_ij − θ_iy), 0, π/2), of this batch (of all ranks), without gradient,
-used in the same batch; evaluation keeps the last one. s = max(floor, log(C−1) / cos(π/2.3)) unless given.
-Domain: s > 0, floor ≥ 0. For few classes give s (the author takes s ≈ 6 at C = 10); with two classes log(C−1) = 0 and only `s` or
-`floor` makes it learn.
-Reference: the AdaAcos project's description (seed of this line); the scale follows AdaCos (arXiv 1905.00292), Eq. 12.
+Formula: ArcFace's curve with m̃ = clip(median_i(min_{j≠y} θ_ij − θ_iy), 0, π/2), of this batch (of all ranks),
+without gradient, used in the same batch; evaluation keeps the last one. s = max(floor, log(C−1) / cos(π/2.3))
+unless given.
+Domain: s > 0, floor ≥ 0. For few classes give s (the author takes s ≈ 6 at C = 10); with two classes log(C−1) = 0
+and only `s` or `floor` makes it learn.
+Reference: the AdaAcos project's description (seed of this line); the scale follows AdaCos (arXiv 1905.00292), Eq.
+12.
 
 >>> import torch, widemargin as wm
 >>> cos = torch.tensor([[0.8, 0.1, -0.3], [0.2, 0.9, 0.1], [0.5, 0.1, 0.4]])
 >>> [round(v, 4) for v in wm.margin_softmax(cos, torch.tensor([0, 1, 2]), "adaacos(s=6)").tolist()]
-[0.6933, 0.3166, 3.7614]
+[0.7375, 0.6475, 5.5134]
 """
 
 import math

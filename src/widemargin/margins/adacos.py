@@ -1,16 +1,17 @@
 """AdaCos: a cosine softmax that sets its own scale from each batch.
 
-Formula: z_j = s̃ cos θ_j. The first training batch uses s̃ = √2 log(C−1); from the second on
-s̃ = max(floor, log B_avg / cos(min(π/4, θ_med))), B_avg = mean_i Σ_{j≠y} exp(s̃_prev cos θ_ij), θ_med the median target angle,
-both of this batch (of all ranks), without gradient.
-Domain: floor ≥ 0; `fixed=True` keeps the first s̃; `s` starts elsewhere. With two classes log(C−1) = 0: the scale starts at 0 and the
-loss has no gradient, which is why the paper's AdaCos is at chance on binary sets. `floor` above 0 is the remedy.
+Formula: z_j = s̃ cos θ_j. The first training batch uses s̃ = √2 log(C−1); from the second on s̃ = max(floor, log
+B_avg / cos(min(π/4, θ_med))), B_avg = mean_i Σ_{j≠y} exp(s̃_prev cos θ_ij), θ_med the median target angle, both of
+this batch (of all ranks), without gradient.
+Domain: floor ≥ 0; `fixed=True` keeps the first s̃; `s` starts elsewhere. With two classes log(C−1) = 0: the scale
+starts at 0 and the loss has no gradient, which is why the paper's AdaCos is at chance on binary sets. `floor` above
+0 is the remedy.
 Reference: AdaCos (arXiv 1905.00292), Eq. 13 and 15; ArcGrad (IJCNN 2020), Eq. 10 (its θ_mod is the median).
 
 >>> import torch, widemargin as wm
 >>> cos = torch.tensor([[0.8, 0.1, -0.3]])
 >>> round(wm.margin_softmax(cos, torch.tensor([0]), "adacos").item(), 4)  # s = √2 log 2
-0.6073
+0.6118
 """
 
 import math

@@ -10,7 +10,7 @@ Reference: ArcFace (arXiv 1801.07698), Eq. 3.
 >>> import torch, widemargin as wm
 >>> cos = torch.tensor([[0.8, 0.1, -0.3]])
 >>> round(wm.margin_softmax(cos, torch.tensor([0]), "arcface(s=4, m=0.5)").item(), 4)
-0.2646
+0.294
 """
 
 from dataclasses import dataclass

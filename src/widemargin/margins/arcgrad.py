@@ -1,14 +1,15 @@
 """ArcGrad: softmax over angles; no margin parameter, the scale alone makes a gradient margin.
 
 Formula: z_j = −s θ_j for every class.
-Domain: s > 0. Scale and gap are inversely proportional: samples move fastest where their gap is (W₀((C−1)/e) + 1)/s, so a small s asks for
-a wide gap. `suggest_scale(classes, gap)` gives s; where a small s starts slowly, `s=decay(40, 5, steps=…)`.
+Domain: s > 0. Scale and gap are inversely proportional: samples move fastest where their gap is (W₀((C−1)/e) +
+1)/s, so a small s asks for a wide gap. `suggest_scale(classes, gap)` gives s; where a small s starts slowly,
+`s=decay(40, 5, steps=…)`.
 Reference: Wu and Wang, ArcGrad (IJCNN 2020, doi 10.1109/IJCNN48605.2020.9207251), Eq. 11.
 
 >>> import torch, widemargin as wm
 >>> cos = torch.tensor([[0.8, 0.1, -0.3]])
 >>> round(wm.margin_softmax(cos, torch.tensor([0]), "arcgrad(s=4)").item(), 4)
-0.043
+0.0429
 """
 
 from dataclasses import dataclass

@@ -8,7 +8,7 @@ Reference: ArcFace (arXiv 1801.07698), Eq. 4.
 >>> import torch, widemargin as wm
 >>> cos = torch.tensor([[0.8, 0.1, -0.3]])
 >>> round(wm.margin_softmax(cos, torch.tensor([0]), "combined(s=4, m1=1, m2=0.3, m3=0.2)").item(), 4)
-0.2994
+0.3231
 """
 
 from dataclasses import dataclass
@@ -32,4 +32,5 @@ class Combined(Margin):
     m3: Number = option(0.0, "subtracted cosine", low=0, high=2, may_move=True, per_class=True)
 
     def psi(self, theta: Tensor) -> Tensor:
-        return falling_cosine(self.m1 * theta + self.m2) - self.m3
+        curve: Tensor = falling_cosine(self.m1 * theta + self.m2) - self.m3
+        return curve

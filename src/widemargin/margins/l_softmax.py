@@ -9,7 +9,7 @@ Reference: L-Softmax (arXiv 1612.02295), Eq. 4 to 6.
 >>> import torch, widemargin as wm
 >>> cos = torch.tensor([[0.8, 0.1, -0.3]])
 >>> round(wm.margin_softmax(cos, torch.tensor([0]), "l_softmax(m=2, lam=0)", radius=torch.tensor([2.0])).item(), 4)
-0.7184
+0.6987
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,8 @@ from ..schedule import Anneal
 
 def annealed(theta: Tensor, m: int, lam: Number) -> Tensor:
     """The target curve of L- and A-Softmax: between cos θ (large λ) and ψ(θ) (λ = 0)."""
-    return (lam * torch.cos(theta) + falling_cosine(m * theta)) / (1.0 + lam)
+    curve: Tensor = (lam * torch.cos(theta) + falling_cosine(m * theta)) / (1.0 + lam)
+    return curve
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,7 +7,7 @@ Reference: EM-Softmax (arXiv 1805.03922), Eq. 5; the paper's "M-Soft".
 >>> import torch, widemargin as wm
 >>> cos = torch.tensor([[0.8, 0.1, -0.3]])
 >>> round(wm.margin_softmax(cos, torch.tensor([0]), "m_softmax(m=0.5)", radius=torch.tensor([2.0])).item(), 4)
-0.4636
+0.4633
 """
 
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ Reference: SphereFace (arXiv 1704.08063), Eq. 4.
 >>> import torch, widemargin as wm
 >>> cos = torch.tensor([[0.8, 0.1, -0.3]])
 >>> round(wm.margin_softmax(cos, torch.tensor([0]), "modified_softmax", radius=torch.tensor([2.0])).item(), 4)
-0.3059
+0.3056
 """
 
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ Reference: ArcGrad (IJCNN 2020), Eq. 3 with bias and Eq. 4 without.
 >>> import torch, widemargin as wm
 >>> cos = torch.tensor([[0.8, 0.1, -0.3]])
 >>> round(wm.margin_softmax(cos, torch.tensor([0]), "softmax", radius=torch.tensor([2.0])).item(), 4)
-0.3059
+0.3056
 """
 
 from dataclasses import dataclass

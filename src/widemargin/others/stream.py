@@ -7,7 +7,7 @@ of that block. Exact; costs one more matrix product than the dense road, and N×
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -104,6 +104,19 @@ class _LogSum(torch.autograd.Function):
         return (None, None, None, *sums, to_weight, to_bias)
 
 
+@torch.no_grad()
+def largest_cosine(rays: Rays, weight: Tensor, y: Tensor) -> Tensor:
+    """Cosine [N] of the nearest class that is not `y`, a block at a time, without a gradient."""
+    best = torch.full_like(rays.length, -torch.inf)
+    for block in _blocks(len(y), len(weight)):
+        cos = rays.unit @ angle.direction(weight[block].to(best.dtype))[0].T
+        best = torch.maximum(best, _fill_targets(cos, y, block, -torch.inf).amax(1))
+    return best
+
+
+_log_sum: Callable[..., tuple[Tensor, Tensor]] = _LogSum.apply
+
+
 class Stream:
     """Holds the embeddings and class weights of one call."""
 
@@ -115,14 +128,9 @@ class Stream:
     def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
         """`L` [N] over the classes that are not `y`, and their sum where asked for."""
         s = torch.as_tensor(margin.s, dtype=self.rays.x.dtype, device=self.rays.x.device)
-        log_sum, added = _LogSum.apply(margin, y, total, s, *self.rays, self.weight, self.bias)
+        log_sum, added = _log_sum(margin, y, total, s, *self.rays, self.weight, self.bias)
         return Others(log_sum, added if total else None)
 
     def largest_cosine(self, y: Tensor) -> Tensor:
         """Cosine [N] of the nearest class that is not `y`, without a gradient."""
-        with torch.no_grad():
-            best = torch.full_like(self.rays.length, -torch.inf)
-            for block in _blocks(len(y), len(self.weight)):
-                cos = self.rays.unit @ angle.direction(self.weight[block].to(best.dtype))[0].T
-                best = torch.maximum(best, _fill_targets(cos, y, block, -torch.inf).amax(1))
-            return best
+        return largest_cosine(self.rays, self.weight, y)

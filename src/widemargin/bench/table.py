@@ -1,0 +1,64 @@
+"""Benchmark figures as tables in the terminal, and as JSON."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import platform
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.progress import track
+from rich.table import Table
+
+from .. import __version__
+from ..catalogue import parse_list
+from ..errors import InputError
+from ..listing import console
+from . import numerics
+
+
+def print_numerics(wanted: str | None, road: str, out: str | None) -> None:
+    """Run `numerics` and print its table."""
+    import torch
+
+    specs = [repr(loss) for loss in parse_list(wanted)] if wanted else None
+    if out is not None and not Path(out).absolute().parent.is_dir():
+        raise InputError(f"{out}: the folder does not exist")
+    everyone = numerics.contestants(specs, road)
+    screen = console()
+    rows = [numerics.measure(one) for one in track(everyone, "measuring", console=screen, transient=True)]
+    table = Table(
+        title=f"fp32 gradient error against fp64, N={numerics.SAMPLES}, D={numerics.DIM}, C={numerics.CLASSES}",
+        title_justify="left",
+        title_style="bold",
+    )
+    table.add_column("loss", no_wrap=True)
+    for column in ("at start", *(f"loss {target:.0e}" for target in numerics.TARGET_LOSSES)):
+        table.add_column(column, justify="right")
+    for name in numerics.DTYPES:
+        table.add_column(f"finite {name}", justify="center")
+    for library, group in itertools.groupby(rows, lambda row: row.library):
+        table.add_section()
+        table.add_row(f"[dim]{library}[/dim]")
+        for row in group:
+            errors = [_error(value, limit) for value, limit in zip((row.initial, *row.trained), LIMITS, strict=True)]
+            table.add_row(row.name, *errors, *("yes" if ok else "[bold red]NO[/]" for ok in row.finite.values()))
+    screen.print(table)
+    screen.print("finite: loss and gradients at x = w_y, −w_y, another class's weight, and 0")
+    screen.print("–: out of reach, the scale bounds the loss from below; red: above 2e-6 at the start or 2e-5 later")
+    if all(row.library.startswith("widemargin") for row in rows):
+        screen.print("for the peers beside: pip install pytorch-metric-learning==2.9.0")
+    if out is not None:
+        facts = {"widemargin": __version__, "torch": torch.__version__, "python": platform.python_version()}
+        Path(out).write_text(json.dumps({"versions": facts, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
+
+
+# What the gradients shall keep to: 2e-6 at the start, 2e-5 down to a loss of 1e-6.
+LIMITS = (2e-6, 2e-5, 2e-5, 2e-5)
+
+
+def _error(value: float | None, limit: float) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.1e}" if value <= limit else f"[bold red]{value:.1e}[/]"

@@ -1,0 +1,1 @@
+"""Classical losses, one per file; the catalogue finds them by file name."""

@@ -1,0 +1,33 @@
+"""Binary cross-entropy: yes or no, for one question [N] or for many labels at once [N, C].
+
+Formula: −t log p − (1 − t) log(1 − p), p = sigmoid(z) of the given logits; `probabilities=True` takes p itself.
+Domain: targets in [0, 1], of the predictions' shape.
+Reference: Good 1952; torch.nn.functional.binary_cross_entropy_with_logits.
+
+>>> import torch, widemargin as wm
+>>> round(wm.BCE(probabilities=True)(torch.tensor([0.1]), torch.tensor([1.0])).item(), 2)
+2.3
+"""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..criterion import Criterion, same_shape
+from ..option import option
+
+
+@dataclass(frozen=True, repr=False)
+class BCE(Criterion):
+    name = "bce"
+    reference = "torch.nn.functional.binary_cross_entropy_with_logits"
+    takes = "logits"
+
+    probabilities: bool = option(False, "predictions are probabilities, not logits", flag=True, quiet=True)
+
+    def pointwise(self, prediction: Tensor, target: Tensor) -> Tensor:
+        target = same_shape(self.name, prediction, target)
+        if self.probabilities:
+            return F.binary_cross_entropy(prediction, target, reduction="none")
+        return F.binary_cross_entropy_with_logits(prediction, target, reduction="none")

@@ -1,0 +1,31 @@
+"""Cross-entropy: one of C classes, from logits [N, C].
+
+Formula: −log softmax(z)_y; targets are class numbers [N] or probabilities [N, C].
+Domain: any logits.
+Reference: torch.nn.functional.cross_entropy. With class weights instead of logits, `softmax` is the same loss.
+
+>>> import torch, widemargin as wm
+>>> round(wm.CrossEntropy()(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0])).item(), 4)
+0.2395
+"""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..criterion import Criterion
+from ..option import option
+
+
+@dataclass(frozen=True, repr=False)
+class CrossEntropy(Criterion):
+    name = "cross_entropy"
+    reference = "torch.nn.functional.cross_entropy"
+    takes = "logits"
+
+    smoothing: float = option(0.0, "label smoothing ε", low=0, high=1, quiet=True)
+
+    def pointwise(self, prediction: Tensor, target: Tensor) -> Tensor:
+        target = target.to(prediction.dtype) if target.is_floating_point() else target.long()
+        return F.cross_entropy(prediction, target, reduction="none", label_smoothing=self.smoothing)

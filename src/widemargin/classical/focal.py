@@ -1,0 +1,45 @@
+"""Focal: cross-entropy that turns down what is already right.
+
+Formula: −(1 − p_t)^γ log p_t; p_t is the probability of the truth: of the class (targets [N], logits [N, C]), or of
+each yes or no (targets of the logits' shape: one question [N], many labels [N, C]).
+Domain: γ ≥ 0; γ = 0 is cross-entropy.
+Reference: Lin et al. (arXiv 1708.02002), Eq. 4.
+
+>>> import torch, widemargin as wm
+>>> round(wm.Focal()(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0])).item(), 4)
+0.0109
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..criterion import Criterion, same_shape
+from ..labels import check_labels
+from ..margin import split_softmax, without_target
+from ..option import option
+
+
+@dataclass(frozen=True, repr=False)
+class Focal(Criterion):
+    name = "focal"
+    reference = "Lin et al., Focal loss, arXiv 1708.02002, Eq. 4"
+    takes = "logits"
+
+    gamma: float = option(2.0, "how much the easy ones are turned down", low=0)
+
+    def pointwise(self, prediction: Tensor, target: Tensor) -> Tensor:
+        if target.ndim == prediction.ndim - 1 and not target.is_floating_point():
+            check_labels(target, len(prediction), prediction.shape[-1])
+            truth = target.long()
+            p = prediction.gather(1, truth.unsqueeze(1)).squeeze(1)
+            return self._of_lead(p - torch.logsumexp(without_target(prediction, truth, -torch.inf), 1))
+        target = same_shape(self.name, prediction, target)
+        yes, no = self._of_lead(prediction), self._of_lead(-prediction)
+        return target * yes + (1.0 - target) * no
+
+    def _of_lead(self, lead: Tensor) -> Tensor:
+        """From the truth's lead over all else: p_t = sigmoid(lead), so 1 − p_t never cancels."""
+        return torch.exp(self.gamma * F.logsigmoid(-lead)) * split_softmax(lead, torch.zeros_like(lead))

@@ -1,0 +1,30 @@
+"""L2: the squared error; smooth at 0, and led by outliers.
+
+Formula: ½ (y − ŷ)²; `half=False` leaves out the ½ (the slides' MSE).
+Domain: any predictions and targets of one shape.
+Reference: Gauss 1809; torch.nn.functional.mse_loss.
+
+>>> import torch, widemargin as wm
+>>> round(wm.L2(half=False)(torch.tensor([0.1]), torch.tensor([1.0])).item(), 2)
+0.81
+"""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..criterion import Criterion, same_shape
+from ..option import option
+
+
+@dataclass(frozen=True, repr=False)
+class L2(Criterion):
+    name = "l2"
+    reference = "torch.nn.functional.mse_loss"
+
+    half: bool = option(True, "the factor ½", flag=True, quiet=True)
+
+    def pointwise(self, prediction: Tensor, target: Tensor) -> Tensor:
+        squared = F.mse_loss(prediction, same_shape(self.name, prediction, target), reduction="none")
+        return 0.5 * squared if self.half else squared

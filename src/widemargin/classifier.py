@@ -1,0 +1,130 @@
+"""attach: take the classifier off a model and put a margin head there.
+
+Works on models of timm and torchvision and on most others, without importing either library.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .catalogue import Sum
+from .errors import InputError
+from .head import Head
+from .objective import Objective
+from .option import Loss
+
+# Names under which vision models keep their last layer, in the order in which they are looked for.
+_USUAL = ("fc", "classifier", "head", "heads", "last_linear")
+
+
+class MarginModel(nn.Module):
+    """A backbone that gives embeddings, and the objective on them, as one module.
+
+    One `parameters()` for the optimizer, so the class weights cannot be forgotten.
+    `model(images, y)` → loss [N]; `model(images)` → logits [N, C]; `model.embed(images)` → [N, D].
+    """
+
+    def __init__(self, backbone: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.objective = objective
+
+    @property
+    def head(self) -> Head:
+        """The margin's head."""
+        head = self.objective.head
+        if head is None:
+            raise InputError(f"{self.objective.spec!r} has no margin, so no head")
+        return head
+
+    def embed(self, *inputs: Any) -> Tensor:
+        """Embeddings [N, D]."""
+        x = self.backbone(*inputs)
+        if not isinstance(x, Tensor):
+            raise InputError(
+                f"the model returns a {type(x).__name__}, not embeddings; in train mode some models add "
+                "auxiliary outputs, switch these off (aux_logits=False)"
+            )
+        return x.flatten(1)
+
+    def forward(self, *inputs: Any, y: Tensor | None = None, **options: Any) -> Tensor:
+        """Loss [N] with labels (second argument or `y=`), logits [N, C] without."""
+        given = list(inputs)
+        if y is None and len(given) == 2:
+            y = given.pop()
+        x = self.embed(*given)
+        return self.objective.logits(x) if y is None else self.objective(x, y, **options)
+
+
+def attach(
+    model: nn.Module,
+    loss: str | Loss | Sum,
+    classes: int,
+    *,
+    at: str | None = None,
+    dim: int | None = None,
+    **head_options: Any,
+) -> MarginModel:
+    """Replace the classifier of a timm or torchvision model by a head; the model is changed in place.
+
+    The layer is found by timm's `get_classifier` or under its usual names (`fc`, `classifier`, `head`,
+    `heads`); for other models name it: `at="module.path"`. The head takes the layer's input size,
+    device and dtype.
+
+    >>> body = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 10))
+    >>> model = attach(body, "arcface(s=16)", classes=3, at="2")
+    >>> model(torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])).shape, model(torch.randn(5, 4)).shape
+    (torch.Size([5]), torch.Size([5, 3]))
+    """
+    path, layer = _find(model, at)
+    width = dim if dim is not None else _input_size(model, path, layer)
+    like = next((p for p in layer.parameters()), next(model.parameters(), torch.empty(0)))
+    objective = Objective(loss, width, classes, **head_options).to(like.device)
+    parent, _, name = path.rpartition(".")
+    setattr(model.get_submodule(parent) if parent else model, name, nn.Identity())
+    if hasattr(model, "num_classes"):  # what timm's own reset_classifier(0) leaves behind
+        setattr(model, "num_classes", 0)  # noqa: B010  (not a submodule, whatever type checkers think)
+    return MarginModel(model, objective)
+
+
+def _find(model: nn.Module, at: str | None) -> tuple[str, nn.Module]:
+    """Path and module of the layer that turns embeddings into class scores."""
+    modules = dict(model.named_modules())
+    if at is not None:
+        if at not in modules or not at:
+            raise InputError(f"the model has no module {at!r}; linear layers are at {_linears(modules)}")
+        return at, modules[at]
+    known = getattr(model, "get_classifier", None)
+    if callable(known):
+        layer = known()
+        if isinstance(layer, tuple | list):
+            raise InputError(
+                f"{type(model).__name__} has {len(layer)} classifiers; make it without distillation, or name one: at="
+            )
+        if isinstance(layer, nn.Linear | nn.Identity):
+            return next(path for path, module in modules.items() if module is layer), layer
+    for name in _USUAL:
+        inside = [p for p, m in modules.items() if p.split(".")[0] == name and isinstance(m, nn.Linear)]
+        if inside:
+            return inside[-1], modules[inside[-1]]
+    raise InputError(
+        f"no classifier found in {type(model).__name__}; name it with at=, linear layers are at {_linears(modules)}"
+    )
+
+
+def _input_size(model: nn.Module, path: str, layer: nn.Module) -> int:
+    if isinstance(layer, nn.Linear):
+        return layer.in_features
+    if isinstance(layer, nn.Identity):  # a timm model made with num_classes=0
+        size = getattr(model, "head_hidden_size", None) or getattr(model, "num_features", None)
+        if isinstance(size, int):
+            return size
+    raise InputError(f"{path} is a {type(layer).__name__}, not a linear layer: give its input size as dim=")
+
+
+def _linears(modules: dict[str, nn.Module]) -> str:
+    paths = [path for path, module in modules.items() if isinstance(module, nn.Linear)]
+    return ", ".join(paths[-6:]) or "no place"

@@ -1,0 +1,145 @@
+"""The command: parses, calls, prints. Thin, and without torch until a job needs it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from . import __version__
+from .errors import InputError
+
+SHELLS = ("bash", "zsh", "tcsh")
+
+
+class _Parser(argparse.ArgumentParser):
+    """One line for a mistake, with the nearest thing that exists, and exit code 2."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs["allow_abbrev"] = False
+        super().__init__(*args, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+    def options(self) -> list[str]:
+        """Every option name of this parser and of the commands below it."""
+        found: list[str] = []
+        for action in self._actions:
+            found += action.option_strings
+            if isinstance(action, argparse._SubParsersAction):
+                found += [name for sub in action.choices.values() for name in sub.options()]
+        return found
+
+
+def parser() -> _Parser:
+    """All commands and options."""
+    top = _Parser(
+        prog="widemargin",
+        description="Large-margin classification and metric learning on PyTorch.",
+        epilog="Every option may be written with - or _. Losses are written like arcface(s=64, m=0.5) + 0.02*center.",
+    )
+    top.add_argument("--version", action="version", version=f"widemargin {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+
+    losses = commands.add_parser("losses", help="list all losses, or explain one")
+    losses.add_argument("name", nargs="*", help="explain these: names, aliases or full spellings")
+    losses.add_argument("--format", choices=("text", "md", "json"), default="text", help="how to print")
+    losses.set_defaults(run=_losses)
+
+    curves = commands.add_parser("curves", help="draw what every loss does with an angle")
+    curves.add_argument("--losses", help='a list such as "arcface(m=0.3), arcgrad(s=5)"; all of them by default')
+    curves.add_argument("--classes", type=int, default=10, help="number of classes (default 10)")
+    curves.add_argument("--out", default="curves.svg", help="file to write: .svg, .png or .pdf (default curves.svg)")
+    curves.set_defaults(run=_curves)
+
+    theory = commands.add_parser("theory", help="scale against gap: which s for my number of classes?")
+    theory.add_argument("--classes", type=int, required=True, help="number of classes")
+    theory.add_argument("--scale", type=float, nargs="+", default=[], help="print the gap that this scale asks for")
+    theory.add_argument("--gap", type=float, nargs="+", default=[], help="print the scale for this gap in radians")
+    theory.set_defaults(run=_theory)
+
+    bench = commands.add_parser("bench", help="benchmarks against peers, in one run")
+    which = bench.add_subparsers(dest="benchmark", metavar="BENCHMARK", required=True, parser_class=_Parser)
+    numerics = which.add_parser("numerics", help="gradient errors against fp64, and what is finite")
+    numerics.add_argument("--losses", help="which of our margins; all of them by default")
+    numerics.add_argument("--road", choices=("dense", "stream"), default="dense", help="road of our heads")
+    numerics.add_argument("--json", metavar="FILE", help="also write the figures to a file")
+    numerics.set_defaults(run=_bench_numerics)
+
+    completion = commands.add_parser("completion", help="print a completion script for your shell")
+    completion.add_argument("shell", choices=SHELLS, help='for bash: eval "$(widemargin completion bash)"')
+    completion.set_defaults(run=_completion)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; 0 when all went well, 2 for a mistake of the user's."""
+    given = [_dashed(word) for word in (sys.argv[1:] if arguments is None else arguments)]
+    top = parser()
+    try:
+        options, unknown = top.parse_known_args(given)
+        if unknown:
+            near = get_close_matches(unknown[0].partition("=")[0], top.options(), n=1)
+            top.error(f"unknown argument {unknown[0]!r}" + (f"; did you mean {near[0]}?" if near else ""))
+        if options.command is None:
+            top.print_help()
+            return 0
+        options.run(options)
+    except InputError as error:
+        print(f"widemargin: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader left, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _dashed(word: str) -> str:
+    """`--data_set=a_b` → `--data-set=a_b`: options are accepted with - or _."""
+    if not word.startswith("--"):
+        return word
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value
+
+
+def _losses(options: argparse.Namespace) -> None:
+    from .listing import print_listing
+
+    print_listing(options.name, options.format)
+
+
+def _curves(options: argparse.Namespace) -> None:
+    from .curves import draw
+
+    path = draw(options.out, options.losses, options.classes)
+    print(f"wrote {path}")
+
+
+def _theory(options: argparse.Namespace) -> None:
+    from .listing import print_theory
+
+    print_theory(options.classes, options.scale, options.gap)
+
+
+def _bench_numerics(options: argparse.Namespace) -> None:
+    from .bench.table import print_numerics
+
+    print_numerics(options.losses, options.road, options.json)
+
+
+def _completion(options: argparse.Namespace) -> None:
+    try:
+        import shtab
+    except ImportError:
+        raise InputError("completion needs shtab: pip install shtab") from None
+    print(shtab.complete(parser(), shell=options.shell))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""Criterion: a classical loss on predictions and targets, → [N]; where the line of descent begins.
+
+Thin over torch where torch has it. In an `Objective` a criterion brings its own linear layer from
+the embedding to the classes (or to the predicted values).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from .errors import InputError
+from .option import Loss
+
+
+class Criterion(Loss):
+    """A loss on predictions; subclasses write `pointwise`."""
+
+    kind: ClassVar[str] = "classical"
+    takes: ClassVar[str] = "values"
+    """What it is given: `values` (regression) or `logits` (classification)."""
+
+    def pointwise(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """The loss of every prediction, [N] or [N, …]."""
+        raise NotImplementedError
+
+    def __call__(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """Loss [N]: the mean over everything but the first dimension."""
+        if not isinstance(prediction, Tensor) or not prediction.is_floating_point() or prediction.ndim == 0:
+            raise InputError(f"{self.name}: predictions must be a float tensor [N] or [N, …]")
+        if not isinstance(target, Tensor) or len(target) != len(prediction):
+            raise InputError(f"{self.name}: one target per prediction is needed ({len(prediction)})")
+        with torch.autocast(prediction.device.type, enabled=False):
+            loss = self.pointwise(prediction.to(torch.promote_types(prediction.dtype, torch.float32)), target)
+            return loss.flatten(1).mean(1) if loss.ndim > 1 else loss
+
+    def build(self, dim: int, classes: int) -> CriterionPart:
+        """The module that an `Objective` holds."""
+        return CriterionPart(self, dim, classes)
+
+
+def same_shape(name: str, prediction: Tensor, target: Tensor) -> Tensor:
+    """The target in the prediction's dtype, once their shapes agree."""
+    if prediction.shape != target.shape:
+        raise InputError(
+            f"{name}: target {list(target.shape)} must have the prediction's shape {list(prediction.shape)}"
+        )
+    return target.to(prediction.dtype)
+
+
+class CriterionPart(nn.Module):
+    """A linear layer under a criterion."""
+
+    def __init__(self, criterion: Criterion, dim: int, classes: int) -> None:
+        super().__init__()
+        self.criterion = criterion
+        self.linear = nn.Linear(dim, classes)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Predictions [N, C]."""
+        with torch.autocast(x.device.type, enabled=False):
+            prediction: Tensor = self.linear(x.to(self.linear.weight.dtype))
+            return prediction
+
+    def forward(self, x: Tensor, y: Tensor, mix: tuple[Tensor, Any] | None = None) -> Tensor:
+        """Loss [N]; `mix=(y_b, lam)` as in `Head`."""
+        prediction = self.logits(x)
+        if y.ndim == 1 and prediction.shape[1] == 1:
+            prediction = prediction.squeeze(1)
+        loss = self.criterion(prediction, y)
+        if mix is not None:
+            y_b, lam = mix
+            loss = lam * loss + (1.0 - lam) * self.criterion(prediction, y_b)
+        return loss
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.criterion!r}, {self.linear.in_features}, {self.linear.out_features})"

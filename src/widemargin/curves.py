@@ -1,0 +1,200 @@
+"""`widemargin curves`: what every loss does, as one picture from the losses' own definitions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import InputError
+from .listing import checked_suffix
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from torch import Tensor
+
+    from .criterion import Criterion
+    from .margin import Margin
+    from .option import Loss
+    from .term import Term
+
+FORMATS = (".svg", ".png", ".pdf")
+# Colour-blind-safe (Tol's bright and muted), then again with other dashes.
+_COLOURS = (
+    "#4477AA",
+    "#EE6677",
+    "#228833",
+    "#CCBB44",
+    "#66CCEE",
+    "#AA3377",
+    "#222222",
+    "#CC6633",
+    "#44AA99",
+    "#882255",
+)
+_DASHES = ("-", "--", ":", "-.")
+
+
+def draw(out: str, wanted: str | None = None, classes: int = 10) -> Path:
+    """Write the picture of the losses `wanted` (all by default) to `out`."""
+    import matplotlib as mpl
+
+    from .catalogue import Sum, losses, parse, parse_list
+    from .criterion import Criterion
+    from .margin import Margin
+    from .term import Term
+
+    path = Path(checked_suffix(out, FORMATS))
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"{out}: the folder does not exist")
+    if classes < 2:
+        raise InputError(f"classes={classes} must be a whole number of at least 2")
+    chosen: list[Loss] = []
+    for value in parse_list(wanted) if wanted else map(parse, losses()):
+        chosen += [part for _, part in value.parts] if isinstance(value, Sum) else [value]
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    margins = [loss for loss in chosen if isinstance(loss, Margin)]
+    terms = [loss for loss in chosen if isinstance(loss, Term)]
+    criteria = [loss for loss in chosen if isinstance(loss, Criterion)]
+    panels: list[tuple[Callable[[Axes, Any, int], None], Sequence[Loss]]]
+    panels = [(_targets, margins), (_pulls, margins), (_gap, [m for m in margins if m.name == "arcgrad"])]
+    panels += [(_terms, terms)]
+    panels += [(_criteria, [c for c in criteria if c.takes == takes]) for takes in ("values", "logits")]
+    shown = [(panel, items) for panel, items in panels if items]
+    rows = math.ceil(len(shown) / 3)
+    with plt.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "wm"}):
+        figure, axes = plt.subplots(
+            rows, min(3, len(shown)), figsize=(5 * min(3, len(shown)), 4.2 * rows), squeeze=False, layout="constrained"
+        )
+        for place, (panel, items) in zip(axes.flat, shown, strict=False):
+            panel(place, items, classes)
+            place.grid(alpha=0.25, linewidth=0.5)
+        for place in axes.flat[len(shown) :]:
+            place.set_visible(False)
+        try:
+            figure.savefig(path, dpi=120, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
+        except OSError as error:
+            raise InputError(f"{out}: cannot be written ({error.strerror or error})") from None
+        finally:
+            plt.close(figure)
+    return path
+
+
+def _style(index: int) -> dict[str, Any]:
+    return {"color": _COLOURS[index % len(_COLOURS)], "linestyle": _DASHES[index // len(_COLOURS) % len(_DASHES)]}
+
+
+def _angles() -> Tensor:
+    import torch
+
+    return torch.linspace(0.0, math.pi, 721, dtype=torch.float64)
+
+
+def _targets(axes: Axes, margins: list[Margin], classes: int) -> None:
+    import torch
+
+    from .theory import target_curve
+
+    theta = _angles()
+    drawn: list[tuple[Tensor, list[str], int]] = []
+    for index, margin in enumerate(margins):
+        curve = target_curve(margin, theta, classes)[0] / _scale(margin, classes)
+        twin = next((names for other, names, _ in drawn if torch.allclose(other, curve)), None)
+        if twin is None:
+            drawn.append((curve, [repr(margin)], index))
+        else:
+            twin.append(margin.name)  # the same curve: one line, both names
+    for curve, names, index in drawn:
+        axes.plot(theta * 180 / math.pi, curve, label=",\n".join(names), linewidth=1.6, **_style(index))
+    axes.set(title="Target logit / s against the target angle", xlabel="θ of the target (°)", ylabel="ψ(θ)")
+    axes.legend(fontsize=6.5, frameon=False, loc="lower left")
+
+
+def _pulls(axes: Axes, margins: list[Margin], classes: int) -> None:
+    from .theory import pull_curve
+
+    theta = _angles()[1:-1]
+    for index, margin in enumerate(margins):
+        keeps_lengths = margin.keeps_x or margin.keeps_w
+        scale = 10.0 if keeps_lengths else _scale(margin, classes)
+        pull = pull_curve(margin, theta, classes, x_length=scale if keeps_lengths else 1.0) / scale
+        axes.plot(theta * 180 / math.pi, pull, label=margin.name, linewidth=1.6, **_style(index))
+    axes.set(
+        title=f"Pull / s towards the target, {classes - 1} other(s) at 90°",
+        xlabel="θ of the target (°)",
+        ylabel="∂ loss / ∂θ / s  (‖x‖ = 10 where kept)",
+    )
+    axes.legend(fontsize=6.5, frameon=False, loc="upper left")
+
+
+def _gap(axes: Axes, margins: list[Margin], classes: int) -> None:
+    from .theory import gap_gradient, theoretical_gap
+
+    gaps = [i * math.pi / 2 / 300 for i in range(301)]
+    for index, scale in enumerate((3.0, 5.0, 10.0, 20.0, 40.0)):
+        curve = [gap_gradient(gap, scale, classes) for gap in gaps]
+        axes.plot([math.degrees(g) for g in gaps], curve, label=f"s = {scale:g}", linewidth=1.6, **_style(index))
+        marked = theoretical_gap(classes, scale)
+        if marked <= gaps[-1]:
+            axes.plot(math.degrees(marked), gap_gradient(marked, scale, classes), "o", color=_style(index)["color"])
+    axes.set(
+        title=f"ArcGrad: how fast a gap grows, {classes} classes; dots: Eq. 19",
+        xlabel="angular gap (°)",
+        ylabel="|∂L″/∂gap|",
+    )
+    axes.legend(fontsize=7, frameon=False)
+
+
+def _terms(axes: Axes, terms: list[Term], classes: int) -> None:
+    import torch
+
+    from .objective import Objective
+
+    theta = _angles()[::6]
+    for index, term in enumerate(terms):
+        part = Objective(term, 2, 2).eval()
+        heights = []
+        for t in theta.tolist():
+            # An anchor, a sample of its class 20° away, and one of another class at angle t.
+            angles = torch.tensor([0.0, -math.pi / 9, t])
+            x = torch.stack([torch.cos(angles), torch.sin(angles)], 1)
+            heights.append(part(x, torch.tensor([0, 0, 1]))[0].item())
+        axes.plot(theta * 180 / math.pi, heights, label=repr(term), linewidth=1.6, **_style(index))
+    axes.set(
+        title="Terms: an anchor's loss, its own class at 20°",
+        xlabel="angle to a sample of another class (°)",
+        ylabel="loss",
+    )
+    axes.legend(fontsize=7, frameon=False)
+
+
+def _criteria(axes: Axes, criteria: list[Criterion], classes: int) -> None:
+    import torch
+
+    grid = torch.linspace(-4.0, 4.0, 401)
+    takes = criteria[0].takes
+    for index, criterion in enumerate(criteria):
+        if takes == "values":
+            height = criterion(grid, torch.zeros_like(grid))
+        elif criterion.name == "cross_entropy":
+            pair = torch.stack([grid, torch.zeros_like(grid)], 1)
+            height = criterion(pair, torch.zeros(len(grid), dtype=torch.int64))
+        else:
+            height = criterion(grid, torch.ones_like(grid))
+        axes.plot(grid, height, label=repr(criterion), linewidth=1.6, **_style(index))
+    if takes == "values":
+        axes.set(title="Classical: loss against the error", xlabel="ŷ − y", ylabel="loss")
+    else:
+        axes.set(title="Classical: loss against the logit of the truth", xlabel="logit", ylabel="loss")
+    axes.legend(fontsize=7, frameon=False)
+
+
+def _scale(margin: Margin, classes: int) -> float:
+    """The scale a margin ends with: what its target curve is divided by in the picture."""
+    import torch
+
+    return float(margin.sized(classes).at(torch.tensor(10**9), None, torch.float64).s)

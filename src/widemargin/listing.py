@@ -1,0 +1,172 @@
+"""Losses and theory in the terminal: tables to look at before one reads."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+from .errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .option import Loss
+
+SHELF_TITLES = {
+    "margins": "Margins: cross-entropy with a margin, head(x, y)",
+    "terms": "Terms on embeddings: alone or beside a margin",
+    "classical": "Classical: what they grew out of",
+}
+
+
+def console() -> Console:
+    """A console that does not fold tables when its output goes to a file or a pipe."""
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=120)
+
+
+def page(kind: type[Loss]) -> dict[str, Any]:
+    """Everything there is to say about a loss, from its file alone."""
+    text = inspect.getdoc(sys.modules[kind.__module__]) or ""
+    head, _, example = text.partition("\n>>> ")
+    sentence, _, body = head.partition("\n\n")
+    return {
+        "name": kind.name,
+        "class": kind.__name__,
+        "kind": kind.kind,
+        "aliases": list(kind.aliases),
+        "sentence": " ".join(sentence.split()),
+        "body": body.strip(),
+        "example": ">>> " + example.strip() if example else "",
+        "reference": kind.reference,
+        "default": repr(kind()),
+        "options": {
+            name: {"default": _plain(default), "domain": rule.domain(), "meaning": rule.meaning}
+            for name, (rule, default) in kind.options().items()
+        },
+    }
+
+
+def _plain(default: Any) -> Any:
+    return default if default is None or isinstance(default, bool | int | float | str) else repr(default)
+
+
+def print_listing(names: list[str], form: str) -> None:
+    """All losses, or the pages of those named."""
+    from .catalogue import SHELVES, Sum, loss_class, losses, parse
+
+    if names:
+        kinds: list[type[Loss]] = []
+        for name in names:
+            value = parse(name)
+            kinds += [type(part) for _, part in value.parts] if isinstance(value, Sum) else [type(value)]
+    else:
+        kinds = [loss_class(name) for name in losses()]
+    if form == "json":
+        print(json.dumps([page(kind) for kind in kinds], indent=2, ensure_ascii=False))
+    elif form == "md":
+        print("\n".join(markdown(kind) for kind in kinds))
+    elif names:
+        for kind in kinds:
+            _print_page(kind)
+    else:
+        for shelf in SHELVES:
+            _print_shelf(SHELF_TITLES[shelf], [loss_class(name) for name in losses(shelf)])
+        console().print("[dim]widemargin losses NAME explains one; widemargin curves draws them all[/dim]")
+
+
+def markdown(kind: type[Loss]) -> str:
+    """A loss's page in Markdown."""
+    facts = page(kind)
+    also = f" (also `{'`, `'.join(facts['aliases'])}`)" if facts["aliases"] else ""
+    lines = [f"## `{facts['name']}`{also}", "", facts["sentence"], "", facts["body"], ""]
+    if facts["options"]:
+        lines += ["| option | default | domain | meaning |", "|---|---|---|---|"]
+        for name, option in facts["options"].items():
+            domain = option["domain"].replace("|", "\\|")
+            lines.append(f"| `{name}` | `{option['default']}` | {domain} | {option['meaning']} |")
+        lines.append("")
+    if facts["example"]:
+        lines += ["```python", facts["example"], "```", ""]
+    return "\n".join(lines)
+
+
+def _print_shelf(title: str, kinds: list[type[Loss]]) -> None:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", expand=True)
+    table.add_column("name", style="bold cyan", no_wrap=True)
+    table.add_column("options and defaults", ratio=2)
+    table.add_column("what it is", ratio=4)
+    for kind in kinds:
+        facts = page(kind)
+        name = "\n".join([facts["name"], *(f"= {alias}" for alias in facts["aliases"])])
+        chosen = ", ".join(f"{key}={_shown(option['default'])}" for key, option in facts["options"].items())
+        table.add_row(name, chosen or "–", facts["sentence"].partition(": ")[2] or facts["sentence"])
+    console().print(table)
+
+
+def _shown(default: Any) -> str:
+    from .schedule import written
+
+    return "by C" if default is None else written(default)
+
+
+def _print_page(kind: type[Loss]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    facts = page(kind)
+    out = console()
+    out.print(f"\n[bold cyan]{facts['name']}[/bold cyan]  [dim]{facts['kind']}, widemargin.{facts['class']}[/dim]")
+    out.print(escape(facts["sentence"]))
+    out.print()
+    out.print(escape(facts["body"]))
+    if facts["options"]:
+        table = Table("option", "default", "domain", "meaning")
+        for name, option in facts["options"].items():
+            table.add_row(name, escape(_shown(option["default"])), escape(option["domain"]), option["meaning"])
+        out.print(table)
+    if facts["example"]:
+        out.print(escape(facts["example"]), style="green", highlight=False)
+
+
+def print_theory(classes: int, scales: list[float], gaps: list[float]) -> None:
+    """Scale against gap (Eq. 19), either way; both for some usual numbers when none is given."""
+    import warnings
+
+    from rich.table import Table
+
+    from .theory import gap_gradient, suggest_scale, theoretical_gap
+
+    if not scales and not gaps:
+        scales = [1.0, 5.0, 10.0, 30.0, 64.0]
+        gaps = [0.1, 0.3, 0.5, 1.0, math.pi / 2]
+    table = Table(title=f"Scale against gap for {classes} classes (Eq. 19)", title_justify="left", title_style="bold")
+    for column in ("given", "scale s", "gap (rad)", "gap (°)", "gradient there"):
+        table.add_column(column, justify="right")
+    notes = []
+    rows = [("s", s) for s in scales] + [("gap", g) for g in gaps]
+    for given, value in rows:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            s, gap = (
+                (value, theoretical_gap(classes, value)) if given == "s" else (suggest_scale(classes, value), value)
+            )
+        notes += [str(warning.message) for warning in caught]
+        steepness = gap_gradient(gap, s, classes)
+        table.add_row(given, f"{s:.4g}", f"{gap:.4f}", f"{math.degrees(gap):.1f}°", f"{steepness:.3g}")
+    console().print(table)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+
+
+def checked_suffix(path: str, allowed: tuple[str, ...]) -> str:
+    """The file name, if its ending is one of those that can be written."""
+    if not path.lower().endswith(allowed):
+        raise InputError(f"{path}: the file must end in {', '.join(allowed)}")
+    return path

@@ -1,0 +1,151 @@
+"""WC-Intra, W-Inter and C-Inter: how compact and how far apart classes are, in radians.
+
+    WC-Intra = mean_j ∠(Centre_j, W_j)            compactness: feature centre against class weight
+    W-Inter  = mean_{i≠j} ∠(W_i, W_j)             separation of the class weights
+    C-Inter  = mean_{i≠j} ∠(Centre_i, Centre_j)   separation of the feature centres
+
+`Centre_j` is the mean of the raw embeddings of class j. A class without samples is left out of what
+needs its centre, and named. Reference: ArcGrad (IJCNN 2020), Eq. 20 to 22, with C-Inter between
+centres as its text says.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import angle, ranks
+from ..errors import InputError
+from ..labels import check_embeddings, check_labels
+from ..schedule import widest
+
+# Up to this many classes all pairs are computed (seconds); above it pairs are drawn.
+EXACT_CLASSES = 20_000
+SAMPLED_PAIRS = 1_000_000
+_CHUNK = 1 << 22
+
+
+class Angles(NamedTuple):
+    """Angle metrics in radians; an error of 0 says that all pairs were used."""
+
+    wc_intra: float
+    w_inter: float
+    c_inter: float
+    empty_classes: list[int]
+    w_inter_error: float = 0.0
+    c_inter_error: float = 0.0
+
+    @property
+    def sampled(self) -> bool:
+        """Whether an inter-class angle is an estimate from drawn pairs, ± its standard error."""
+        return self.w_inter_error > 0 or self.c_inter_error > 0
+
+
+def angles(x: Tensor, y: Tensor, W: Tensor, *, exact: bool | None = None) -> Angles:
+    """Angle metrics of embeddings x [N, D], labels y [N] and class weights W [C, D].
+
+    `exact=None` uses all pairs of classes up to 20,000 classes and a million drawn pairs above,
+    with their standard error; True and False force one or the other.
+
+    >>> metrics = angles(2 * torch.eye(3), torch.tensor([0, 1, 2]), torch.eye(3))
+    >>> round(metrics.wc_intra, 6), round(metrics.w_inter, 4), metrics.empty_classes
+    (0.0, 1.5708, [])
+    """
+    if not isinstance(W, Tensor) or W.ndim != 2 or not W.is_floating_point():
+        raise InputError("W must be a float tensor [C, D] of class weights")
+    meter = AngleMeter(W.shape[0], W.shape[1], device=W.device)
+    meter.update(x, y)
+    return meter.compute(W, exact=exact, over_ranks=False)
+
+
+class AngleMeter:
+    """Adds up class centres over batches; `compute` adds up over ranks.
+
+    >>> meter = AngleMeter(classes=3, dim=3)
+    >>> for i in range(3): meter.update(torch.eye(3)[i : i + 1], torch.tensor([i]))
+    >>> round(meter.compute(torch.eye(3)).c_inter, 4)
+    1.5708
+    """
+
+    def __init__(self, classes: int, dim: int, device: torch.device | str | None = None) -> None:
+        where = torch.device(device or "cpu")
+        self.sums = torch.zeros(classes, dim, dtype=widest(where), device=where)
+        self.counts = torch.zeros(classes, dtype=torch.int64, device=where)
+
+    @torch.no_grad()
+    def update(self, x: Tensor, y: Tensor) -> None:
+        """Add a batch."""
+        check_embeddings(x, self.sums.shape[1])
+        check_labels(y, len(x), len(self.sums), x.abs().amax(1) if len(x) else None)
+        rows = y.long().to(self.sums.device)
+        self.sums.index_add_(0, rows, x.to(self.sums))
+        self.counts.index_add_(0, rows, torch.ones_like(rows))
+
+    def merge(self, other: AngleMeter) -> None:
+        """Add what another meter has seen."""
+        self.sums += other.sums.to(self.sums)
+        self.counts += other.counts.to(self.counts)
+
+    @torch.no_grad()
+    def compute(self, W: Tensor, *, exact: bool | None = None, over_ranks: bool = True) -> Angles:
+        """The metrics against class weights W [C, D]; over all ranks where several train together."""
+        if W.shape != self.sums.shape:
+            raise InputError(f"W must have shape {list(self.sums.shape)}, got {list(W.shape)}")
+        sums, counts = (ranks.add_up(self.sums), ranks.add_up(self.counts)) if over_ranks else (self.sums, self.counts)
+        present = counts > 0
+        centre = angle.direction(sums[present])[0]  # the mean's direction is the sum's
+        weight = angle.direction(W.detach().to(sums))[0]
+        intra = angle.between(centre, weight[present])
+        w_inter, w_error = mean_angle_between_rows(weight, exact)
+        c_inter, c_error = mean_angle_between_rows(centre, exact)
+        return Angles(
+            wc_intra=intra.mean().item() if len(intra) else math.nan,
+            w_inter=w_inter,
+            c_inter=c_inter,
+            empty_classes=(~present).nonzero().squeeze(1).tolist(),
+            w_inter_error=w_error,
+            c_inter_error=c_error,
+        )
+
+
+def mean_angle_between_rows(unit: Tensor, exact: bool | None = None) -> tuple[float, float]:
+    """Mean angle over all pairs of different unit rows [C, D], and its standard error (0: exact).
+
+    Memory is bounded by a chunk of rows, whatever C is. NaN for fewer than two rows.
+    """
+    classes = len(unit)
+    if classes < 2:
+        return math.nan, 0.0
+    if exact is None:
+        exact = classes <= EXACT_CLASSES
+    return (_all_pairs(unit), 0.0) if exact else _drawn_pairs(unit)
+
+
+def _all_pairs(unit: Tensor) -> float:
+    classes = len(unit)
+    step = max(1, _CHUNK // classes)
+    total = 0.0
+    for start in range(0, classes, step):
+        rows = unit[start : start + step]
+        theta = angle.from_cosine(rows @ unit[start:].T)
+        # Only pairs i < j: below and on the diagonal of this strip is left out.
+        total += theta.triu(1).sum(dtype=theta.dtype).item()
+    return total / (classes * (classes - 1) / 2)
+
+
+def _drawn_pairs(unit: Tensor) -> tuple[float, float]:
+    classes = len(unit)
+    draw = torch.Generator().manual_seed(0)  # the same pairs every time: a metric must not flicker
+    first = torch.randint(classes, (SAMPLED_PAIRS,), generator=draw)
+    second = (first + torch.randint(1, classes, (SAMPLED_PAIRS,), generator=draw)) % classes
+    step = max(1, _CHUNK // unit.shape[1])
+    found = torch.cat(
+        [
+            angle.between(unit[a.to(unit.device)], unit[b.to(unit.device)]).cpu()
+            for a, b in zip(torch.split(first, step), torch.split(second, step), strict=True)
+        ]
+    )
+    return found.mean().item(), (found.std() / math.sqrt(len(found))).item()

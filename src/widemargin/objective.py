@@ -1,0 +1,121 @@
+"""Objective: a weighted sum of losses as one module, `"arcface + 0.02*center"`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from .catalogue import Sum, parse
+from .criterion import Criterion, CriterionPart
+from .errors import InputError
+from .head import Head
+from .margin import Margin
+from .option import Loss
+from .term import Term
+
+
+class Objective(nn.Module):
+    """Margins with their heads, terms with their memory, added with their factors.
+
+    Args:
+        spec: a parse string, a `Sum` or one loss; margins get a `Head`, classical losses a linear layer.
+        dim: length D of the embeddings.
+        classes: number C of classes.
+        head_options: passed to every `Head` (road, smoothing, class_weight, ignore_index, …).
+
+    `objective(x, y)` → loss [N]. `parts` are the modules by name; `last` the losses [N] of the last
+    call by name, detached and without their factors.
+
+    >>> import torch
+    >>> objective = Objective("arcface + 0.02*center", 8, 5)
+    >>> objective(torch.randn(3, 8), torch.tensor([0, 1, 4])).shape, list(objective.parts)
+    (torch.Size([3]), ['arcface', 'center'])
+    """
+
+    def __init__(self, spec: str | Sum | Loss, dim: int, classes: int, **head_options: Any) -> None:
+        super().__init__()
+        value = parse(spec) if isinstance(spec, str) else spec
+        self.spec = value if isinstance(value, Sum) else Sum(((1.0, value),))
+        self.parts = nn.ModuleDict()
+        self.factors: dict[str, float] = {}
+        self.last: dict[str, Tensor] = {}
+        for factor, loss in self.spec.parts:
+            name = self._free_name(loss.name)
+            self.parts[name] = _part(loss, dim, classes, head_options)
+            self.factors[name] = factor
+        if head_options and self.head is None:
+            raise InputError(f"{self.spec!r} has no margin that could take {', '.join(head_options)}")
+
+    def _free_name(self, name: str) -> str:
+        names = (name, *(f"{name}_{i}" for i in range(2, len(self.parts) + 3)))
+        return next(candidate for candidate in names if candidate not in self.parts)
+
+    @property
+    def head(self) -> Head | None:
+        """The first margin's head, if there is one."""
+        return next((part for part in self.parts.values() if isinstance(part, Head)), None)
+
+    def forward(
+        self,
+        x: Tensor,
+        y: Tensor,
+        *,
+        sample_weight: Tensor | None = None,
+        mix: tuple[Tensor, Tensor | float] | None = None,
+    ) -> Tensor:
+        """Loss [N]; `sample_weight` and `mix` as in `Head`."""
+        total: Tensor | None = None
+        self.last = {}
+        for name, part in self.parts.items():
+            loss = part(x, y, mix=mix) if isinstance(part, Head) else self._without_ignored(part, x, y, mix)
+            self.last[name] = loss.detach()
+            scaled = self.factors[name] * loss
+            total = scaled if total is None else total + scaled
+        assert total is not None
+        return total if sample_weight is None else total * sample_weight.to(total.dtype)
+
+    def _without_ignored(self, part: nn.Module, x: Tensor, y: Tensor, mix: Any) -> Tensor:
+        """A term's loss [N], with 0 where the head's `ignore_index` leaves a sample out."""
+        head = self.head
+        if head is None or head.ignore_index is None:
+            return part(x, y, mix=mix)  # type: ignore[no-any-return]
+        rows = (y != head.ignore_index).nonzero().squeeze(1)
+        if mix is not None:
+            y_b, lam = mix
+            mix = (y_b[rows], lam[rows] if isinstance(lam, Tensor) and lam.ndim else lam)
+        loss: Tensor = part(x[rows], y[rows], mix=mix)
+        return loss.new_zeros(len(y)).index_copy(0, rows, loss)
+
+    def logits(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        """Logits [N, C] of the first part that has class weights; see `Head.logits`."""
+        for part in self.parts.values():
+            if isinstance(part, Head):
+                return part.logits(x, y)
+            if isinstance(part, CriterionPart):
+                return part.logits(x)
+        raise InputError(f"{self.spec!r} has no class weights, so no logits; compare embeddings instead")
+
+    def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+        """Parameter groups for an optimizer; only weights whose length matters are decayed."""
+        decayed: list[Tensor] = []
+        for part in self.parts.values():
+            if isinstance(part, Head) and part.margin.keeps_w:
+                decayed.append(part.weight)
+            elif isinstance(part, CriterionPart):
+                decayed.append(part.linear.weight)
+        free = [p for p in self.parameters() if not any(p is d for d in decayed)]
+        groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": free, "weight_decay": 0.0}]
+        return [group for group in groups if group["params"]]
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{factor:g}*{self.parts[name]!r}" for name, factor in self.factors.items())
+        return f"Objective({inside})"
+
+
+def _part(loss: Loss, dim: int, classes: int, head_options: dict[str, Any]) -> nn.Module:
+    if isinstance(loss, Margin):
+        return Head(dim, classes, loss, **head_options)
+    if isinstance(loss, Term | Criterion):
+        return loss.build(dim, classes)
+    raise InputError(f"{loss!r} is not a margin, a term or a classical loss")

@@ -1,0 +1,71 @@
+"""Term: a loss on embeddings and labels alone, (x [N, D], y [N]) → [N].
+
+Like a margin, a term is a frozen value; `build` makes the module that an `Objective` holds, because
+some terms remember something (the centres of `center`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from .errors import InputError
+from .labels import check_labels
+from .option import Loss
+
+
+class Term(Loss):
+    """A loss on embeddings; subclasses write `evaluate`."""
+
+    kind: ClassVar[str] = "term"
+
+    def evaluate(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss [N] and what is worth logging (counts as tensors, so that nothing waits for them)."""
+        raise NotImplementedError
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        """Loss [N], one per embedding."""
+        return self.evaluate(*prepared(x, y))[0]
+
+    def build(self, dim: int, classes: int) -> TermPart:
+        """The module that an `Objective` holds."""
+        return TermPart(self)
+
+
+def prepared(x: Tensor, y: Tensor, dim: int | None = None, classes: int = 2**62) -> tuple[Tensor, Tensor]:
+    """Checked embeddings in at least fp32 and labels in int64."""
+    if not isinstance(x, Tensor) or x.ndim != 2 or not x.is_floating_point():
+        given = f"{list(x.shape)} {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
+        raise InputError(f"embeddings must be a float tensor [N, D], got {given}")
+    if dim is not None and x.shape[1] != dim:
+        raise InputError(f"embeddings must have shape [N, {dim}], got {list(x.shape)}")
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    check_labels(y, len(x), classes, x.detach().abs().amax(1) if x.shape[1] else None)
+    return x, y.long()
+
+
+class TermPart(nn.Module):
+    """A term inside an objective; `stats` holds what the last call had to report."""
+
+    def __init__(self, term: Term) -> None:
+        super().__init__()
+        self.term = term
+        self.stats: dict[str, Tensor] = {}
+
+    def forward(self, x: Tensor, y: Tensor, mix: tuple[Tensor, Any] | None = None) -> Tensor:
+        """Loss [N]; `mix=(y_b, lam)` as in `Head`."""
+        with torch.autocast(x.device.type, enabled=False):
+            loss, self.stats = self.evaluate(x, y)
+            if mix is not None:
+                y_b, lam = mix
+                loss = lam * loss + (1.0 - lam) * self.evaluate(x, y_b, remember=False)[0]
+            return loss
+
+    def evaluate(self, x: Tensor, y: Tensor, remember: bool = True) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss [N] and report; a term with a memory updates it only where `remember` says so."""
+        return self.term.evaluate(*prepared(x, y))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.term!r})"

@@ -1,0 +1,1 @@
+"""Losses on embeddings, one per file; the catalogue finds them by file name."""

@@ -1,0 +1,67 @@
+"""Center: each embedding near the centre of its class; used beside a softmax, `softmax + 0.02*center`.
+
+Formula: ½ ‖x_i − c_{y_i}‖². After the loss of a training batch, without gradient: c_j ← c_j − α Σ_{y_i=j}(c_j −
+x_i)/(1 + n_j), counts over all ranks; frozen in evaluation. `learn=True` makes the centres parameters instead.
+Domain: 0 ≤ α ≤ 1. Its weight in the objective is the paper's λ.
+Reference: Wen et al., ECCV 2016, Eq. 2 to 4; ArcGrad (IJCNN 2020), Eq. 5 and 6.
+
+>>> import torch, widemargin as wm
+>>> wm.Objective("center", 2, 3)(torch.tensor([[3.0, 4.0]]), torch.tensor([1])).item()  # centres start at 0
+12.5
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from .. import ranks
+from ..errors import InputError
+from ..option import option
+from ..term import Term, TermPart, prepared
+
+
+@dataclass(frozen=True, repr=False)
+class Center(Term):
+    name = "center"
+    reference = "Wen et al., ECCV 2016, Eq. 2 to 4"
+
+    alpha: float = option(0.5, "step of the centres", low=0, high=1)
+    learn: bool = option(False, "centres as parameters", flag=True, quiet=True)
+
+    def evaluate(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        raise InputError('center keeps a centre per class: use wm.Objective("softmax + 0.02*center", dim, classes)')
+
+    def build(self, dim: int, classes: int) -> TermPart:
+        return CenterPart(self, dim, classes)
+
+
+class CenterPart(TermPart):
+    """The centres [C, D] and their update."""
+
+    centers: Tensor
+
+    def __init__(self, term: Center, dim: int, classes: int) -> None:
+        super().__init__(term)
+        self.alpha = term.alpha
+        start = torch.zeros(classes, dim)
+        if term.learn:
+            self.centers = nn.Parameter(start)
+        else:
+            self.register_buffer("centers", start)
+
+    def evaluate(self, x: Tensor, y: Tensor, remember: bool = True) -> tuple[Tensor, dict[str, Tensor]]:
+        x, y = prepared(x, y, self.centers.shape[1], len(self.centers))
+        loss = 0.5 * (x - self.centers[y].to(x.dtype)).square().sum(1)
+        if self.training and remember and not isinstance(self.centers, nn.Parameter):
+            self._move(ranks.gather_rows(x), ranks.gather_rows(y))
+        return loss, {}
+
+    @torch.no_grad()
+    def _move(self, x: Tensor, y: Tensor) -> None:
+        present, index = torch.unique(y, return_inverse=True)
+        sums = x.new_zeros(len(present), x.shape[1]).index_add_(0, index, x)
+        count = torch.bincount(index, minlength=len(present)).to(x.dtype).unsqueeze(1)
+        before = self.centers[present].to(x.dtype)
+        step = (count * before - sums) / (1.0 + count)
+        self.centers[present] = (before - self.alpha * step).to(self.centers.dtype)

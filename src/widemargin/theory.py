@@ -1,0 +1,218 @@
+"""The theory as tools: scale against gap, gradient and target curves, decision boundaries.
+
+Scale against gap needs no torch and answers at once. Curves and boundaries are computed from the
+margins' own definitions; no formula of a loss stands here a second time.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import TYPE_CHECKING
+
+from .errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .margin import Margin
+
+
+def _reach(classes: int) -> float:
+    """`W₀((C−1)/e) + 1`: the product of scale and gap at which a sample moves fastest (Eq. 19)."""
+    from scipy.special import lambertw
+
+    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 2:
+        raise InputError(f"classes={classes!r} must be a whole number of at least 2")
+    return float(lambertw((classes - 1) / math.e).real) + 1.0
+
+
+def suggest_scale(classes: int, gap: float) -> float:
+    """The scale `s` whose gradient is largest at a mean angular gap of `gap` radians (Eq. 19).
+
+    `s = (W₀((C−1)/e) + 1) / gap`: ask for a wide gap and get a small scale.
+
+    >>> round(suggest_scale(classes=10, gap=0.5), 4)
+    4.202
+    """
+    if not (isinstance(gap, int | float) and math.isfinite(gap) and gap > 0):
+        raise InputError(f"gap={gap!r} must be a number of radians above 0")
+    return _reach(classes) / gap
+
+
+def theoretical_gap(classes: int, scale: float) -> float:
+    """The mean angular gap in radians that a scale asks for: Eq. 19 the other way round.
+
+    >>> [round(math.degrees(theoretical_gap(3, s)), 1) for s in (1.0, 40.0)]
+    [83.8, 2.1]
+    """
+    if not (isinstance(scale, int | float) and math.isfinite(scale) and scale > 0):
+        raise InputError(f"scale={scale!r} must be a number above 0")
+    gap = _reach(classes) / scale
+    if gap > math.pi:
+        warnings.warn(f"scale {scale:g} asks {classes} classes for a gap of {gap:.2f} rad, above π", stacklevel=2)
+    return gap
+
+
+def gap_loss(gap: float, scale: float, classes: int) -> float:
+    """`L″ = log(1 + (C−1) e^(−s m̃))`: ArcGrad's loss with every gap at its mean (Eq. 14).
+
+    >>> round(gap_loss(0.0, 10.0, 3), 4)  # log 3: no gap, no information
+    1.0986
+    """
+    exponent = math.log(classes - 1) - scale * gap
+    return max(exponent, 0.0) + math.log1p(math.exp(-abs(exponent)))
+
+
+def gap_gradient(gap: float, scale: float, classes: int) -> float:
+    """`|∂L″/∂m̃| = s (C−1) e^(−s m̃) / (1 + (C−1) e^(−s m̃))`: how fast samples with this gap move.
+
+    Over `s` it is largest at `suggest_scale(classes, gap)`.
+
+    >>> best = suggest_scale(10, 0.5)
+    >>> gap_gradient(0.5, best, 10) > max(gap_gradient(0.5, 0.9 * best, 10), gap_gradient(0.5, 1.1 * best, 10))
+    True
+    """
+    exponent = math.log(classes - 1) - scale * gap
+    return scale / (1.0 + math.exp(-exponent)) if exponent > -700 else 0.0
+
+
+def gaps(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """Gap of each sample [N]: `min_{j≠y} θ_j − θ_y`, positive where the sample is right (Eq. 13).
+
+    >>> import torch
+    >>> round(gaps(torch.tensor([[1.0, 0.0]]), torch.tensor([0]), torch.eye(2)).item(), 4)
+    1.5708
+    """
+    import torch
+
+    from . import angle
+    from .labels import check_embeddings, check_labels
+    from .others.rays import Rays, target_angle
+    from .others.stream import largest_cosine
+
+    check_embeddings(x, weight.shape[1])
+    rays = Rays.of(x.detach().to(torch.promote_types(weight.dtype, torch.float32)))
+    check_labels(y, len(x), len(weight), rays.length)
+    theta, _ = target_angle(rays, weight.detach(), y.long())
+    return angle.from_cosine(largest_cosine(rays, weight.detach(), y.long())) - theta
+
+
+def target_curve(margin: Margin | str, theta: Tensor, classes: int = 10) -> tuple[Tensor, Tensor]:
+    """Target logit and plain logit over angles θ, at ‖x‖ = ‖w‖ = 1: `s ψ(θ) − a` and `s φ(cos θ)`."""
+    import torch
+
+    from .margin import target_logit
+
+    now = _at_start(margin, classes, theta)
+    return target_logit(now, theta, None, None), now.s * now.phi(torch.cos(theta))
+
+
+def target_slope(margin: Margin | str, theta: Tensor, classes: int = 10) -> Tensor:
+    """Slope of the target logit against θ, from the margin's own definition."""
+    import torch
+
+    angles = theta.detach().clone().requires_grad_()
+    curve, _ = target_curve(margin, angles, classes)
+    (slope,) = torch.autograd.grad(curve.sum(), angles)
+    return slope
+
+
+def pull_curve(
+    margin: Margin | str, theta: Tensor, classes: int = 10, *, others: float = math.pi / 2, x_length: float = 1.0
+) -> Tensor:
+    """`∂ loss / ∂θ_y` over target angles θ, with every other class at the angle `others`, ‖w‖ = 1.
+
+    >>> import torch
+    >>> far = pull_curve("arcgrad(s=10)", torch.tensor([3.0]), classes=10)
+    >>> round(far.item(), 3)  # ArcGrad pulls with its full scale wherever the sample is wrong
+    10.0
+    """
+    import torch
+
+    from .margin import split_softmax
+
+    angles = theta.detach().clone().requires_grad_()
+    now = _at_start(margin, classes, angles)
+    away = torch.full_like(angles, others)
+    one = torch.ones_like(angles)
+    lead = boundary(now, angles, away, x_length=x_length, classes=classes)
+    (slope,) = torch.autograd.grad(split_softmax(lead, math.log(classes - 1) * one).sum(), angles)
+    return slope
+
+
+def boundary(
+    margin: Margin | str,
+    theta1: Tensor,
+    theta2: Tensor,
+    *,
+    x_length: float = 1.0,
+    w_lengths: tuple[float, float] = (1.0, 1.0),
+    biases: tuple[float, float] = (0.0, 0.0),
+    classes: int = 2,
+) -> Tensor:
+    """Class 1's decision function under the training condition: `z_1` with margin minus `z_2`.
+
+    0 on the boundary, positive inside class 1. For ArcFace `s (cos(θ₁ + m) − cos θ₂)`, for A-Softmax
+    `‖x‖ (cos mθ₁ − cos θ₂)`, for ArcGrad `s (θ₂ − θ₁)`.
+    """
+    import torch
+
+    from .margin import target_logit
+    from .others.rays import Rays, logits_of, target_radius
+
+    now = _at_start(margin, classes, theta1)
+    lengths = torch.full_like(theta1, x_length)
+    rays = Rays(lengths, lengths, lengths)
+    first, second = (torch.full_like(theta1, length) for length in w_lengths)
+    own = target_logit(now, theta1, target_radius(now, rays, first), torch.full_like(theta1, biases[0]))
+    # One class per sample: the row formula of the roads on a column of cosines.
+    product = torch.cos(theta2)
+    if now.linear:
+        radius = target_radius(now, rays, second)
+        product = product if radius is None else product * radius
+    z = logits_of(now, now.s, rays, product.unsqueeze(1), second.unsqueeze(1), None).squeeze(1)
+    return own - z - biases[1]
+
+
+def boundary_angle(margin: Margin | str, between: float, classes: int = 2) -> float:
+    """Angle from W₁ at which class 1's training boundary lies, for classes `between` radians apart.
+
+    >>> round(boundary_angle("a_softmax(m=2, lam=0)", 0.9), 6)  # θ₁₂ / (m + 1)
+    0.3
+    """
+    import torch
+
+    if not 0 < between <= math.pi:
+        raise InputError(f"between={between!r} must be an angle in (0, π]")
+    low, high = 0.0, between
+    for _ in range(200):
+        middle = (low + high) / 2
+        here = torch.tensor([middle], dtype=torch.float64)
+        inside = boundary(margin, here, between - here, classes=classes).item() > 0
+        low, high = (middle, high) if inside else (low, middle)
+    return (low + high) / 2
+
+
+def angular_margin(margin: Margin | str, between: float, classes: int = 2) -> float:
+    """Width of the band between the two classes' training boundaries.
+
+    For A-Softmax `(m−1)/(m+1) · θ₁₂`, for ArcFace m, for losses without a margin 0.
+
+    >>> round(angular_margin("a_softmax(m=4, lam=0)", 1.0), 6)
+    0.6
+    >>> round(angular_margin("arcface(m=0.3)", 1.0), 6)
+    0.3
+    """
+    return between - 2.0 * boundary_angle(margin, between, classes)
+
+
+def _at_start(margin: Margin | str, classes: int, like: Tensor) -> Margin:
+    """A margin with its numbers as a fresh head has them; annealing at its end, where it bites."""
+    import torch
+
+    from .catalogue import parse_margin
+
+    value = parse_margin(margin) if isinstance(margin, str) else margin
+    first_class = torch.zeros(like.shape, dtype=torch.int64)
+    return value.sized(classes).at(torch.tensor(10**9), first_class, like.dtype)
