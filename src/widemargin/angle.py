@@ -33,8 +33,9 @@ def direction(x: Tensor) -> tuple[Tensor, Tensor]:
     unit_peak = torch.where(extreme, peak, torch.ones_like(peak))
     scaled = x / unit_peak
     length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
-    unit = scaled / torch.where(length > 0, length, torch.ones_like(length))
-    return unit, (length * unit_peak).squeeze(-1)
+    somewhere = length > 0
+    unit = scaled / torch.where(somewhere, length, torch.ones_like(length))
+    return torch.where(somewhere, unit, torch.zeros_like(unit)), (length * unit_peak).squeeze(-1)
 
 
 def between(u: Tensor, v: Tensor) -> Tensor:

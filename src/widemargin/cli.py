@@ -89,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             top.print_help()
             return 0
         options.run(options)
+        sys.stdout.flush()
     except InputError as error:
         print(f"widemargin: {error}", file=sys.stderr)
         return 2

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .errors import InputError
+from .labels import check_share
 from .option import Loss
 
 
@@ -20,7 +21,7 @@ class Criterion(Loss):
 
     kind: ClassVar[str] = "classical"
     takes: ClassVar[str] = "values"
-    """What it is given: `values` (regression) or `logits` (classification)."""
+    """What it is given: `values` (regression), `answers` (a logit per yes or no) or `classes` (logits of C classes)."""
 
     def pointwise(self, prediction: Tensor, target: Tensor) -> Tensor:
         """The loss of every prediction, [N] or [N, …]."""
@@ -71,8 +72,8 @@ class CriterionPart(nn.Module):
             prediction = prediction.squeeze(1)
         loss = self.criterion(prediction, y)
         if mix is not None:
-            y_b, lam = mix
-            loss = lam * loss + (1.0 - lam) * self.criterion(prediction, y_b)
+            share = check_share(mix[1], loss)
+            loss = share * loss + (1.0 - share) * self.criterion(prediction, mix[0])
         return loss
 
     def __repr__(self) -> str:

@@ -63,7 +63,7 @@ def draw(out: str, wanted: str | None = None, classes: int = 10) -> Path:
     panels: list[tuple[Callable[[Axes, Any, int], None], Sequence[Loss]]]
     panels = [(_targets, margins), (_pulls, margins), (_gap, [m for m in margins if m.name == "arcgrad"])]
     panels += [(_terms, terms)]
-    panels += [(_criteria, [c for c in criteria if c.takes == takes]) for takes in ("values", "logits")]
+    panels += [(_criteria, [c for c in criteria if (c.takes == "values") is values]) for values in (True, False)]
     shown = [(panel, items) for panel, items in panels if items]
     rows = math.ceil(len(shown) / 3)
     with plt.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "wm"}):
@@ -94,41 +94,47 @@ def _angles() -> Tensor:
     return torch.linspace(0.0, math.pi, 721, dtype=torch.float64)
 
 
-def _targets(axes: Axes, margins: list[Margin], classes: int) -> None:
+def _lines(axes: Axes, at: Tensor, curves: list[tuple[str, Tensor]]) -> None:
+    """One line per curve; losses that share a curve share the line and its label."""
     import torch
 
+    drawn: list[tuple[list[str], Tensor, int]] = []
+    for index, (label, curve) in enumerate(curves):
+        twin = next((labels for labels, other, _ in drawn if torch.allclose(other, curve, atol=1e-6)), None)
+        if twin is None:
+            drawn.append(([label], curve, index))
+        else:
+            twin.append(label)
+    for labels, curve, index in drawn:
+        axes.plot(at, curve, label=",\n".join(labels), linewidth=1.6, **_style(index))
+    axes.legend(fontsize=6.5, frameon=False)
+
+
+def _targets(axes: Axes, margins: list[Margin], classes: int) -> None:
     from .theory import target_curve
 
     theta = _angles()
-    drawn: list[tuple[Tensor, list[str], int]] = []
-    for index, margin in enumerate(margins):
-        curve = target_curve(margin, theta, classes)[0] / _scale(margin, classes)
-        twin = next((names for other, names, _ in drawn if torch.allclose(other, curve)), None)
-        if twin is None:
-            drawn.append((curve, [repr(margin)], index))
-        else:
-            twin.append(margin.name)  # the same curve: one line, both names
-    for curve, names, index in drawn:
-        axes.plot(theta * 180 / math.pi, curve, label=",\n".join(names), linewidth=1.6, **_style(index))
+    curves = [(repr(m), target_curve(m, theta, classes)[0] / _scale(m, classes)) for m in margins]
+    _lines(axes, theta * 180 / math.pi, curves)
     axes.set(title="Target logit / s against the target angle", xlabel="θ of the target (°)", ylabel="ψ(θ)")
-    axes.legend(fontsize=6.5, frameon=False, loc="lower left")
 
 
 def _pulls(axes: Axes, margins: list[Margin], classes: int) -> None:
     from .theory import pull_curve
 
     theta = _angles()[1:-1]
-    for index, margin in enumerate(margins):
+    curves = []
+    for margin in margins:
         keeps_lengths = margin.keeps_x or margin.keeps_w
         scale = 10.0 if keeps_lengths else _scale(margin, classes)
         pull = pull_curve(margin, theta, classes, x_length=scale if keeps_lengths else 1.0) / scale
-        axes.plot(theta * 180 / math.pi, pull, label=margin.name, linewidth=1.6, **_style(index))
+        curves.append((margin.name, pull))
+    _lines(axes, theta * 180 / math.pi, curves)
     axes.set(
         title=f"Pull / s towards the target, {classes - 1} other(s) at 90°",
         xlabel="θ of the target (°)",
         ylabel="∂ loss / ∂θ / s  (‖x‖ = 10 where kept)",
     )
-    axes.legend(fontsize=6.5, frameon=False, loc="upper left")
 
 
 def _gap(axes: Axes, margins: list[Margin], classes: int) -> None:
@@ -155,7 +161,8 @@ def _terms(axes: Axes, terms: list[Term], classes: int) -> None:
     from .objective import Objective
 
     theta = _angles()[::6]
-    for index, term in enumerate(terms):
+    curves = []
+    for term in terms:
         part = Objective(term, 2, 2).eval()
         heights = []
         for t in theta.tolist():
@@ -163,34 +170,34 @@ def _terms(axes: Axes, terms: list[Term], classes: int) -> None:
             angles = torch.tensor([0.0, -math.pi / 9, t])
             x = torch.stack([torch.cos(angles), torch.sin(angles)], 1)
             heights.append(part(x, torch.tensor([0, 0, 1]))[0].item())
-        axes.plot(theta * 180 / math.pi, heights, label=repr(term), linewidth=1.6, **_style(index))
+        curves.append((repr(term), torch.tensor(heights)))
+    _lines(axes, theta * 180 / math.pi, curves)
     axes.set(
         title="Terms: an anchor's loss, its own class at 20°",
         xlabel="angle to a sample of another class (°)",
         ylabel="loss",
     )
-    axes.legend(fontsize=7, frameon=False)
 
 
 def _criteria(axes: Axes, criteria: list[Criterion], classes: int) -> None:
     import torch
 
     grid = torch.linspace(-4.0, 4.0, 401)
-    takes = criteria[0].takes
-    for index, criterion in enumerate(criteria):
-        if takes == "values":
+    curves = []
+    for criterion in criteria:
+        if criterion.takes == "values":
             height = criterion(grid, torch.zeros_like(grid))
-        elif criterion.name == "cross_entropy":
+        elif criterion.takes == "classes":
             pair = torch.stack([grid, torch.zeros_like(grid)], 1)
             height = criterion(pair, torch.zeros(len(grid), dtype=torch.int64))
         else:
             height = criterion(grid, torch.ones_like(grid))
-        axes.plot(grid, height, label=repr(criterion), linewidth=1.6, **_style(index))
-    if takes == "values":
+        curves.append((repr(criterion), height))
+    _lines(axes, grid, curves)
+    if criteria[0].takes == "values":
         axes.set(title="Classical: loss against the error", xlabel="ŷ − y", ylabel="loss")
     else:
         axes.set(title="Classical: loss against the logit of the truth", xlabel="logit", ylabel="loss")
-    axes.legend(fontsize=7, frameon=False)
 
 
 def _scale(margin: Margin, classes: int) -> float:

@@ -17,13 +17,14 @@ from torch import Tensor, nn
 from . import takeover
 from .catalogue import parse_margin
 from .errors import InputError, unknown
-from .labels import check_embeddings, check_labels
+from .labels import check_embeddings, check_labels, check_sample_weight, check_share
 from .margin import Batch, Margin, smoothed, split_softmax, target_logit
 from .numbers import Numbers
 from .option import PerClass
 from .others.dense import Dense
 from .others.rays import Rays, target_angle, target_radius
 from .others.stream import Stream
+from .schedule import widest
 
 ROADS: dict[str, type[Dense] | type[Stream]] = {"dense": Dense, "stream": Stream}
 # Above this many logits (256 MiB in fp32, and the dense road holds several copies) auto streams.
@@ -53,8 +54,6 @@ class Head(nn.Module):
     (torch.Size([3]), torch.Size([3, 5]))
     """
 
-    class_weight: Tensor | None
-
     def __init__(
         self,
         dim: int,
@@ -82,8 +81,9 @@ class Head(nn.Module):
         self.margin = self.spec.sized(classes)
         self.weight = nn.Parameter(torch.empty(classes, dim, device=device, dtype=dtype))
         self.bias = nn.Parameter(self.weight.new_zeros(classes)) if self.margin.bias else None
-        self.numbers = Numbers(self.margin, self.weight.device, self.weight.dtype)
-        self.register_buffer("class_weight", self._class_weight(class_weight))
+        self.numbers = Numbers(
+            self.margin, self.weight.device, self.weight.dtype, self._checked_class_weight(class_weight)
+        )
         self.class_names = self._names(class_names, classes)
         self.reset_parameters()
 
@@ -114,16 +114,11 @@ class Head(nn.Module):
             y, keep = self._labels(y, rays)
             loss = self._loss(road, rays, y, keep, adapt=self.training)
             if mix is not None:
-                y_b, lam = mix
-                y_b, _ = self._labels(y_b, rays)
-                lam = lam.to(loss) if isinstance(lam, Tensor) else lam
-                loss = lam * loss + (1.0 - lam) * self._loss(road, rays, y_b, keep, adapt=False)
-            if keep is not None:
-                loss = torch.where(keep, loss, torch.zeros_like(loss))
+                y_b, keep_b = self._labels(mix[0], rays)
+                share = check_share(mix[1], loss)
+                loss = share * loss + (1.0 - share) * self._loss(road, rays, y_b, keep_b, adapt=False)
             if sample_weight is not None:
-                if sample_weight.shape != y.shape:
-                    raise InputError(f"sample_weight must have shape {list(y.shape)}, got {list(sample_weight.shape)}")
-                loss = loss * sample_weight.to(loss.dtype)
+                loss = loss * check_sample_weight(sample_weight, loss)
             if self.training:
                 self.numbers.advance()
             return loss
@@ -173,7 +168,10 @@ class Head(nn.Module):
         loss = split_softmax(p, others.log_sum)
         if others.total is not None:
             loss = smoothed(loss, p, others.total, self.classes, self.smoothing)
-        return loss if self.class_weight is None else loss * self.class_weight[y].to(loss.dtype)
+        if keep is not None:
+            loss = torch.where(keep, loss, torch.zeros_like(loss))
+        weight = self.numbers.class_weight
+        return loss if weight is None else loss * weight[y].to(loss.dtype)
 
     def _target(self, now: Margin, rays: Rays, theta: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
         bias = None if self.bias is None else self.bias[y].to(theta.dtype)
@@ -202,7 +200,7 @@ class Head(nn.Module):
     @property
     def scale(self) -> float:
         """The scale `s` as it stands."""
-        return float(self.numbers.now(None, torch.float32).s)
+        return float(self.numbers.now(None, torch.float64).s)
 
     # ---------------------------------------------------------------- the classes
 
@@ -250,7 +248,7 @@ class Head(nn.Module):
                 changed[name] = [*value.values, *extra]
         if per_class:
             raise unknown("per-class option", next(iter(per_class)), [])
-        if self.class_weight is not None:
+        if self.numbers.class_weight is not None:
             raise InputError(
                 "a head with class_weight cannot be extended; make a new one with the weights of all classes"
             )
@@ -319,10 +317,10 @@ class Head(nn.Module):
         smoothing = f", smoothing={self.smoothing:g}" if self.smoothing else ""
         return f"Head({self.dim}, {self.classes}, {self.spec!r}, road={self.road}{smoothing})"
 
-    def _class_weight(self, given: Tensor | Sequence[float] | None) -> Tensor | None:
+    def _checked_class_weight(self, given: Tensor | Sequence[float] | None) -> Tensor | None:
         if given is None:
             return None
-        weight = torch.as_tensor(given, dtype=torch.float32, device=self.weight.device)
+        weight = torch.as_tensor(given, dtype=widest(self.weight.device), device=self.weight.device)
         if weight.shape != (self.classes,) or not bool((torch.isfinite(weight) & (weight >= 0)).all()):
             raise InputError(
                 f"class_weight must be {self.classes} finite numbers of at least 0, got shape {list(weight.shape)}"

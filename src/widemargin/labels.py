@@ -23,27 +23,28 @@ def check_labels(y: Tensor, samples: int, classes: int, lengths: Tensor | None =
         raise InputError(f"labels must have shape [{samples}], one per embedding, got {list(y.shape)}")
     if samples == 0 or torch.compiler.is_compiling():
         return
-    facts = [y.min().to(torch.float64), y.max().to(torch.float64)] if y.device.type != "mps" else [y.min(), y.max()]
+    fine = (y.min() >= 0) & (y.max() < classes)
     if lengths is not None:
-        facts.append(torch.isfinite(lengths.detach()).all().to(facts[0].dtype))
+        fine = fine & torch.isfinite(lengths.detach()).all()
     try:
-        seen = torch.stack(facts).tolist()  # the one wait
+        if fine:  # the one wait
+            return
     except RuntimeError as error:
         if "vmap" in str(error):
             return
         raise
-    low, high = int(seen[0]), int(seen[1])
+    low, high = int(y.min()), int(y.max())
     if low < 0 or high >= classes:
         wrong = low if low < 0 else high
         hint = " (set ignore_index to leave samples out)" if low < 0 else ""
         raise InputError(f"label {wrong} is out of range: {classes} classes are numbered 0 to {classes - 1}{hint}")
-    if lengths is not None and not seen[2]:
-        bad = torch.nonzero(~torch.isfinite(lengths.detach())).flatten().tolist()
-        more = "" if len(bad) <= 3 else f" and {len(bad) - 3} more"
-        raise InputError(
-            f"embedding(s) {', '.join(map(str, bad[:3]))}{more} hold NaN or infinite values: "
-            "the network before the head has diverged (lower the learning rate, check the input)"
-        )
+    assert lengths is not None
+    bad = torch.nonzero(~torch.isfinite(lengths.detach())).flatten().tolist()
+    more = "" if len(bad) <= 3 else f" and {len(bad) - 3} more"
+    raise InputError(
+        f"embedding(s) {', '.join(map(str, bad[:3]))}{more} hold NaN or infinite values: "
+        "the network before the head has diverged (lower the learning rate, check the input)"
+    )
 
 
 def check_embeddings(x: Tensor, dim: int) -> None:
@@ -53,3 +54,22 @@ def check_embeddings(x: Tensor, dim: int) -> None:
         raise InputError(f"embeddings must be a float tensor [N, {dim}], got {given}")
     if x.ndim != 2 or x.shape[1] != dim:
         raise InputError(f"embeddings must have shape [N, {dim}], got {list(x.shape)}")
+
+
+def check_sample_weight(given: Tensor, loss: Tensor) -> Tensor:
+    """Sample weights [N] in the loss's dtype."""
+    if not isinstance(given, Tensor) or given.shape != loss.shape:
+        shape = list(given.shape) if isinstance(given, Tensor) else type(given).__name__
+        raise InputError(f"sample_weight must be a tensor of shape {list(loss.shape)}, got {shape}")
+    return given.to(loss.dtype)
+
+
+def check_share(given: Tensor | float, loss: Tensor) -> Tensor | float:
+    """Mixup's λ: one number in [0, 1], or one per sample [N]."""
+    if isinstance(given, Tensor):
+        if given.ndim and given.shape != loss.shape:
+            raise InputError(f"mix: lam must be one number or have shape {list(loss.shape)}, got {list(given.shape)}")
+        return given.to(loss)
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0.0 <= given <= 1.0:
+        raise InputError(f"mix: lam={given!r} must be a number from 0 to 1")
+    return given

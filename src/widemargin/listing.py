@@ -26,7 +26,11 @@ def console() -> Console:
     """A console that does not fold tables when its output goes to a file or a pipe."""
     from rich.console import Console
 
-    return Console() if sys.stdout.isatty() else Console(width=120)
+    class Screen(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # the command's own handler knows what to do
+
+    return Screen() if sys.stdout.isatty() else Screen(width=120)
 
 
 def page(kind: type[Loss]) -> dict[str, Any]:

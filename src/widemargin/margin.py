@@ -194,12 +194,14 @@ def margin_softmax(
 
     margin = parse_margin(margin) if isinstance(margin, str) else margin
     check_cosines(cos, y)
-    n, classes = cos.shape
+    classes = cos.shape[1]
     with torch.autocast(cos.device.type, enabled=False):
         cos = cos.to(torch.promote_types(cos.dtype, torch.float32))
-        if (margin.keeps_x or margin.keeps_w) and radius is None:
-            raise InputError(f"{margin.name} keeps lengths: pass radius=‖x‖ [N] or ‖x‖‖w‖ [N, C]")
-        reach = None if radius is None else radius.to(cos.dtype).reshape(n, -1).expand(n, classes)
+        reach = _checked_radius(margin, radius, cos)
+        if margin.bias:
+            raise InputError(f"{margin.name} with a bias has parameters: use Head")
+        if not 0.0 <= smoothing < 1.0:
+            raise InputError(f"smoothing={smoothing} must be at least 0 and below 1")
         now = margin.sized(classes).at(torch.tensor(step, device=cos.device), y, cos.dtype)
         at_target = y.unsqueeze(1)
         theta = angle.from_cosine(cos.gather(1, at_target).squeeze(1))
@@ -224,6 +226,20 @@ def margin_softmax(
         if smoothing:
             loss = smoothed(loss, p, without_target(z, y, 0.0).sum(1), classes, smoothing)
         return loss
+
+
+def _checked_radius(margin: Margin, radius: Tensor | None, cos: Tensor) -> Tensor | None:
+    """‖x‖ or ‖x‖‖w_j‖ as [N, C] for the losses that keep lengths, None for the others."""
+    keeps_lengths = margin.keeps_x or margin.keeps_w
+    if radius is None:
+        if keeps_lengths:
+            raise InputError(f"{margin.name} keeps lengths: pass radius=‖x‖ [N] or ‖x‖‖w‖ [N, C]")
+        return None
+    if not keeps_lengths:
+        raise InputError(f"{margin.name} lives on the unit sphere: it takes no radius")
+    if radius.shape not in (cos.shape[:1], cos.shape):
+        raise InputError(f"radius must have shape [{cos.shape[0]}] or {list(cos.shape)}, got {list(radius.shape)}")
+    return radius.to(cos.dtype).reshape(len(cos), -1).expand_as(cos)
 
 
 def check_cosines(cos: Tensor, y: Tensor) -> None:

@@ -1,7 +1,8 @@
-"""The numbers of a head that move: schedules, adaptive state, learnable and per-class numbers.
+"""The numbers of a head: schedules, adaptive state, learnable and per-class numbers, class weights.
 
 They live in one small module, so that checkpoints carry them, evaluation freezes them, and the
-margin itself stays a value.
+margin itself stays a value. Buffers are replaced and never written into: a backward pass may still
+need the old value, and `torch.compile` (2.13) silently uses the new one where it was overwritten.
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ class Numbers(nn.Module):
     """Step counter, adaptive state, learnable and per-class numbers of one margin."""
 
     steps: Tensor
+    class_weight: Tensor | None
 
-    def __init__(self, margin: Margin, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self, margin: Margin, device: torch.device, dtype: torch.dtype, class_weight: Tensor | None = None
+    ) -> None:
         super().__init__()
         self.margin = margin
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=device))
         self._wide: list[str] = []
+        self._hold("class_weight", class_weight)
         for name, value in margin.values():
             if isinstance(value, Learnable):
                 start = torch.tensor(value.start, device=device, dtype=torch.promote_types(dtype, torch.float32))
@@ -36,7 +41,7 @@ class Numbers(nn.Module):
             first = float(getattr(margin, name))
             self._hold(f"state_{name}", torch.tensor(first, dtype=widest(device), device=device))
 
-    def _hold(self, name: str, value: Tensor, persistent: bool = True) -> None:
+    def _hold(self, name: str, value: Tensor | None, persistent: bool = True) -> None:
         self.register_buffer(name, value, persistent=persistent)
         self._wide.append(name)
 
@@ -49,21 +54,19 @@ class Numbers(nn.Module):
             elif isinstance(value, PerClass):
                 held[name] = getattr(self, f"per_class_{name}")
         for name in self.margin.adaptive:
-            # A copy: the next batch overwrites the buffer, perhaps before this one's backward pass.
-            held[name] = getattr(self, f"state_{name}").clone()
+            held[name] = getattr(self, f"state_{name}")
         return self.margin.at(self.steps, y, dtype, held)
 
     @torch.no_grad()
     def keep(self, adapted: Margin) -> None:
         """Remember the adaptive numbers of a training batch."""
         for name in adapted.adaptive:
-            value = getattr(adapted, name)
             state: Tensor = getattr(self, f"state_{name}")
-            state.copy_(value) if isinstance(value, Tensor) else state.fill_(value)
+            setattr(self, f"state_{name}", torch.as_tensor(getattr(adapted, name)).to(state))
 
     def advance(self) -> None:
         """One more training call."""
-        self.steps += 1
+        self.steps = self.steps + 1
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Numbers:
         # `head.half()` must not round an adaptive scale or a margin of 0.3: these buffers follow the
@@ -72,10 +75,9 @@ class Numbers(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         device = self.steps.device
         for name, value in held.items():
-            if value is not None:
-                self._buffers[name] = (
-                    torch.empty_like(value, device=device)
-                    if value.is_meta
-                    else value.to(device=device, dtype=widest(device))
-                )
+            if value is None or not value.is_meta:
+                moved = None if value is None else value.to(device=device, dtype=widest(device))
+            else:
+                moved = torch.empty_like(value, device=device)
+            self._buffers[name] = moved
         return self

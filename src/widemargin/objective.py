@@ -10,6 +10,7 @@ from .catalogue import Sum, parse
 from .criterion import Criterion, CriterionPart
 from .errors import InputError
 from .head import Head
+from .labels import check_sample_weight
 from .margin import Margin
 from .option import Loss
 from .term import Term
@@ -73,7 +74,7 @@ class Objective(nn.Module):
             scaled = self.factors[name] * loss
             total = scaled if total is None else total + scaled
         assert total is not None
-        return total if sample_weight is None else total * sample_weight.to(total.dtype)
+        return total if sample_weight is None else total * check_sample_weight(sample_weight, total)
 
     def _without_ignored(self, part: nn.Module, x: Tensor, y: Tensor, mix: Any) -> Tensor:
         """A term's loss [N], with 0 where the head's `ignore_index` leaves a sample out."""

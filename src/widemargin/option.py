@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar, Self, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .errors import InputError, unknown
-from .schedule import Schedule, written
+from .schedule import Learnable, Schedule, written
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,6 +45,7 @@ class Option:
     open_low: bool = False
     integer: bool = False
     may_move: bool = False
+    may_learn: bool = False
     per_class: bool = False
     choices: tuple[str, ...] = ()
     flag: bool = False
@@ -72,9 +74,9 @@ class Option:
     def checked(self, where: str, value: Any) -> Any:
         """`value` in its normal form, or an error that says what is allowed."""
         if isinstance(value, Tensor):
-            if value.ndim == 0:
-                return value  # a number of the running step (adaptive state, learnable scale)
             value = value.detach().cpu().to(torch.float64).tolist()
+        elif isinstance(value, np.ndarray | np.generic):
+            value = value.tolist()
         if value is None and self.optional:
             return None
         if self.choices:
@@ -102,6 +104,8 @@ class Option:
     def _moving(self, where: str, value: Schedule) -> Schedule:
         if not self.may_move:
             raise InputError(f"{where}={value!r}: this option is fixed, give one number")
+        if isinstance(value, Learnable) and not self.may_learn:
+            raise InputError(f"{where}={value!r}: only a scale can be learnable, its domain has no upper end")
         for end in value.ends():
             self._number(where, end)
         return value

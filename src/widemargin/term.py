@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .errors import InputError
-from .labels import check_labels
+from .labels import check_labels, check_share
 from .option import Loss
 
 
@@ -59,8 +59,8 @@ class TermPart(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             loss, self.stats = self.evaluate(x, y)
             if mix is not None:
-                y_b, lam = mix
-                loss = lam * loss + (1.0 - lam) * self.evaluate(x, y_b, remember=False)[0]
+                share = check_share(mix[1], loss)
+                loss = share * loss + (1.0 - share) * self.evaluate(x, mix[0], remember=False)[0]
             return loss
 
     def evaluate(self, x: Tensor, y: Tensor, remember: bool = True) -> tuple[Tensor, dict[str, Tensor]]:

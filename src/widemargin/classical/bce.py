@@ -22,7 +22,7 @@ from ..option import option
 class BCE(Criterion):
     name = "bce"
     reference = "torch.nn.functional.binary_cross_entropy_with_logits"
-    takes = "logits"
+    takes = "answers"
 
     probabilities: bool = option(False, "predictions are probabilities, not logits", flag=True, quiet=True)
 

@@ -22,7 +22,7 @@ from ..option import option
 class CrossEntropy(Criterion):
     name = "cross_entropy"
     reference = "torch.nn.functional.cross_entropy"
-    takes = "logits"
+    takes = "classes"
 
     smoothing: float = option(0.0, "label smoothing ε", low=0, high=1, quiet=True)
 

@@ -26,7 +26,7 @@ from ..option import option
 class Focal(Criterion):
     name = "focal"
     reference = "Lin et al., Focal loss, arXiv 1708.02002, Eq. 4"
-    takes = "logits"
+    takes = "answers"
 
     gamma: float = option(2.0, "how much the easy ones are turned down", low=0)
 

@@ -34,14 +34,16 @@ class AdaAcos(Margin):
     adaptive = ("m",)
     neutral = ({"m": 0.0}, "normface")
 
-    s: Number = option(None, "scale; log(C−1)/cos(π/2.3) by default", low=0, optional=True, may_move=True)
+    s: Number = option(
+        None, "scale; log(C−1)/cos(π/2.3) by default", low=0, optional=True, may_move=True, may_learn=True
+    )
     m: Number = option(0.0, "margin to start from, radian", low=0, high=PI / 2, quiet=True)
     floor: Number = option(0.0, "smallest default scale", low=0, quiet=True)
 
     def sized(self, classes: int) -> Self:
         sized = super().sized(classes)
         if sized.s is None:
-            scale = math.log(max(classes - 1, 1)) / math.cos(PI / 2.3)
+            scale = math.log(classes - 1) / math.cos(PI / 2.3)
             sized = replace(sized, s=max(sized.floor, scale))
         if sized.s == 0.0:
             warnings.warn(

@@ -37,16 +37,13 @@ class AdaCos(Margin):
     floor: Number = option(0.0, "smallest scale", low=0, quiet=True)
 
     def sized(self, classes: int) -> Self:
-        sized = super().sized(classes)
-        if sized.s is None:
-            sized = replace(sized, s=max(sized.floor, math.sqrt(2.0) * math.log(max(classes - 1, 1))))
-        if sized.s == 0.0:
+        start = math.sqrt(2.0) * math.log(classes - 1) if self.s is None else self.s
+        if classes == 2 and self.floor == 0.0 and not (self.fixed and start > 0.0):
             warnings.warn(
-                f"adacos with {classes} classes starts at a scale of 0 and cannot learn: "
-                "give it a floor, as in adacos(floor=2)",
+                "adacos with 2 classes falls to a scale of 0 and cannot learn: give it a floor, as in adacos(floor=2)",
                 stacklevel=3,
             )
-        return sized
+        return replace(super().sized(classes), s=max(self.floor, start))
 
     def adapted(self, batch: Batch) -> Self:
         if self.fixed or batch.theta.numel() == 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from .. import angle
@@ -20,7 +21,8 @@ class Rays(NamedTuple):
     @classmethod
     def of(cls, x: Tensor) -> Rays:
         unit, length = angle.direction(x)
-        return cls(x, unit, length)
+        # A zero embedding has no angle: its cosines are 0 and it gets no gradient, on any geometry.
+        return cls(torch.where((length > 0).unsqueeze(1), x, torch.zeros_like(x)), unit, length)
 
 
 class Others(NamedTuple):

@@ -64,4 +64,8 @@ class CenterPart(TermPart):
         count = torch.bincount(index, minlength=len(present)).to(x.dtype).unsqueeze(1)
         before = self.centers[present].to(x.dtype)
         step = (count * before - sums) / (1.0 + count)
-        self.centers[present] = (before - self.alpha * step).to(self.centers.dtype)
+        moved = (before - self.alpha * step).to(self.centers.dtype)
+        if torch.compiler.is_compiling():  # see numbers.py: a compiled backward pass would see what was overwritten
+            self.centers = self.centers.index_copy(0, present, moved)
+        else:
+            self.centers[present] = moved

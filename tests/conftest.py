@@ -1,0 +1,27 @@
+"""What all tests share: one thread per worker, seeds, and where real data is found."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("tests", deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers_every_time() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder with real data: `WIDEMARGIN_DATA`, or `shared/data` beside the project."""
+    given = os.environ.get("WIDEMARGIN_DATA")
+    folder = Path(given) if given else Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("no data: set WIDEMARGIN_DATA to a folder with the data sets")
+    return folder

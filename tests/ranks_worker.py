@@ -1,0 +1,70 @@
+"""One rank of test_ranks.py: trains on its share of a global batch and writes down what it saw."""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import widemargin as wm
+
+D, C = 6, 5
+
+
+def global_batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    draw = torch.Generator().manual_seed(0)
+    return [
+        (torch.randn(8, D, generator=draw, dtype=torch.float64), torch.randint(C, (8,), generator=draw))
+        for _ in range(4)
+    ]
+
+
+def share(rank: int, batch: int) -> slice:
+    """Unequal shares; in the last batch rank 1 has nothing at all."""
+    cut = (5, 3, 7, 8)[batch]
+    return slice(0, cut) if rank == 0 else slice(cut, 8)
+
+
+def losses_of(spec: str, rank: int | None) -> dict[str, list[float]]:
+    """Losses and state over the batches, of one rank's share or (None) of the whole batch."""
+    torch.manual_seed(1)
+    objective = wm.Objective(spec, D, C).double()
+    seen: dict[str, list[float]] = {"losses": [], "state": []}
+    for number, (x, y) in enumerate(global_batches()):
+        mine = slice(None) if rank is None else share(rank, number)
+        seen["losses"].append(objective(x[mine], y[mine]).tolist())
+        for key, value in objective.state_dict().items():
+            if "state" in key and "_extra" not in key or "steps" in key or "centers" in key:
+                seen["state"].append(value.flatten().tolist())
+    return seen
+
+
+def trained_in_parallel(rank: int) -> list[float]:
+    """Class weights after two steps under DistributedDataParallel with unequal batches."""
+    torch.manual_seed(1)
+    body = nn.Sequential(nn.Linear(D, 8, dtype=torch.float64), nn.ReLU(), nn.Linear(8, D, dtype=torch.float64))
+    model = wm.MarginModel(body, wm.Objective("adacos", D, C).double())
+    parallel = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
+    for number, (x, y) in enumerate(global_batches()[:3]):
+        mine = share(rank, number)
+        optimizer.zero_grad()
+        parallel(x[mine], y[mine]).mean().backward()
+        optimizer.step()
+    return [*model.head.weight.flatten().tolist(), model.head.scale]
+
+
+def main(folder: str) -> None:
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    seen = {spec: losses_of(spec, rank) for spec in ("adacos", "adaacos(s=6)", "softmax + 0.1*center", "a_softmax")}
+    seen["parallel"] = trained_in_parallel(rank)
+    Path(folder, f"{rank}.json").write_text(json.dumps(seen))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,180 @@
+"""The command as a person meets it: real processes, real files, one line for a mistake."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import widemargin
+from widemargin.cli import main
+
+
+def run(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "widemargin", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+
+
+def test_help_and_version_do_not_wait_for_torch():
+    code = (
+        "import sys, widemargin.cli as c\n"
+        "try: c.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print([m for m in ('torch', 'numpy', 'matplotlib', 'rich', 'scipy') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "losses" in out
+    assert "curves" in out
+    assert out.strip().endswith("[]")
+    version = run("--version")
+    assert version.returncode == 0
+    assert version.stdout.strip() == f"widemargin {widemargin.__version__}"
+
+
+def test_installed_command_is_there():
+    script = Path(sys.executable).with_name("widemargin")
+    assert subprocess.run([script, "--version"], capture_output=True, text=True, check=True).stdout.startswith("widemargin")
+
+
+def test_no_command_shows_the_help(capsys):
+    assert main([]) == 0
+    assert "COMMAND" in capsys.readouterr().out
+
+
+def test_losses_lists_every_loss(capsys):
+    assert main(["losses"]) == 0
+    out = capsys.readouterr().out
+    for name in widemargin.losses():
+        assert name in out
+
+
+def test_one_loss_is_explained(capsys):
+    assert main(["losses", "sphereface"]) == 0
+    out = capsys.readouterr().out
+    assert "a_softmax" in out
+    assert "1704.08063" in out
+    assert "whole number" in out
+
+
+def test_losses_as_json_and_markdown(capsys):
+    assert main(["losses", "--format", "json"]) == 0
+    pages = json.loads(capsys.readouterr().out)
+    assert [page["name"] for page in pages] == widemargin.losses()
+    assert main(["losses", "arcface", "--format=md"]) == 0
+    assert "| `m` | `0.5` | 0 ≤ value ≤ 1.5708 | margin, radian |" in capsys.readouterr().out
+
+
+def test_theory_prints_the_papers_angles(capsys):
+    assert main(["theory", "--classes", "3", "--scale", "1", "40"]) == 0
+    out = capsys.readouterr().out
+    assert "83.8°" in out
+    assert "2.1°" in out
+    assert main(["theory", "--classes", "3", "--gap", "1.4631"]) == 0
+    assert " 1 " in capsys.readouterr().out
+    assert main(["theory", "--classes", "1000"]) == 0
+
+
+def test_theory_notes_a_gap_above_pi(capsys):
+    assert main(["theory", "--classes", "1000", "--scale", "1"]) == 0
+    assert "above π" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
+def test_curves_draws(tmp_path, capsys, suffix):
+    out = tmp_path / f"curves.{suffix}"
+    assert main(["curves", "--out", str(out), "--losses", "arcgrad(s=5), arcface + 0.1*triplet, l2, focal"]) == 0
+    assert str(out) in capsys.readouterr().out
+    assert out.stat().st_size > 5000
+
+
+def test_curves_of_all_losses_names_each_margin(tmp_path):
+    out = tmp_path / "all.svg"
+    assert main(["curves", "--out", str(out)]) == 0
+    assert out.read_text().count("<path") > 20
+
+
+def test_options_with_underscore_or_dash(tmp_path):
+    from widemargin.cli import _dashed
+
+    assert _dashed("--data_set=a_b") == "--data-set=a_b"
+    assert _dashed("-x_y") == "-x_y"
+    assert _dashed("a_softmax") == "a_softmax"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_script(shell, capsys):
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for word in ("losses", "curves", "theory", "numerics"):
+        assert word in script
+
+
+def test_bash_accepts_the_completion_script(capsys, tmp_path):
+    main(["completion", "bash"])
+    script = tmp_path / "complete.bash"
+    script.write_text(capsys.readouterr().out)
+    assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["losse"], ["losse", "losses"]),
+        (["losses", "arcfase"], ["unknown loss 'arcfase'", "did you mean 'arcface'?"]),
+        (["losses", "arcface(m=9)"], ["arcface(m)=9 is outside its domain"]),
+        (["losses", "--fromat", "md"], ["--fromat", "--format"]),
+        (["theory"], ["--classes"]),
+        (["theory", "--classes", "1"], ["classes=1 must be a whole number of at least 2"]),
+        (["theory", "--classes", "many"], ["--classes", "many"]),
+        (["theory", "--classes", "3", "--gap", "-1"], ["gap=-1.0 must be a number of radians above 0"]),
+        (["theory", "--classes", "3", "--scale", "0"], ["scale=0.0 must be a number above 0"]),
+        (["curves", "--out", "curves.gif"], ["curves.gif: the file must end in .svg, .png, .pdf"]),
+        (["curves", "--out", "no/such/folder/c.svg"], ["no/such/folder/c.svg: the folder does not exist"]),
+        (["curves", "--losses", "arcface("], ["cannot read 'arcface('"]),
+        (["curves", "--classes", "1"], ["classes=1"]),
+        (["bench", "numerics", "--json", "no/such/folder/x.json"], ["the folder does not exist"]),
+        (["bench", "numerics", "--losses", "triplet"], ["'triplet", "is not a margin"]),
+        (["bench"], ["BENCHMARK"]),
+        (["completion", "powershell"], ["powershell"]),
+    ],
+)
+def test_a_mistake_is_one_line_and_code_2(arguments, words, tmp_path):
+    result = run(*arguments, cwd=tmp_path)
+    assert result.returncode == 2, result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    for word in words:
+        assert word in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unwritable_place_is_one_line(tmp_path):
+    (tmp_path / "curves.svg").mkdir()
+    result = run("curves", "--losses", "l1", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "curves.svg: cannot be written" in result.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    command = [sys.executable, "-m", "widemargin", "losses"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert b"Traceback" not in process.stderr.read()
+        assert process.wait(timeout=60) == 0
+
+
+def test_bench_numerics_prints_ours_beside_the_peer(tmp_path):
+    out = tmp_path / "numerics.json"
+    result = run("bench", "numerics", "--losses", "arcface", "--json", str(out), env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert result.returncode == 0, result.stderr
+    assert "arcface(s=64, m=0.5)" in result.stdout
+    assert "ArcFaceLoss" in result.stdout
+    rows = {row["name"]: row for row in json.loads(out.read_text())["rows"]}
+    ours, peer = rows["arcface(s=64, m=0.5)"], rows["ArcFaceLoss"]
+    assert ours["initial"] <= 2e-6
+    assert max(ours["trained"]) <= 2e-5
+    assert all(ours["finite"].values())
+    assert peer["trained"][-1] > 100 * ours["trained"][-1]
+    assert not peer["finite"]["fp32"]

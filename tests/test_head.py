@@ -1,0 +1,410 @@
+"""What a head does besides its loss: names, growth, precision, compilation, bad input."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import widemargin as wm
+
+D, C = 6, 5
+
+
+def batch(n=8, dtype=torch.float32, d=D, c=C):
+    draw = torch.Generator().manual_seed(3)
+    return torch.randn(n, d, generator=draw).to(dtype).requires_grad_(), torch.randint(c, (n,), generator=draw)
+
+
+# ------------------------------------------------------------------ numbers that move
+
+
+def test_margin_warms_up_with_training_calls_only():
+    head = wm.Head(D, C, "arcface(s=8, m=warmup(0, 0.4, steps=4))")
+    x, y = batch()
+    fixed = [wm.Head(D, C, f"arcface(s=8, m={m})") for m in (0.0, 0.1, 0.2, 0.3, 0.4, 0.4)]
+    for expected in fixed:
+        expected.weight = head.weight
+        head.eval()(x, y)
+        torch.testing.assert_close(head.train()(x, y), expected(x, y))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "values"),
+    [
+        ("warmup(10, 30, steps=2)", [10, 20, 30, 30]),
+        ("decay(40, 10, steps=2)", [40, 20, 10, 10]),
+        ("cosine(30, 10, steps=2)", [30, 20, 10, 10]),
+        ("anneal(start=100, gamma=1, power=1, floor=30)", [100, 50, 100 / 3, 30]),
+    ],
+)
+def test_scale_follows_its_schedule(schedule, values):
+    head = wm.Head(D, C, f"arcgrad(s={schedule})" if "anneal" not in schedule else f"normface(s={schedule})")
+    x, y = batch()
+    for value in values:
+        assert head.scale == pytest.approx(value)
+        head(x, y)
+
+
+@pytest.mark.parametrize("road", ["dense", "stream"])
+def test_learnable_scale_gets_the_gradient_of_the_loss(road):
+    head = wm.Head(D, C, "cosface(s=learnable(12), m=0.2)", road=road, dtype=torch.float64)
+    x, y = batch(dtype=torch.float64)
+    (slope,) = torch.autograd.grad(head(x, y).sum(), [head.numbers.log_s])
+    losses = []
+    for scale in (12 * math.exp(1e-5), 12 * math.exp(-1e-5)):
+        fixed = wm.Head(D, C, f"cosface(s={scale!r}, m=0.2)", dtype=torch.float64)
+        fixed.weight = head.weight
+        losses.append(fixed(x, y).sum())
+    assert slope.item() == pytest.approx(((losses[0] - losses[1]) / 2e-5).item(), rel=1e-6)
+    assert any(p is head.numbers.log_s for p in head.parameters())
+
+
+def test_per_class_margin_is_each_class_its_own_head():
+    margins = [0.0, 0.1, 0.2, 0.3, 0.4]
+    head = wm.Head(D, C, wm.ArcFace(s=16, m=torch.tensor(margins, dtype=torch.float64)), dtype=torch.float64)
+    assert head.spec == wm.parse("arcface(s=16, m=[0, 0.1, 0.2, 0.3, 0.4])")
+    x, y = batch(dtype=torch.float64)
+    loss = head(x, y)
+    for label, m in enumerate(margins):
+        one = wm.Head(D, C, wm.ArcFace(s=16, m=m), dtype=torch.float64)
+        one.weight = head.weight
+        torch.testing.assert_close(loss[y == label], one(x, y)[y == label], rtol=1e-12, atol=1e-12)
+
+
+def test_half_precision_does_not_round_the_numbers():
+    head = wm.Head(D, C, wm.AdaCos()).half()
+    assert head.weight.dtype == torch.float16
+    assert head.numbers.state_s.dtype == torch.float64
+    assert head.scale == math.sqrt(2) * math.log(C - 1)
+    weighted = wm.Head(D, C, "cosface(m=[0.1, 0.2, 0.3, 0.1, 0.1])", class_weight=[0.1] * C).bfloat16().double()
+    assert weighted.numbers.per_class_m[0].item() == 0.1
+    assert weighted.numbers.class_weight[0].item() == 0.1
+
+
+def test_two_forwards_before_one_backward():
+    head = wm.Head(D, C, "adacos", dtype=torch.float64)
+    x, y = batch(dtype=torch.float64)
+    total = head(x, y).sum() + head(x, y).sum() + head(x, y, mix=(y.flip(0), 0.3)).sum()
+    total.backward()
+    assert torch.isfinite(x.grad).all()
+
+
+# ------------------------------------------------------------------ precision and transforms
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("road", ["dense", "stream"])
+def test_any_float_embedding_beside_fp32_weights(dtype, road):
+    head = wm.Head(D, C, "arcface(s=16)", road=road)
+    x, y = batch(dtype=dtype)
+    loss = head(x, y)
+    loss.mean().backward()
+    assert loss.dtype == torch.float32
+    assert x.grad.dtype == dtype
+    assert head.weight.dtype == head.weight.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("road", ["dense", "stream"])
+def test_low_precision_weights_keep_their_dtype(road):
+    head = wm.Head(D, C, "arcgrad", road=road, dtype=torch.bfloat16)
+    x, y = batch(dtype=torch.bfloat16)
+    loss = head(x, y)
+    loss.mean().backward()
+    assert loss.dtype == torch.float32
+    assert head.weight.dtype == head.weight.grad.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_leaves_the_head_in_fp32(dtype):
+    head = wm.Head(D, C, "arcface(s=64)")
+    x, y = batch()
+    plain = head(x, y)
+    with torch.autocast("cpu", dtype=dtype):
+        inside = head(x, y)
+        inside.sum().backward()  # backward inside the region, too
+        assert head.logits(x).dtype == torch.float32
+    torch.testing.assert_close(inside, plain, rtol=0, atol=0)
+
+
+def test_huge_and_tiny_embeddings_have_the_same_loss():
+    head = wm.Head(D, C, "arcface(s=16)")
+    x, y = batch()
+    usual = head(x, y)
+    for factor in (1e-35, 1e-20, 1e20, 1e35):
+        torch.testing.assert_close(head(x.detach() * factor, y), usual, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("spec", ["arcface(s=16)", "arcgrad", "adacos", "adaacos(s=8)", "a_softmax", "softmax(bias=True)"])
+def test_compiled_head_is_the_head(spec):
+    head = wm.Head(D, C, spec, road="dense", smoothing=0.1)
+    compiled = torch.compile(copy.deepcopy(head), backend="aot_eager", fullgraph=True)
+    x, y = batch()
+    for _ in range(3):
+        one, other = head(x, y), compiled(x, y)
+        torch.testing.assert_close(one, other)
+    gradients = [torch.autograd.grad(loss.sum(), x, retain_graph=True)[0] for loss in (one, other)]
+    torch.testing.assert_close(*gradients)
+    assert int(compiled.numbers.steps) == 3
+
+
+def test_compiled_by_inductor():
+    head = wm.Head(D, C, "arcface(s=16, m=warmup(0, 0.5, steps=10))", road="dense")
+    compiled = torch.compile(copy.deepcopy(head), fullgraph=True)
+    x, y = batch()
+    torch.testing.assert_close(compiled(x, y), head(x, y))
+    torch.testing.assert_close(compiled(x, y), head(x, y))
+
+
+@pytest.mark.parametrize("spec", ["arcface(s=16)", "arcgrad", "l_softmax", "cosface(m=[0.1, 0.2, 0.3, 0.1, 0.1])"])
+def test_per_sample_gradients_by_torch_func(spec):
+    head = wm.Head(D, C, spec, road="dense", dtype=torch.float64).eval()
+    x, y = batch(dtype=torch.float64)
+    parameters = {name: p.detach() for name, p in head.named_parameters()}
+
+    def loss_of_one(values, sample, label):
+        return torch.func.functional_call(head, values, (sample.unsqueeze(0), label.unsqueeze(0)))[0]
+
+    per_sample = torch.func.vmap(torch.func.grad(loss_of_one), (None, 0, 0))(parameters, x.detach(), y)["weight"]
+    (whole,) = torch.autograd.grad(head(x, y).sum(), [head.weight])
+    torch.testing.assert_close(per_sample.sum(0), whole, rtol=1e-10, atol=1e-12)
+
+
+def test_dense_road_differentiates_twice():
+    head = wm.Head(4, 3, "arcface(s=4, m=0.2)", road="dense", dtype=torch.float64).eval()
+    x, y = batch(3, torch.float64, d=4, c=3)
+    assert torch.autograd.gradgradcheck(lambda v: head(v, y).sum(), (x,))
+
+
+# ------------------------------------------------------------------ keeping
+
+
+def test_state_dict_deepcopy_and_names(tmp_path):
+    names = ["ant", "bee", "cat<script>", "dö", "é"]
+    head = wm.Head(D, C, "adaacos(s=6)", class_names=names)
+    x, y = batch()
+    head(x, y)
+    torch.save(head.state_dict(), tmp_path / "head.pt")
+    other = wm.Head(D, C, "adaacos(s=6)")
+    other.load_state_dict(torch.load(tmp_path / "head.pt", weights_only=True))
+    assert other.class_names == names
+    assert other.numbers.state_m == head.numbers.state_m
+    assert copy.deepcopy(head).class_names == names
+    bare = wm.Head(D, C, "normface")
+    bare.load_state_dict({"weight": head.weight, "numbers.steps": torch.tensor(4)})
+    assert int(bare.numbers.steps) == 4
+
+
+def test_loading_under_another_margin_is_said():
+    head = wm.Head(D, C, "arcface")
+    with pytest.warns(UserWarning, match=r"trained with arcface\(s=64, m=0.5\), this head has cosface"):
+        wm.Head(D, C, "cosface").load_state_dict(head.state_dict())
+
+
+def test_damaged_extra_state_is_one_line():
+    head = wm.Head(D, C, "arcface")
+    state = head.state_dict()
+    state["_extra_state"] = torch.tensor([1, 2, 3], dtype=torch.uint8)
+    with pytest.raises(wm.InputError, match="extra state is damaged"):
+        head.load_state_dict(state)
+
+
+def test_meta_device_and_back():
+    head = wm.Head(D, C, "adacos", device="meta")
+    assert head.numbers.steps.is_meta
+    real = head.to_empty(device="cpu")
+    real.load_state_dict(wm.Head(D, C, "adacos").state_dict())
+    x, y = batch()
+    assert torch.isfinite(real(x, y)).all()
+
+
+def test_extend_keeps_what_was_learned():
+    head = wm.Head(D, C, "adacos", class_names=list("abcde"))
+    x, y = batch()
+    head(x, y), head(x, y)
+    old, scale, logits = head.weight.detach().clone(), head.scale, head.logits(x)
+    head.extend(3, class_names=["f", "g", "h"])
+    assert head.weight.shape == (C + 3, D)
+    assert head.class_names == list("abcdefgh")
+    assert head.scale == scale
+    assert int(head.numbers.steps) == 2
+    torch.testing.assert_close(head.weight[:C], old)
+    torch.testing.assert_close(head.logits(x)[:, :C], logits)
+    head(x, torch.full_like(y, 7)).sum().backward()
+    assert head.weight.grad.shape == head.weight.shape
+
+
+def test_extend_of_per_class_margins_asks_for_theirs():
+    head = wm.Head(D, 2, "arcface(m=[0.1, 0.2])")
+    with pytest.raises(wm.InputError, match="give 1 numbers for the new ones"):
+        head.extend(1)
+    head.extend(1, m=[0.3])
+    assert head.spec == wm.parse("arcface(m=[0.1, 0.2, 0.3])")
+    x, y = batch(c=3)
+    assert head(x, y).shape == (8,)
+
+
+def test_defaults_that_depend_on_the_classes_follow_extend():
+    head = wm.Head(D, 10, "adaacos")
+    before = head.scale
+    head.extend(10)
+    assert head.scale == pytest.approx(before * math.log(19) / math.log(9))
+
+
+def test_init_from_means_points_at_the_class():
+    head = wm.Head(2, 3, "arcface")
+    lengths = head.weight.detach().norm(dim=1)
+    third = head.weight.detach()[2].clone()
+    head.init_from_means(torch.tensor([[2.0, 0.0], [4.0, 0.0], [0.0, 5.0]]), torch.tensor([0, 0, 1]))
+    directions = head.weight.detach() / head.weight.detach().norm(dim=1, keepdim=True)
+    torch.testing.assert_close(directions[:2], torch.eye(2))
+    torch.testing.assert_close(head.weight.detach().norm(dim=1), lengths)
+    torch.testing.assert_close(head.weight.detach()[2], third)
+
+
+def test_only_weights_with_a_length_are_decayed():
+    sphere = wm.Head(D, C, "arcface(s=learnable(10))").parameter_groups(weight_decay=0.1)
+    assert [(group["weight_decay"], len(group["params"])) for group in sphere] == [(0.0, 2)]
+    plain = wm.Head(D, C, "softmax(bias=True)").parameter_groups(weight_decay=0.1)
+    assert [(group["weight_decay"], len(group["params"])) for group in plain] == [(0.1, 1), (0.0, 1)]
+    torch.optim.SGD(plain, lr=0.1)
+
+
+def test_auto_road_streams_when_the_logits_would_not_fit(monkeypatch):
+    from widemargin import head as module
+
+    x, y = batch()
+    used = []
+    real = module.ROADS["stream"]
+    monkeypatch.setitem(module.ROADS, "stream", lambda *a: used.append("stream") or real(*a))
+    head = wm.Head(D, C, "arcface(s=8)")
+    expected = head(x, y)
+    assert not used
+    monkeypatch.setattr(module, "_DENSE_ENTRIES", 10)
+    torch.testing.assert_close(head(x, y), expected)
+    assert used == ["stream"]
+
+
+def test_stream_never_holds_all_logits():
+    """Peak memory of a streamed step stays far below one N×C matrix."""
+    import subprocess
+    import sys
+
+    code = (
+        "import torch, resource, widemargin as wm\n"
+        "torch.set_num_threads(1)\n"
+        "n, c, d = 512, 100_000, 16\n"
+        "head = wm.Head(d, c, 'arcgrad', road='stream'); x = torch.randn(n, d); y = torch.randint(c, (n,))\n"
+        "wm.Head(d, 100, 'arcgrad', road='stream')(x, y % 100).sum().backward()\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "head(x, y).sum().backward()\n"
+        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (n * c * 4))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert float(run.stdout) < 0.6  # as a share of one N×C fp32 matrix of 195 MiB
+
+
+# ------------------------------------------------------------------ bad input
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: wm.Head(D, 1, "arcface"), "classes=1 must be a whole number of at least 2"),
+        (lambda: wm.Head(0, 5, "arcface"), "dim=0 must be a whole number of at least 1"),
+        (lambda: wm.Head(D, C, "arcfase"), "unknown loss 'arcfase'; did you mean 'arcface'?"),
+        (lambda: wm.Head(D, C, "arcface(q=1)"), r"unknown option of arcface 'q' \(known: gradient, m, s\)"),
+        (lambda: wm.Head(D, C, "arcface(m=2)"), r"arcface\(m\)=2 is outside its domain: 0 ≤ value ≤ 1.5708"),
+        (lambda: wm.Head(D, C, "arcface(s=0)"), r"arcface\(s\)=0 is outside its domain: value > 0"),
+        (lambda: wm.Head(D, C, "arcface(m=warmup(0, 2, steps=5))"), r"arcface\(m\)=2 is outside"),
+        (lambda: wm.Head(D, C, "a_softmax(m=1.5)"), "must be a whole number"),
+        (lambda: wm.Head(D, C, "arcface(m=learnable(0.2))"), "only a scale can be learnable"),
+        (lambda: wm.Head(D, C, "arcface(s=[1, 2, 3, 4, 5])"), "one number per class is not possible here"),
+        (lambda: wm.Head(D, C, "arcface(m=[0.1, 0.2])"), "m has 2 numbers for 5 classes"),
+        (lambda: wm.Head(D, C, "triplet"), "'triplet' is not a margin"),
+        (lambda: wm.Head(D, C, "arcface", road="dens"), "unknown road 'dens'; did you mean 'dense'?"),
+        (lambda: wm.Head(D, C, "arcface", smoothing=1.0), "smoothing=1.0 must be at least 0 and below 1"),
+        (lambda: wm.Head(D, C, "arcface", class_weight=[1.0]), "class_weight must be 5 finite numbers"),
+        (lambda: wm.Head(D, C, "arcface", class_names=["a"]), "class_names has 1 names for 5 classes"),
+        (lambda: wm.Head(D, C, 3), "margin must be a parse string or a Margin, got int"),
+    ],
+)
+def test_a_head_that_cannot_be_made_says_why(make, message):
+    with pytest.raises(wm.InputError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (torch.zeros(2, 3), torch.tensor([0, 1]), r"embeddings must have shape \[N, 6\], got \[2, 3\]"),
+        (torch.zeros(D), torch.tensor([0]), r"got \[6\]"),
+        (torch.zeros(2, D, dtype=torch.int64), torch.tensor([0, 1]), "must be a float tensor"),
+        (torch.zeros(2, D), torch.tensor([0]), r"labels must have shape \[2\], one per embedding, got \[1\]"),
+        (torch.zeros(2, D), torch.tensor([0.0, 1.0]), "whole class numbers"),
+        (torch.zeros(2, D), torch.tensor([0, 5]), "label 5 is out of range: 5 classes are numbered 0 to 4"),
+        (torch.zeros(2, D), torch.tensor([0, -100]), "label -100 is out of range.*ignore_index"),
+        (torch.tensor([[1.0] * D, [math.nan] * D]), torch.tensor([0, 1]), r"embedding\(s\) 1 hold NaN"),
+        (torch.tensor([[math.inf] * D]), torch.tensor([0]), r"embedding\(s\) 0 hold NaN or infinite"),
+    ],
+)
+@pytest.mark.parametrize("road", ["dense", "stream"])
+def test_a_wrong_batch_is_one_line(x, y, message, road):
+    head = wm.Head(D, C, "arcface", road=road)
+    with pytest.raises(wm.InputError, match=message) as caught:
+        head(x, y)
+    assert "\n" not in str(caught.value)
+    assert int(head.numbers.steps) == 0  # nothing moved
+
+
+@pytest.mark.parametrize("road", ["dense", "stream"])
+@pytest.mark.parametrize("spec", ["arcface", "adacos", "adaacos", "softmax"])
+def test_empty_batch(road, spec):
+    head = wm.Head(D, C, spec, road=road)
+    x = torch.zeros(0, D, requires_grad=True)
+    loss = head(x, torch.zeros(0, dtype=torch.int64))
+    loss.sum().backward()
+    assert loss.shape == (0,)
+    assert (head.weight.grad == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8, torch.int64])
+def test_labels_of_any_whole_dtype(dtype):
+    x, y = batch()
+    head = wm.Head(D, C, "arcface(s=8)", smoothing=0.1)
+    torch.testing.assert_close(head(x, y.to(dtype)), head(x, y))
+
+
+def test_non_contiguous_embeddings():
+    head = wm.Head(D, C, "arcgrad")
+    x, y = batch()
+    torch.testing.assert_close(head(x.detach().T.contiguous().T, y), head(x, y))
+
+
+def test_a_loss_of_ones_own_needs_no_file():
+    class Squared(wm.Margin):
+        name = "squared"
+
+        def psi(self, theta):
+            return torch.cos(theta) - 0.1 * theta**2
+
+    margin = __import__("dataclasses").dataclass(frozen=True, repr=False)(Squared)()
+    x, y = batch()
+    assert wm.Head(D, C, margin)(x, y).shape == (8,)
+
+
+def test_training_with_every_road_learns():
+    centers = torch.randn(C, 16) * 2
+    y = torch.arange(200) % C
+    data = centers[y] + 0.3 * torch.randn(200, 16)
+    for road in ("dense", "stream"):
+        torch.manual_seed(0)
+        body = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, D))
+        head = wm.Head(D, C, "arcface(s=16, m=0.3)", road=road)
+        optimizer = torch.optim.Adam([*body.parameters(), *head.parameters()], lr=0.01)
+        for _ in range(60):
+            optimizer.zero_grad()
+            head(body(data), y).mean().backward()
+            optimizer.step()
+        assert (head.logits(body(data)).argmax(1) == y).float().mean() > 0.98
