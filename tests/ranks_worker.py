@@ -37,7 +37,7 @@ def losses_of(spec: str, rank: int | None) -> dict[str, list[float]]:
         mine = slice(None) if rank is None else share(rank, number)
         seen["losses"].append(objective(x[mine], y[mine]).tolist())
         for key, value in objective.state_dict().items():
-            if "state" in key and "_extra" not in key or "steps" in key or "centers" in key:
+            if ("state" in key and "_extra" not in key) or "steps" in key or "centers" in key:
                 seen["state"].append(value.flatten().tolist())
     return seen
 

@@ -98,9 +98,7 @@ def test_the_loss_of_a_sample_is_the_mean_over_its_numbers(spec):
 
 def test_bce_takes_probabilities_where_told_so():
     p, target = torch.sigmoid(numbers(20)), torch.sigmoid(numbers(20, seed=1))
-    wanted = [
-        -t * math.log(q) - (1 - t) * math.log(1 - q) for q, t in zip(p.tolist(), target.tolist(), strict=True)
-    ]
+    wanted = [-t * math.log(q) - (1 - t) * math.log(1 - q) for q, t in zip(p.tolist(), target.tolist(), strict=True)]
     assert wm.BCE(probabilities=True)(p, target).tolist() == pytest.approx(wanted, rel=1e-12)
     logits = torch.log(p / (1 - p))
     assert wm.BCE()(logits, target).tolist() == pytest.approx(wanted, rel=1e-9)

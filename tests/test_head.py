@@ -136,7 +136,9 @@ def test_huge_and_tiny_embeddings_have_the_same_loss():
         torch.testing.assert_close(head(x.detach() * factor, y), usual, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("spec", ["arcface(s=16)", "arcgrad", "adacos", "adaacos(s=8)", "a_softmax", "softmax(bias=True)"])
+@pytest.mark.parametrize(
+    "spec", ["arcface(s=16)", "arcgrad", "adacos", "adaacos(s=8)", "a_softmax", "softmax(bias=True)"]
+)
 def test_compiled_head_is_the_head(spec):
     head = wm.Head(D, C, spec, road="dense", smoothing=0.1)
     compiled = torch.compile(copy.deepcopy(head), backend="aot_eager", fullgraph=True)

@@ -80,7 +80,9 @@ class Shrink(Term):
 @pytest.fixture(scope="module")
 def copy_with_new_losses(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("copy")
-    shutil.copytree(Path(widemargin.__file__).parent, folder / "widemargin", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(widemargin.__file__).parent, folder / "widemargin", ignore=shutil.ignore_patterns("__pycache__")
+    )
     (folder / "widemargin" / "margins" / "halved.py").write_text(NEW_MARGIN)
     (folder / "widemargin" / "terms" / "shrink.py").write_text(NEW_TERM)
     return folder
@@ -89,7 +91,13 @@ def copy_with_new_losses(tmp_path_factory) -> Path:
 def run(folder: Path, *command: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
     result = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, cwd=folder, env=environment, timeout=240
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment,
+        timeout=240,
+        check=False,
     )
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     return result.stdout
@@ -102,7 +110,9 @@ def test_it_is_listed_explained_and_documented(copy_with_new_losses):
     assert "shrink" in listed
     pages = json.loads(run(copy_with_new_losses, "-m", "widemargin", "losses", "--format", "json"))
     assert {"halved", "shrink"} <= {page["name"] for page in pages}
-    assert "## `halved` (also `half_price`)" in run(copy_with_new_losses, "-m", "widemargin", "losses", "--format", "md")
+    assert "## `halved` (also `half_price`)" in run(
+        copy_with_new_losses, "-m", "widemargin", "losses", "--format", "md"
+    )
 
 
 def test_it_is_drawn(copy_with_new_losses):
@@ -128,12 +138,24 @@ def test_it_trains_in_an_objective_under_its_class_name_and_alias(copy_with_new_
     assert run(copy_with_new_losses, "-c", code).split() == ["True", "tensor(True)"]
 
 
+def run_tests(folder: Path, which: str, *files: str) -> str:
+    options = [
+        "-o",
+        "addopts=",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        "--rootdir",
+        str(ROOT),
+    ]
+    return run(folder, "-m", "pytest", *options, "-k", which, *(str(ROOT / "tests" / file) for file in files))
+
+
 def test_it_is_held_to_the_laws(copy_with_new_losses):
-    tests = [str(ROOT / "tests" / "test_laws.py"), str(ROOT / "tests" / "test_language.py")]
-    out = run(copy_with_new_losses, "-m", "pytest", "-o", "addopts=", "-p", "no:cacheprovider", "-q", "-k", "halved or shrink",
-              "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), *tests)  # fmt: skip
-    passed = int(out.split(" passed")[0].split()[-1])
-    assert passed >= 30
+    out = run_tests(copy_with_new_losses, "halved or shrink", "test_laws.py", "test_language.py")
+    assert int(out.split(" passed")[0].split()[-1]) >= 30
 
 
 def test_a_law_it_breaks_is_found(copy_with_new_losses, tmp_path):
@@ -142,8 +164,7 @@ def test_a_law_it_breaks_is_found(copy_with_new_losses, tmp_path):
     file = broken / "widemargin" / "margins" / "halved.py"
     file.write_text(file.read_text().replace("- self.w\n", "+ self.w * theta**2\n"))
     with pytest.raises(AssertionError, match="test_target_curve_falls"):
-        run(broken, "-m", "pytest", "-o", "addopts=", "-p", "no:cacheprovider", "-q", "-k", "halved and falls",
-            "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), str(ROOT / "tests" / "test_laws.py"))  # fmt: skip
+        run_tests(broken, "halved and falls", "test_laws.py")
 
 
 def test_a_file_that_names_itself_otherwise_is_refused(copy_with_new_losses, tmp_path):

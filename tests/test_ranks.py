@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import ranks_worker
 import torch
+
+import ranks_worker
 
 
 @pytest.fixture(scope="module")

@@ -299,9 +299,7 @@ def test_pool_keeps_only_semihard_triplets_and_finds_them_all_in_a_large_pool():
 @pytest.mark.parametrize("pool_size", [1, 7])
 def test_pool_draws_no_more_than_its_size(pool_size):
     x, y = batch([0, 0, 1, 1, 2, 2, 3], dim=3, seed=1)
-    found = {
-        sum(map(len, drawn_triplets("pool", x, y, seed, alpha=4.0, pool_size=pool_size))) for seed in range(30)
-    }
+    found = {sum(map(len, drawn_triplets("pool", x, y, seed, alpha=4.0, pool_size=pool_size))) for seed in range(30)}
     assert max(found) <= pool_size
     assert found != {0}
 

@@ -6,7 +6,6 @@ state, the learnable numbers, the names of the classes. The margin stays a value
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,17 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import takeover
+from . import roster, takeover
 from .catalogue import parse_margin
 from .errors import InputError, unknown
 from .labels import check_embeddings, check_labels, check_sample_weight, check_share
 from .margin import Batch, Margin, smoothed, split_softmax, target_logit
 from .numbers import Numbers
-from .option import PerClass
 from .others.dense import Dense
 from .others.rays import Rays, target_angle, target_radius
 from .others.stream import Stream
-from .schedule import widest
 
 ROADS: dict[str, type[Dense] | type[Stream]] = {"dense": Dense, "stream": Stream}
 # Above this many logits (256 MiB in fp32, and the dense road holds several copies) auto streams.
@@ -69,7 +66,7 @@ class Head(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.dim, self.classes = _whole("dim", dim, 1), _whole("classes", classes, 2)
+        self.dim, self.classes = roster.whole("dim", dim, 1), roster.whole("classes", classes, 2)
         self.spec = parse_margin(margin) if isinstance(margin, str) else margin
         if not isinstance(self.spec, Margin):
             raise InputError(f"margin must be a parse string or a Margin, got {type(margin).__name__}")
@@ -81,10 +78,9 @@ class Head(nn.Module):
         self.margin = self.spec.sized(classes)
         self.weight = nn.Parameter(torch.empty(classes, dim, device=device, dtype=dtype))
         self.bias = nn.Parameter(self.weight.new_zeros(classes)) if self.margin.bias else None
-        self.numbers = Numbers(
-            self.margin, self.weight.device, self.weight.dtype, self._checked_class_weight(class_weight)
-        )
-        self.class_names = self._names(class_names, classes)
+        factors = roster.checked_class_weight(class_weight, classes, self.weight.device)
+        self.numbers = Numbers(self.margin, self.weight.device, self.weight.dtype, factors)
+        self.class_names = roster.checked_names(class_names, classes)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -210,10 +206,7 @@ class Head(nn.Module):
         Where class weights count by direction alone, decay does nothing but shrink them and so raise
         their learning rate step by step.
         """
-        decayed = [self.weight] if self.margin.keeps_w else []
-        free = [p for p in self.parameters() if not any(p is d for d in decayed)]
-        groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": free, "weight_decay": 0.0}]
-        return [group for group in groups if group["params"]]
+        return roster.decay_groups(self.parameters(), [self.weight] if self.margin.keeps_w else [], weight_decay)
 
     @torch.no_grad()
     def init_from_means(self, x: Tensor, y: Tensor) -> None:
@@ -225,52 +218,23 @@ class Head(nn.Module):
         rays = self._rays(x)
         y, keep = self._labels(y, rays)
         unit = rays.unit if keep is None else rays.unit * keep.unsqueeze(1)
-        sums = torch.zeros(self.classes, self.dim, dtype=unit.dtype, device=unit.device).index_add_(0, y, unit)
-        mean, length = Rays.of(sums)[1:]
-        lengths = Rays.of(self.weight.to(unit.dtype)).length
-        lengths = torch.where(lengths > 0, lengths, torch.ones_like(lengths))
-        self.weight.copy_(torch.where((length > 0).unsqueeze(1), mean * lengths.unsqueeze(1), self.weight))
+        self.weight.copy_(roster.pointed_at_means(self.weight, unit, y))
 
-    @torch.no_grad()
-    def extend(self, n: int, class_names: Iterable[str] | None = None, **per_class: Sequence[float]) -> None:
+    def extend(
+        self,
+        n: int,
+        class_names: Iterable[str] | None = None,
+        class_weight: Sequence[float] | None = None,
+        **per_class: Sequence[float],
+    ) -> None:
         """Add `n` classes after the existing ones; give the optimizer the new `weight` afterwards.
 
         Per-class numbers of the margin need their values for the new classes: `extend(2, m=[0.3, 0.4])`.
         Defaults that depend on the number of classes follow; adaptive state and step are kept.
         """
-        n = _whole("n", n, 1)
-        changed = {}
-        for name, value in self.spec.values():
-            if isinstance(value, PerClass):
-                extra = per_class.pop(name, None)
-                if extra is None or len(extra) != n:
-                    raise InputError(f"{self.spec.name}: {name} is per class; give {n} numbers for the new ones")
-                changed[name] = [*value.values, *extra]
-        if per_class:
-            raise unknown("per-class option", next(iter(per_class)), [])
-        if self.numbers.class_weight is not None:
-            raise InputError(
-                "a head with class_weight cannot be extended; make a new one with the weights of all classes"
-            )
-        if (self.class_names is None) != (class_names is None):
-            raise InputError("class_names must be given for new classes exactly when the head has names")
-        names = self._names(class_names, n)
-        new = Head(
-            self.dim,
-            self.classes + n,
-            type(self.spec)(**{**dict(self.spec.values()), **changed}),
-            device=self.weight.device,
-            dtype=self.weight.dtype,
-        )
-        new.weight[: self.classes] = self.weight
-        if new.bias is not None and self.bias is not None:
-            new.bias[: self.classes] = self.bias
-        self.weight, self.bias = new.weight, new.bias
-        self.spec, self.margin, self.classes = new.spec, new.margin, new.classes
-        new.numbers.load_state_dict(self.numbers.state_dict())
-        self.numbers = new.numbers
-        if self.class_names is not None and names is not None:
-            self.class_names = [*self.class_names, *names]
+        new = roster.extended(self, n, class_names, class_weight, per_class)
+        self.weight, self.bias, self.numbers = new.weight, new.bias, new.numbers
+        self.spec, self.margin, self.classes, self.class_names = new.spec, new.margin, new.classes, new.class_names
 
     def take_over(self, source: takeover.Source) -> None:
         """Class weights from a head of pytorch-metric-learning, insightface or the like.
@@ -291,20 +255,15 @@ class Head(nn.Module):
 
     def get_extra_state(self) -> Tensor:
         """Margin and class names as bytes in a tensor, so that any checkpoint format carries them."""
-        facts = {"margin": repr(self.spec), "class_names": self.class_names}
-        return torch.tensor(list(json.dumps(facts).encode()), dtype=torch.uint8)
+        return roster.as_bytes(self.spec, self.class_names)
 
     def set_extra_state(self, state: Tensor) -> None:
         """Take over the class names, and say if the weights were trained under another margin."""
-        try:
-            facts = json.loads(bytes(state.cpu().tolist()).decode())
-            names, trained = facts["class_names"], facts["margin"]
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise InputError("the head's extra state is damaged: not the JSON bytes a head writes") from None
+        trained, names = roster.from_bytes(state)
         if trained != repr(self.spec):
             warnings.warn(f"these weights were trained with {trained}, this head has {self.spec!r}", stacklevel=2)
         if names is not None:
-            self.class_names = self._names(names, self.classes)
+            self.class_names = roster.checked_names(names, self.classes)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *rest)
@@ -316,27 +275,3 @@ class Head(nn.Module):
     def __repr__(self) -> str:
         smoothing = f", smoothing={self.smoothing:g}" if self.smoothing else ""
         return f"Head({self.dim}, {self.classes}, {self.spec!r}, road={self.road}{smoothing})"
-
-    def _checked_class_weight(self, given: Tensor | Sequence[float] | None) -> Tensor | None:
-        if given is None:
-            return None
-        weight = torch.as_tensor(given, dtype=widest(self.weight.device), device=self.weight.device)
-        if weight.shape != (self.classes,) or not bool((torch.isfinite(weight) & (weight >= 0)).all()):
-            raise InputError(
-                f"class_weight must be {self.classes} finite numbers of at least 0, got shape {list(weight.shape)}"
-            )
-        return weight
-
-    def _names(self, given: Iterable[str] | None, count: int) -> list[str] | None:
-        if given is None:
-            return None
-        names = [str(name) for name in given]
-        if len(names) != count:
-            raise InputError(f"class_names has {len(names)} names for {count} classes")
-        return names
-
-
-def _whole(what: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{what}={value!r} must be a whole number of at least {least}")
-    return value

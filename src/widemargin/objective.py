@@ -13,6 +13,7 @@ from .head import Head
 from .labels import check_sample_weight
 from .margin import Margin
 from .option import Loss
+from .roster import decay_groups
 from .term import Term
 
 
@@ -105,9 +106,7 @@ class Objective(nn.Module):
                 decayed.append(part.weight)
             elif isinstance(part, CriterionPart):
                 decayed.append(part.linear.weight)
-        free = [p for p in self.parameters() if not any(p is d for d in decayed)]
-        groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": free, "weight_decay": 0.0}]
-        return [group for group in groups if group["params"]]
+        return decay_groups(self.parameters(), decayed, weight_decay)
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{factor:g}*{self.parts[name]!r}" for name, factor in self.factors.items())

@@ -1,0 +1,129 @@
+"""The classes of a head: their names, new ones, and weights pointed at what is known of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .angle import direction
+from .errors import InputError, unknown
+from .option import PerClass
+from .schedule import widest
+
+if TYPE_CHECKING:
+    from .head import Head
+    from .margin import Margin
+
+
+def whole(what: str, value: Any, least: int) -> int:
+    """A whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{what}={value!r} must be a whole number of at least {least}")
+    return value
+
+
+def checked_names(given: Iterable[str] | None, classes: int) -> list[str] | None:
+    """Class names as a list, one per class."""
+    if given is None:
+        return None
+    names = [str(name) for name in given]
+    if len(names) != classes:
+        raise InputError(f"class_names has {len(names)} names for {classes} classes")
+    return names
+
+
+def checked_class_weight(given: Tensor | Sequence[float] | None, classes: int, device: torch.device) -> Tensor | None:
+    """One factor per class."""
+    if given is None:
+        return None
+    weight = torch.as_tensor(given, dtype=widest(device), device=device)
+    if weight.shape != (classes,) or not bool((torch.isfinite(weight) & (weight >= 0)).all()):
+        raise InputError(f"class_weight must be {classes} finite numbers of at least 0, got shape {list(weight.shape)}")
+    return weight
+
+
+def as_bytes(margin: Margin, names: list[str] | None) -> Tensor:
+    """Margin and class names as JSON bytes in a tensor, so that any checkpoint format carries them."""
+    return torch.tensor(list(json.dumps({"margin": repr(margin), "class_names": names}).encode()), dtype=torch.uint8)
+
+
+def from_bytes(state: Tensor) -> tuple[str, list[str] | None]:
+    """What `as_bytes` wrote: the margin's parse string and the class names."""
+    try:
+        facts = json.loads(bytes(state.cpu().tolist()).decode())
+        return facts["margin"], facts["class_names"]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError("the head's extra state is damaged: not the JSON bytes a head writes") from None
+
+
+def pointed_at_means(weight: Tensor, unit: Tensor, y: Tensor) -> Tensor:
+    """Class weights [C, D] turned to the mean of their unit embeddings; lengths and empty classes stay."""
+    mean, found = direction(torch.zeros_like(weight, dtype=unit.dtype).index_add_(0, y, unit))
+    length = direction(weight.to(unit.dtype))[1]
+    length = torch.where(length > 0, length, torch.ones_like(length))
+    return torch.where((found > 0).unsqueeze(1), mean * length.unsqueeze(1), weight.to(unit.dtype)).to(weight.dtype)
+
+
+def extended(
+    head: Head,
+    n: int,
+    class_names: Iterable[str] | None,
+    class_weight: Sequence[float] | None,
+    per_class: Mapping[str, Sequence[float]],
+) -> Head:
+    """A head with `n` more classes that knows all that `head` has learned."""
+    n = whole("n", n, 1)
+    if (head.class_names is None) != (class_names is None):
+        raise InputError("class_names must be given for new classes exactly when the head has names")
+    names = checked_names(class_names, n)
+    weights = None
+    if head.numbers.class_weight is not None:
+        if class_weight is None or len(class_weight) != n:
+            raise InputError(f"the head has class weights; give {n} of them for the new classes: class_weight=[…]")
+        weights = [*head.numbers.class_weight.tolist(), *class_weight]
+    elif class_weight is not None:
+        raise InputError("class_weight for new classes needs a head that has class weights")
+    new = type(head)(
+        head.dim,
+        head.classes + n,
+        _with_more_classes(head.spec, n, per_class),
+        road=head.road,
+        smoothing=head.smoothing,
+        class_weight=weights,
+        ignore_index=head.ignore_index,
+        class_names=None if head.class_names is None else [*head.class_names, *(names or [])],
+        device=head.weight.device,
+        dtype=head.weight.dtype,
+    )
+    with torch.no_grad():
+        new.weight[: head.classes] = head.weight
+        if new.bias is not None and head.bias is not None:
+            new.bias[: head.classes] = head.bias
+    known = {key: value for key, value in head.numbers.state_dict().items() if key != "class_weight"}
+    new.numbers.load_state_dict(known, strict=False)
+    return new
+
+
+def _with_more_classes(margin: Margin, n: int, per_class: Mapping[str, Sequence[float]]) -> Margin:
+    values = dict(margin.values())
+    wanted = [name for name, value in values.items() if isinstance(value, PerClass)]
+    for name in per_class:
+        if name not in wanted:
+            raise unknown("per-class option of this head", name, wanted)
+    for name in wanted:
+        extra = per_class.get(name)
+        if extra is None or len(extra) != n:
+            raise InputError(f"{margin.name}: {name} is per class; give {n} numbers for the new ones: {name}=[…]")
+        values[name] = [*values[name].values, *extra]
+    return type(margin)(**values)
+
+
+def decay_groups(parameters: Iterable[Tensor], decayed: Sequence[Tensor], weight_decay: float) -> list[dict[str, Any]]:
+    """Optimizer groups: `decayed` with weight decay, all other parameters without."""
+    free = [p for p in parameters if not any(p is d for d in decayed)]
+    groups = [{"params": list(decayed), "weight_decay": weight_decay}, {"params": free, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]

@@ -1,0 +1,251 @@
+"""attach: heads on models of timm and torchvision, and on any other."""
+
+from __future__ import annotations
+
+import widemargin.mended_torchvision  # noqa: F401, I001  (before timm and torchvision)
+
+import pytest
+import timm
+import torch
+import torchvision
+from torch import Tensor, nn
+
+import widemargin as wm
+
+CLASSES = 7
+
+# Name → model, size of its embeddings, path of its classifier, side of its images.
+MODELS = {
+    "timm resnet18": (lambda: timm.create_model("resnet18"), 512, "fc", 64),
+    "timm vit_tiny": (lambda: timm.create_model("vit_tiny_patch16_224", img_size=32), 192, "head", 32),
+    "timm convnext_atto": (lambda: timm.create_model("convnext_atto"), 320, "head.fc", 64),
+    "timm resnet18 without classifier": (lambda: timm.create_model("resnet18", num_classes=0), 512, "fc", 64),
+    "timm convnext_atto without classifier": (
+        lambda: timm.create_model("convnext_atto", num_classes=0),
+        320,
+        "head.fc",
+        64,
+    ),
+    "timm mobilenetv3 without classifier": (
+        lambda: timm.create_model("mobilenetv3_small_050", num_classes=0),
+        1024,
+        "classifier",
+        64,
+    ),
+    "torchvision resnet18": (lambda: torchvision.models.resnet18(), 512, "fc", 64),
+    "torchvision mobilenet_v3_small": (lambda: torchvision.models.mobilenet_v3_small(), 1024, "classifier.3", 64),
+    "torchvision vit_b_32": (lambda: torchvision.models.vit_b_32(image_size=64), 768, "heads.head", 64),
+}
+
+
+class Small(nn.Module):
+    """A network with a classifier under a name of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(6, 10), nn.ReLU())
+        self.scores = nn.Linear(10, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scores(self.body(x))
+
+
+def blobs(samples: int = 60) -> tuple[Tensor, Tensor]:
+    """Three classes of points that a line can tell apart."""
+    random = torch.Generator().manual_seed(0)
+    y = torch.arange(samples) % 3
+    return 2.0 * torch.eye(3, 6)[y] + 0.2 * torch.randn(samples, 6, generator=random), y
+
+
+# ---------------------------------------------------------------- vision models
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_vision_model_becomes_backbone_and_head(name):
+    make, dim, path, side = MODELS[name]
+    torch.manual_seed(0)
+    backbone = make()
+    classifier = backbone.get_submodule(path)
+    model = wm.attach(backbone, "arcface(s=16, m=0.3)", CLASSES)
+    images, y = torch.randn(2, 3, side, side), torch.tensor([1, 6])
+
+    assert model.backbone is backbone
+    assert isinstance(backbone.get_submodule(path), nn.Identity)
+    assert not any(module is classifier for module in model.modules())
+    assert model.head.weight.shape == (CLASSES, dim)
+
+    loss = model(images, y)
+    assert loss.shape == (2,)
+    loss.mean().backward()
+    first = next(backbone.parameters())
+    for parameter in (first, model.head.weight):
+        assert parameter.grad.isfinite().all()
+        assert parameter.grad.abs().sum() > 0
+
+    model.eval()
+    with torch.no_grad():
+        x = model.embed(images)
+        assert x.shape == (2, dim)
+        assert torch.equal(model(images), model.objective.logits(x))
+        assert model(images).shape == (2, CLASSES)
+        assert torch.allclose(model(images, y), model.head(x, y))
+        assert torch.equal(model(images, y=y), model(images, y))
+
+
+def test_nothing_else_of_the_model_changes():
+    torch.manual_seed(0)
+    backbone = timm.create_model("resnet18").eval()
+    images = torch.randn(1, 3, 32, 32)
+    with torch.no_grad():
+        wanted = backbone.forward_head(backbone.forward_features(images), pre_logits=True)
+        model = wm.attach(backbone, "arcface", CLASSES).eval()
+        assert torch.equal(model.embed(images), wanted)
+
+
+def test_a_timm_model_says_that_its_classifier_is_gone():
+    backbone = timm.create_model("resnet18")
+    wm.attach(backbone, "arcface", CLASSES)
+    assert backbone.num_classes == 0
+
+
+def test_two_classifiers_are_refused_with_the_remedy():
+    backbone = timm.create_model("deit_tiny_distilled_patch16_224", img_size=32)
+    with pytest.raises(wm.InputError, match="2 classifiers"):
+        wm.attach(backbone, "arcface", CLASSES)
+
+
+# ---------------------------------------------------------------- any model
+
+
+def test_a_layer_is_named_by_its_path():
+    network = Small()
+    model = wm.attach(network, "cosface", CLASSES, at="scores")
+    assert isinstance(network.scores, nn.Identity)
+    assert model.head.weight.shape == (CLASSES, 10)
+    assert model(torch.randn(4, 6)).shape == (4, CLASSES)
+
+
+def test_a_path_may_lead_into_the_model():
+    network = nn.Sequential(nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3)), nn.Identity())
+    model = wm.attach(network, "cosface", CLASSES, at="0.1")
+    assert isinstance(network[0][1], nn.Identity)
+    assert model.embed(torch.randn(4, 6)).shape == (4, 5)
+
+
+def test_a_layer_that_is_not_linear_needs_its_size():
+    def network() -> nn.Module:
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Conv2d(4, 9, 1))
+
+    with pytest.raises(wm.InputError, match="dim="):
+        wm.attach(network(), "arcface", CLASSES, at="2")
+    model = wm.attach(network(), "arcface", CLASSES, at="2", dim=4)
+    assert model(torch.randn(2, 3, 8, 8), torch.tensor([0, 1])).shape == (2,)
+
+
+@pytest.mark.parametrize("name", ["fc", "classifier", "head", "heads", "last_linear"])
+def test_usual_names_are_found(name):
+    network = nn.Sequential()
+    network.add_module("body", nn.Linear(6, 5))
+    network.add_module(name, nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)))
+    model = wm.attach(network, "arcface", CLASSES)
+    assert model.head.weight.shape == (CLASSES, 4)
+    assert isinstance(network.get_submodule(f"{name}.2"), nn.Identity)
+
+
+def test_no_classifier_found_names_the_linear_layers():
+    with pytest.raises(wm.InputError, match=r"no classifier found in Small.*at=.*body\.0, scores") as caught:
+        wm.attach(Small(), "arcface", CLASSES)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_linear_layer_at_all_is_said():
+    with pytest.raises(wm.InputError, match="no classifier found in Conv2d"):
+        wm.attach(nn.Conv2d(3, 4, 1), "arcface", CLASSES)
+
+
+@pytest.mark.parametrize("at", ["score", "", "body.7"])
+def test_a_wrong_path_names_the_linear_layers(at):
+    network = Small()
+    with pytest.raises(wm.InputError, match=r"no module.*body\.0, scores") as caught:
+        wm.attach(network, "arcface", CLASSES, at=at)
+    assert "\n" not in str(caught.value)
+    assert isinstance(network.scores, nn.Linear)
+
+
+def test_a_wrong_loss_leaves_the_model_as_it_was():
+    network = Small()
+    with pytest.raises(wm.InputError, match="did you mean 'arcface'"):
+        wm.attach(network, "arcfase", CLASSES, at="scores")
+    assert isinstance(network.scores, nn.Linear)
+
+
+def test_a_model_with_several_outputs_is_refused():
+    class Pair(Small):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return super().forward(x), x
+
+    model = wm.attach(Pair(), "arcface", CLASSES, at="scores")
+    with pytest.raises(wm.InputError, match="tuple, not embeddings"):
+        model(torch.zeros(1, 6))
+
+
+def test_the_head_takes_the_layers_dtype():
+    model = wm.attach(Small().double(), "arcface", CLASSES, at="scores")
+    assert model.head.weight.dtype == torch.float64
+    assert model(torch.randn(2, 6, dtype=torch.float64), torch.tensor([0, 1])).dtype == torch.float64
+
+
+def test_options_of_the_head_and_of_the_call_are_passed_on():
+    network, (x, y) = Small(), blobs(6)
+    model = wm.attach(network, "arcface + 0.1*center", 3, at="scores", smoothing=0.1, ignore_index=-1).eval()
+    assert (model.head.smoothing, model.head.ignore_index) == (0.1, -1)
+    weight = torch.arange(6.0)
+    assert torch.allclose(model(x, y, sample_weight=weight), model(x, y) * weight)
+    assert model(x, torch.full((6,), -1)).tolist() == [0.0] * 6
+
+
+def test_a_loss_without_a_margin_has_no_head_and_no_logits():
+    model = wm.attach(Small(), "triplet", 3, at="scores")
+    assert model(*blobs(9)).shape == (9,)
+    with pytest.raises(wm.InputError, match="no head"):
+        _ = model.head
+    with pytest.raises(wm.InputError, match="no logits"):
+        model(blobs(9)[0])
+
+
+def test_a_state_dict_brings_everything_back():
+    trained, fresh = (wm.attach(Small(), "arcface + 0.1*center", 3, at="scores") for _ in range(2))
+    x, y = blobs()
+    trained(x, y)
+    fresh.load_state_dict(trained.state_dict())
+    assert torch.equal(fresh.eval()(x, y), trained.eval()(x, y))
+
+
+@pytest.mark.parametrize(
+    "loss", ["arcface(s=16, m=0.3)", "arcgrad(s=10)", "softmax + 0.02*center", "triplet(mining=all)"]
+)
+def test_a_short_training_lowers_the_loss(loss):
+    torch.manual_seed(0)
+    model = wm.attach(Small(), loss, 3, at="scores")
+    x, y = blobs()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    seen = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        batch_loss = model(x, y).mean()
+        batch_loss.backward()
+        optimizer.step()
+        seen.append(batch_loss.item())
+    assert seen[-1] < 0.7 * seen[0]
+
+
+def test_a_short_training_finds_the_classes():
+    torch.manual_seed(0)
+    model = wm.attach(Small(), "arcface(s=16, m=0.3)", 3, at="scores")
+    x, y = blobs()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    for _ in range(20):
+        optimizer.zero_grad()
+        model(x, y).mean().backward()
+        optimizer.step()
+    assert (model.eval()(x).argmax(1) == y).float().mean() > 0.95
