@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import widemargin.mended_torchvision  # noqa: F401, I001  (before timm and torchvision)
+# isort: off
+import widemargin.mended_torchvision  # before timm and torchvision
 
+# isort: on
 import pytest
 import timm
 import torch
@@ -189,10 +191,14 @@ def test_a_model_with_several_outputs_is_refused():
         model(torch.zeros(1, 6))
 
 
-def test_the_head_takes_the_layers_dtype():
-    model = wm.attach(Small().double(), "arcface", CLASSES, at="scores")
-    assert model.head.weight.dtype == torch.float64
-    assert model(torch.randn(2, 6, dtype=torch.float64), torch.tensor([0, 1])).dtype == torch.float64
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_class_weights_are_float32_whatever_the_model_is(dtype):
+    model = wm.attach(Small().to(dtype), "arcface", CLASSES, at="scores")
+    assert model.head.weight.dtype == torch.float32
+    loss = model(torch.ones(2, 6, dtype=dtype), torch.tensor([0, 1]))
+    loss.mean().backward()
+    assert loss.dtype == torch.float32
+    assert model.backbone.body[0].weight.grad.dtype == dtype
 
 
 def test_options_of_the_head_and_of_the_call_are_passed_on():
@@ -222,7 +228,7 @@ def test_a_state_dict_brings_everything_back():
 
 
 @pytest.mark.parametrize(
-    "loss", ["arcface(s=16, m=0.3)", "arcgrad(s=10)", "softmax + 0.02*center", "triplet(mining=all)"]
+    "loss", ["arcface(s=16, m=0.3)", "arcgrad(s=10)", "softmax + 0.02*center", "triplet(alpha=1, mining=all)"]
 )
 def test_a_short_training_lowers_the_loss(loss):
     torch.manual_seed(0)

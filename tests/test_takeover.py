@@ -223,8 +223,3 @@ def test_a_state_dict_without_a_matrix_is_said(head, state):
 def test_several_matrices_are_ambiguous(head):
     state = {"fc.weight": matrix(CLASSES, DIM), "head.weight": matrix(CLASSES, DIM)}
     assert_refused(head, state, "2 found among: fc.weight, head.weight")
-
-
-@pytest.mark.parametrize("source", [None, 5, [{"weight": torch.zeros(CLASSES, DIM)}]], ids=["None", "number", "dicts"])
-def test_a_source_of_another_kind_is_said(head, source):
-    assert_refused(head, source, "")

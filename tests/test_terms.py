@@ -769,6 +769,21 @@ def test_multi_class_criteria_take_class_numbers():
     assert torch.allclose(objective(x, y), torch.stack(wanted))
 
 
+@pytest.mark.parametrize("spec", ["arcface", "center", "cross_entropy"])
+def test_embeddings_of_another_length_and_labels_in_a_list_are_input_errors(spec):
+    objective = wm.Objective(spec, 8, 3)
+    with pytest.raises(wm.InputError, match=r"\[N, 8\]"):
+        objective(torch.zeros(2, 5), torch.tensor([0, 1]))
+    with pytest.raises(wm.InputError):
+        objective(torch.zeros(2, 8), [0, 1])
+
+
+@pytest.mark.parametrize("spec", [3, None, torch.nn.Linear(2, 2)], ids=["number", "None", "module"])
+def test_an_objective_of_something_else_is_an_input_error(spec):
+    with pytest.raises(wm.InputError):
+        wm.Objective(spec, 8, 3)
+
+
 @pytest.mark.parametrize("shape", [(5,), (5, 1)])
 def test_a_regression_objective_predicts_one_value(shape):
     x, _ = batch([0] * 5, dim=8)

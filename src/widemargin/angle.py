@@ -60,7 +60,7 @@ def from_cosine(cos: Tensor) -> Tensor:
     inside = cos.abs() < 1.0
     safe = torch.where(inside, cos, torch.zeros_like(cos))
     theta = torch.atan2(torch.sqrt((1.0 - safe) * (1.0 + safe)), safe)
-    edge = torch.where(cos > 0, 0.0, PI).to(cos.dtype)
+    edge = torch.where(cos > 0, torch.zeros_like(cos), torch.full_like(cos, PI))
     # A NaN cosine must stay visible: it is neither inside nor at an edge.
     return torch.where(inside, theta, torch.where(cos.isnan(), cos, edge))
 

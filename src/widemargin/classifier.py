@@ -71,8 +71,8 @@ def attach(
     """Replace the classifier of a timm or torchvision model by a head; the model is changed in place.
 
     The layer is found by timm's `get_classifier` or under its usual names (`fc`, `classifier`, `head`,
-    `heads`); for other models name it: `at="module.path"`. The head takes the layer's input size,
-    device and dtype.
+    `heads`); for other models name it: `at="module.path"`. The head takes the layer's input size and
+    device; its weights are fp32 whatever the model's dtype is.
 
     >>> body = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 10))
     >>> model = attach(body, "arcface(s=16)", classes=3, at="2")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .errors import InputError
-from .labels import check_share
+from .labels import check_embeddings, check_share, of_counted
 from .option import Loss
 
 
@@ -31,7 +31,7 @@ class Criterion(Loss):
         """Loss [N]: the mean over everything but the first dimension."""
         if not isinstance(prediction, Tensor) or not prediction.is_floating_point() or prediction.ndim == 0:
             raise InputError(f"{self.name}: predictions must be a float tensor [N] or [N, …]")
-        if not isinstance(target, Tensor) or len(target) != len(prediction):
+        if not isinstance(target, Tensor) or target.ndim == 0 or len(target) != len(prediction):
             raise InputError(f"{self.name}: one target per prediction is needed ({len(prediction)})")
         with torch.autocast(prediction.device.type, enabled=False):
             loss = self.pointwise(prediction.to(torch.promote_types(prediction.dtype, torch.float32)), target)
@@ -51,6 +51,16 @@ def same_shape(name: str, prediction: Tensor, target: Tensor) -> Tensor:
     return target.to(prediction.dtype)
 
 
+def probabilities(what: str, values: Tensor) -> Tensor:
+    """The values, once they are seen to lie in [0, 1]; a compiled step does not look."""
+    if values.numel() and not torch.compiler.is_compiling():
+        outside = (values.detach() < 0) | (values.detach() > 1)
+        if outside.any():
+            worst = values.detach()[outside].flatten()[0].item()
+            raise InputError(f"{what} must lie between 0 and 1, got {worst:g}")
+    return values
+
+
 class CriterionPart(nn.Module):
     """A linear layer under a criterion."""
 
@@ -61,19 +71,22 @@ class CriterionPart(nn.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """Predictions [N, C]."""
+        check_embeddings(x, self.linear.in_features)
         with torch.autocast(x.device.type, enabled=False):
             prediction: Tensor = self.linear(x.to(self.linear.weight.dtype))
             return prediction
 
-    def forward(self, x: Tensor, y: Tensor, mix: tuple[Tensor, Any] | None = None) -> Tensor:
-        """Loss [N]; `mix=(y_b, lam)` as in `Head`."""
+    def forward(
+        self, x: Tensor, y: Tensor, mix: tuple[Tensor, Any] | None = None, ignore_index: int | None = None
+    ) -> Tensor:
+        """Loss [N]; `mix=(y_b, lam)` and `ignore_index` as in `Head`."""
         prediction = self.logits(x)
-        if y.ndim == 1 and prediction.shape[1] == 1:
+        if isinstance(y, Tensor) and y.ndim == 1 and prediction.shape[1] == 1:
             prediction = prediction.squeeze(1)
-        loss = self.criterion(prediction, y)
+        loss = of_counted(self.criterion, prediction, y, ignore_index)
         if mix is not None:
             share = check_share(mix[1], loss)
-            loss = share * loss + (1.0 - share) * self.criterion(prediction, mix[0])
+            loss = share * loss + (1.0 - share) * of_counted(self.criterion, prediction, mix[0], ignore_index)
         return loss
 
     def __repr__(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -10,7 +12,7 @@ from .errors import InputError
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
-def check_labels(y: Tensor, samples: int, classes: int, lengths: Tensor | None = None) -> None:
+def check_labels(y: Tensor, samples: int, classes: int | None, lengths: Tensor | None = None) -> None:
     """Shape, dtype and range of class labels [N]; with `lengths` [N] also that embeddings are finite.
 
     Values are looked at in eager mode only: a compiled or `vmap`ped step must not wait for them.
@@ -23,7 +25,7 @@ def check_labels(y: Tensor, samples: int, classes: int, lengths: Tensor | None =
         raise InputError(f"labels must have shape [{samples}], one per embedding, got {list(y.shape)}")
     if samples == 0 or torch.compiler.is_compiling():
         return
-    fine = (y.min() >= 0) & (y.max() < classes)
+    fine = y.min() >= 0 if classes is None else (y.min() >= 0) & (y.max() < classes)
     if lengths is not None:
         fine = fine & torch.isfinite(lengths.detach()).all()
     try:
@@ -34,7 +36,9 @@ def check_labels(y: Tensor, samples: int, classes: int, lengths: Tensor | None =
             return
         raise
     low, high = int(y.min()), int(y.max())
-    if low < 0 or high >= classes:
+    if classes is None and low < 0:
+        raise InputError(f"label {low} is out of range: classes are numbered from 0")
+    if classes is not None and (low < 0 or high >= classes):
         wrong = low if low < 0 else high
         hint = " (set ignore_index to leave samples out)" if low < 0 else ""
         raise InputError(f"label {wrong} is out of range: {classes} classes are numbered 0 to {classes - 1}{hint}")
@@ -73,3 +77,12 @@ def check_share(given: Tensor | float, loss: Tensor) -> Tensor | float:
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0.0 <= given <= 1.0:
         raise InputError(f"mix: lam={given!r} must be a number from 0 to 1")
     return given
+
+
+def of_counted(loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, ignore_index: int | None) -> Tensor:
+    """Loss [N] of the samples that count, and 0 for those whose label is `ignore_index`."""
+    if ignore_index is None or not isinstance(y, Tensor) or y.is_floating_point():
+        return loss(x, y)
+    rows = (y != ignore_index).nonzero().squeeze(1)
+    some = loss(x[rows], y[rows])
+    return some.new_zeros(len(y)).index_copy(0, rows, some)

@@ -13,7 +13,7 @@ from .head import Head
 from .labels import check_sample_weight
 from .margin import Margin
 from .option import Loss
-from .roster import decay_groups
+from .roster import decay_groups, whole
 from .term import Term
 
 
@@ -38,7 +38,10 @@ class Objective(nn.Module):
     def __init__(self, spec: str | Sum | Loss, dim: int, classes: int, **head_options: Any) -> None:
         super().__init__()
         value = parse(spec) if isinstance(spec, str) else spec
+        if not isinstance(value, Sum | Loss):
+            raise InputError(f"an objective is a parse string or a loss, got {type(spec).__name__}")
         self.spec = value if isinstance(value, Sum) else Sum(((1.0, value),))
+        whole("dim", dim, 1), whole("classes", classes, 1)
         self.parts = nn.ModuleDict()
         self.factors: dict[str, float] = {}
         self.last: dict[str, Tensor] = {}
@@ -69,25 +72,14 @@ class Objective(nn.Module):
         """Loss [N]; `sample_weight` and `mix` as in `Head`."""
         total: Tensor | None = None
         self.last = {}
+        ignored = None if self.head is None else {"ignore_index": self.head.ignore_index}
         for name, part in self.parts.items():
-            loss = part(x, y, mix=mix) if isinstance(part, Head) else self._without_ignored(part, x, y, mix)
+            loss = part(x, y, mix=mix, **({} if isinstance(part, Head) else ignored or {}))
             self.last[name] = loss.detach()
             scaled = self.factors[name] * loss
             total = scaled if total is None else total + scaled
         assert total is not None
         return total if sample_weight is None else total * check_sample_weight(sample_weight, total)
-
-    def _without_ignored(self, part: nn.Module, x: Tensor, y: Tensor, mix: Any) -> Tensor:
-        """A term's loss [N], with 0 where the head's `ignore_index` leaves a sample out."""
-        head = self.head
-        if head is None or head.ignore_index is None:
-            return part(x, y, mix=mix)  # type: ignore[no-any-return]
-        rows = (y != head.ignore_index).nonzero().squeeze(1)
-        if mix is not None:
-            y_b, lam = mix
-            mix = (y_b[rows], lam[rows] if isinstance(lam, Tensor) and lam.ndim else lam)
-        loss: Tensor = part(x[rows], y[rows], mix=mix)
-        return loss.new_zeros(len(y)).index_copy(0, rows, loss)
 
     def logits(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         """Logits [N, C] of the first part that has class weights; see `Head.logits`."""

@@ -27,7 +27,11 @@ def class_weights(source: Source, dim: int) -> Tensor:
     """Class weights [C, D] from a state dict, a file, or the files of all shards in order."""
     if isinstance(source, Mapping):
         return _from_state(source, "the state dict", dim)
+    if not isinstance(source, str | Path | list | tuple):
+        raise InputError(f"weights come as a state dict, a file or a list of files, got {type(source).__name__}")
     paths = [source] if isinstance(source, str | Path) else list(source)
+    if not all(isinstance(path, str | Path) for path in paths):
+        raise InputError("a list of weights holds the files of all shards, as paths")
     if not paths:
         raise InputError("no weight file given")
     return torch.cat([_from_state(_load(Path(path)), str(path), dim) for path in paths])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .errors import InputError
-from .labels import check_labels, check_share
+from .labels import check_labels, check_share, of_counted
 from .option import Loss
 
 
@@ -27,14 +27,16 @@ class Term(Loss):
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         """Loss [N], one per embedding."""
-        return self.evaluate(*prepared(x, y))[0]
+        x, y = prepared(x, y)
+        with torch.autocast(x.device.type, enabled=False):
+            return self.evaluate(x, y)[0]
 
     def build(self, dim: int, classes: int) -> TermPart:
         """The module that an `Objective` holds."""
         return TermPart(self)
 
 
-def prepared(x: Tensor, y: Tensor, dim: int | None = None, classes: int = 2**62) -> tuple[Tensor, Tensor]:
+def prepared(x: Tensor, y: Tensor, dim: int | None = None, classes: int | None = None) -> tuple[Tensor, Tensor]:
     """Checked embeddings in at least fp32 and labels in int64."""
     if not isinstance(x, Tensor) or x.ndim != 2 or not x.is_floating_point():
         given = f"{list(x.shape)} {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
@@ -54,18 +56,32 @@ class TermPart(nn.Module):
         self.term = term
         self.stats: dict[str, Tensor] = {}
 
-    def forward(self, x: Tensor, y: Tensor, mix: tuple[Tensor, Any] | None = None) -> Tensor:
-        """Loss [N]; `mix=(y_b, lam)` as in `Head`."""
-        with torch.autocast(x.device.type, enabled=False):
-            loss, self.stats = self.evaluate(x, y)
+    def forward(
+        self, x: Tensor, y: Tensor, mix: tuple[Tensor, Any] | None = None, ignore_index: int | None = None
+    ) -> Tensor:
+        """Loss [N]; `mix=(y_b, lam)` and `ignore_index` as in `Head`. What is remembered, y makes."""
+        with torch.autocast(x.device.type if isinstance(x, Tensor) else "cpu", enabled=False):
+            loss = of_counted(self._evaluate, x, y, ignore_index)
             if mix is not None:
+                stats = self.stats
                 share = check_share(mix[1], loss)
-                loss = share * loss + (1.0 - share) * self.evaluate(x, mix[0], remember=False)[0]
+                loss = share * loss + (1.0 - share) * of_counted(self._evaluate, x, mix[0], ignore_index)
+                self.stats = stats
+            if self.training:
+                keep = slice(None) if ignore_index is None else y != ignore_index
+                self.remember(x[keep].detach(), y[keep])
             return loss
 
-    def evaluate(self, x: Tensor, y: Tensor, remember: bool = True) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss [N] and report; a term with a memory updates it only where `remember` says so."""
+    def _evaluate(self, x: Tensor, y: Tensor) -> Tensor:
+        loss, self.stats = self.evaluate(x, y)
+        return loss
+
+    def evaluate(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss [N] and report."""
         return self.term.evaluate(*prepared(x, y))
+
+    def remember(self, x: Tensor, y: Tensor) -> None:
+        """After the loss of a training batch: what a term with a memory keeps of it."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.term!r})"

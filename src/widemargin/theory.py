@@ -7,8 +7,9 @@ margins' own definitions; no formula of a loss stands here a second time.
 from __future__ import annotations
 
 import math
+import numbers
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .errors import InputError
 
@@ -22,9 +23,19 @@ def _reach(classes: int) -> float:
     """`W₀((C−1)/e) + 1`: the product of scale and gap at which a sample moves fastest (Eq. 19)."""
     from scipy.special import lambertw
 
-    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 2:
+    return float(lambertw((_checked_classes(classes) - 1) / math.e).real) + 1.0
+
+
+def _checked_classes(classes: Any) -> int:
+    if isinstance(classes, bool) or not isinstance(classes, numbers.Integral) or classes < 2:
         raise InputError(f"classes={classes!r} must be a whole number of at least 2")
-    return float(lambertw((classes - 1) / math.e).real) + 1.0
+    return int(classes)
+
+
+def _positive(what: str, value: Any, unit: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < math.inf:
+        raise InputError(f"{what}={value!r} must be a number {unit}above 0")
+    return float(value)
 
 
 def suggest_scale(classes: int, gap: float) -> float:
@@ -35,9 +46,7 @@ def suggest_scale(classes: int, gap: float) -> float:
     >>> round(suggest_scale(classes=10, gap=0.5), 4)
     4.202
     """
-    if not (isinstance(gap, int | float) and math.isfinite(gap) and gap > 0):
-        raise InputError(f"gap={gap!r} must be a number of radians above 0")
-    return _reach(classes) / gap
+    return _reach(classes) / _positive("gap", gap, "of radians ")
 
 
 def theoretical_gap(classes: int, scale: float) -> float:
@@ -46,9 +55,7 @@ def theoretical_gap(classes: int, scale: float) -> float:
     >>> [round(math.degrees(theoretical_gap(3, s)), 1) for s in (1.0, 40.0)]
     [83.8, 2.1]
     """
-    if not (isinstance(scale, int | float) and math.isfinite(scale) and scale > 0):
-        raise InputError(f"scale={scale!r} must be a number above 0")
-    gap = _reach(classes) / scale
+    gap = _reach(classes) / _positive("scale", scale, "")
     if gap > math.pi:
         warnings.warn(f"scale {scale:g} asks {classes} classes for a gap of {gap:.2f} rad, above π", stacklevel=2)
     return gap
@@ -60,7 +67,7 @@ def gap_loss(gap: float, scale: float, classes: int) -> float:
     >>> round(gap_loss(0.0, 10.0, 3), 4)  # log 3: no gap, no information
     1.0986
     """
-    exponent = math.log(classes - 1) - scale * gap
+    exponent = math.log(_checked_classes(classes) - 1) - scale * gap
     return max(exponent, 0.0) + math.log1p(math.exp(-abs(exponent)))
 
 
@@ -73,7 +80,7 @@ def gap_gradient(gap: float, scale: float, classes: int) -> float:
     >>> gap_gradient(0.5, best, 10) > max(gap_gradient(0.5, 0.9 * best, 10), gap_gradient(0.5, 1.1 * best, 10))
     True
     """
-    exponent = math.log(classes - 1) - scale * gap
+    exponent = math.log(_checked_classes(classes) - 1) - scale * gap
     return scale / (1.0 + math.exp(-exponent)) if exponent > -700 else 0.0
 
 
@@ -133,7 +140,7 @@ def pull_curve(
     from .margin import split_softmax
 
     angles = theta.detach().clone().requires_grad_()
-    now = _at_start(margin, classes, angles)
+    now = _at_start(margin, _checked_classes(classes), angles)
     away = torch.full_like(angles, others)
     one = torch.ones_like(angles)
     lead = boundary(now, angles, away, x_length=x_length, classes=classes)
@@ -161,6 +168,7 @@ def boundary(
     from .margin import target_logit
     from .others.rays import Rays, logits_of, target_radius
 
+    theta1, theta2 = (t.reshape(-1) if t.ndim == 0 else t for t in (theta1, theta2))
     now = _at_start(margin, classes, theta1)
     lengths = torch.full_like(theta1, x_length)
     rays = Rays(lengths, lengths, lengths)
@@ -171,7 +179,8 @@ def boundary(
     if now.linear:
         radius = target_radius(now, rays, second)
         product = product if radius is None else product * radius
-    z = logits_of(now, now.s, rays, product.unsqueeze(1), second.unsqueeze(1), None).squeeze(1)
+    lengths_kept = second.unsqueeze(1) if now.keeps_w else None
+    z = logits_of(now, now.s, rays, product.unsqueeze(1), lengths_kept, None).squeeze(1)
     return own - z - biases[1]
 
 

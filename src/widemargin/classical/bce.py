@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..criterion import Criterion, same_shape
+from ..criterion import Criterion, probabilities, same_shape
 from ..option import option
 
 
@@ -27,7 +27,8 @@ class BCE(Criterion):
     probabilities: bool = option(False, "predictions are probabilities, not logits", flag=True, quiet=True)
 
     def pointwise(self, prediction: Tensor, target: Tensor) -> Tensor:
-        target = same_shape(self.name, prediction, target)
+        target = probabilities("bce: targets", same_shape(self.name, prediction, target))
         if self.probabilities:
+            prediction = probabilities("bce: predictions", prediction)
             return F.binary_cross_entropy(prediction, target, reduction="none")
         return F.binary_cross_entropy_with_logits(prediction, target, reduction="none")

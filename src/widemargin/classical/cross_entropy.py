@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..criterion import Criterion
+from ..criterion import Criterion, same_shape
+from ..errors import InputError
+from ..labels import check_labels
 from ..option import option
 
 
@@ -27,5 +29,11 @@ class CrossEntropy(Criterion):
     smoothing: float = option(0.0, "label smoothing ε", low=0, high=1, quiet=True)
 
     def pointwise(self, prediction: Tensor, target: Tensor) -> Tensor:
-        target = target.to(prediction.dtype) if target.is_floating_point() else target.long()
+        if prediction.ndim != 2:
+            raise InputError(f"cross_entropy: logits must have shape [N, C], got {list(prediction.shape)}")
+        if target.is_floating_point():
+            target = same_shape(self.name, prediction, target)
+        else:
+            check_labels(target, *prediction.shape)
+            target = target.long()
         return F.cross_entropy(prediction, target, reduction="none", label_smoothing=self.smoothing)

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..criterion import Criterion, same_shape
+from ..criterion import Criterion, probabilities, same_shape
 from ..labels import check_labels
 from ..margin import split_softmax, without_target
 from ..option import option
@@ -34,9 +34,10 @@ class Focal(Criterion):
         if target.ndim == prediction.ndim - 1 and not target.is_floating_point():
             check_labels(target, len(prediction), prediction.shape[-1])
             truth = target.long()
+            prediction = prediction - prediction.detach().amax(1, keepdim=True)  # a common offset costs digits
             p = prediction.gather(1, truth.unsqueeze(1)).squeeze(1)
             return self._of_lead(p - torch.logsumexp(without_target(prediction, truth, -torch.inf), 1))
-        target = same_shape(self.name, prediction, target)
+        target = probabilities("focal: targets", same_shape(self.name, prediction, target))
         yes, no = self._of_lead(prediction), self._of_lead(-prediction)
         return target * yes + (1.0 - target) * no
 

@@ -41,6 +41,8 @@ def all(distance: Tensor, same: Tensor, different: Tensor, setting: Setting) -> 
 def hard(distance: Tensor, same: Tensor, different: Tensor, setting: Setting) -> Mined:
     """For each anchor its farthest positive and its nearest negative."""
     anchor = (same.any(1) & different.any(1)).nonzero().squeeze(1)
+    if not len(anchor):
+        return Mined(anchor, anchor, different[anchor])
     farthest = distance.masked_fill(~same, -torch.inf)[anchor].argmax(1)
     nearest = distance.masked_fill(~different, torch.inf)[anchor].argmin(1)
     return Mined(anchor, farthest, _one_each(nearest, len(distance)))
@@ -73,12 +75,13 @@ def distance(distance: Tensor, same: Tensor, different: Tensor, setting: Setting
 
 
 def pool(distance: Tensor, same: Tensor, different: Tensor, setting: Setting) -> Mined:
-    """Draw `pool_size` triplets at random and keep the semi-hard ones."""
-    pairs = (same & different.any(1, keepdim=True)).nonzero()
-    if not len(pairs):
-        return Mined(pairs[:, 0], pairs[:, 1], different[pairs[:, 0]])
-    picked = pairs[torch.randint(len(pairs), (setting.pool_size,), device=pairs.device)]
-    anchor, positive = picked[:, 0], picked[:, 1]
+    """Draw `pool_size` triplets, each as likely as any other, and keep the semi-hard ones."""
+    triplets = same.sum(1) * different.sum(1)
+    if not triplets.any():
+        none = triplets.nonzero().squeeze(1)
+        return Mined(none, none, different[none])
+    anchor = torch.multinomial(triplets.to(distance.dtype), setting.pool_size, replacement=True)
+    positive = torch.multinomial(same[anchor].to(distance.dtype), 1).squeeze(1)
     negative = torch.multinomial(different[anchor].to(distance.dtype), 1).squeeze(1)
     return _semihard_of(Mined(anchor, positive, _one_each(negative, len(distance))), distance, setting.alpha)
 

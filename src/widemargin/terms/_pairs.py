@@ -10,8 +10,9 @@ from .. import angle
 
 def squared_distances(x: Tensor, normalize: bool) -> Tensor:
     """Squared Euclidean distances [N, N], on unit embeddings where `normalize` says so."""
-    # Without normalising: far from the origin the two squares would swallow their difference.
-    x = angle.direction(x)[0] if normalize else x - x.detach().sum(0, keepdim=True) / max(len(x), 1)
+    x = angle.direction(x)[0] if normalize else x
+    # Far from their mean, two squares would swallow the difference of points that are close together.
+    x = x - x.detach().sum(0, keepdim=True) / max(len(x), 1)
     squares = x.square().sum(1)
     return torch.relu(squares.unsqueeze(1) + squares.unsqueeze(0) - 2.0 * (x @ x.T))
 

@@ -43,22 +43,23 @@ class CenterPart(TermPart):
 
     def __init__(self, term: Center, dim: int, classes: int) -> None:
         super().__init__(term)
-        self.alpha = term.alpha
+        self.alpha, self.learn = term.alpha, term.learn
         start = torch.zeros(classes, dim)
         if term.learn:
             self.centers = nn.Parameter(start)
         else:
             self.register_buffer("centers", start)
 
-    def evaluate(self, x: Tensor, y: Tensor, remember: bool = True) -> tuple[Tensor, dict[str, Tensor]]:
+    def evaluate(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         x, y = prepared(x, y, self.centers.shape[1], len(self.centers))
-        loss = 0.5 * (x - self.centers[y].to(x.dtype)).square().sum(1)
-        if self.training and remember and not isinstance(self.centers, nn.Parameter):
-            self._move(ranks.gather_rows(x), ranks.gather_rows(y))
-        return loss, {}
+        return 0.5 * (x - self.centers[y].to(x.dtype)).square().sum(1), {}
 
     @torch.no_grad()
-    def _move(self, x: Tensor, y: Tensor) -> None:
+    def remember(self, x: Tensor, y: Tensor) -> None:
+        """Wen's update of the centres that have samples."""
+        if self.learn:
+            return
+        x, y = ranks.gather_rows(x.to(torch.promote_types(x.dtype, torch.float32))), ranks.gather_rows(y.long())
         present, index = torch.unique(y, return_inverse=True)
         sums = x.new_zeros(len(present), x.shape[1]).index_add_(0, index, x)
         count = torch.bincount(index, minlength=len(present)).to(x.dtype).unsqueeze(1)
