@@ -33,7 +33,7 @@ def _checked_classes(classes: Any) -> int:
 
 
 def _positive(what: str, value: Any, unit: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < math.inf:
         raise InputError(f"{what}={value!r} must be a number {unit}above 0")
     return float(value)
 
