@@ -41,6 +41,8 @@ class Head(nn.Module):
         ignore_index: samples with this label get loss 0 and count for nothing.
         class_names: C names, kept in the head and in its state dict.
 
+    `spec` is the margin as it was written, `margin` the same with the defaults that depend on C.
+
     Shapes: x [N, D] of any float dtype, y [N] whole numbers → loss [N], in the dtype of the weights
     but at least fp32. In train mode a call advances schedules and adaptive state once; evaluation and
     `logits` never do.
@@ -106,15 +108,18 @@ class Head(nn.Module):
         makes. Samples of `ignore_index` have loss 0: divide by the number that counts, not by N.
         """
         with torch.autocast(x.device.type if isinstance(x, Tensor) else "cpu", enabled=False):
-            rays, road = self._prepare(x, len(y))
+            rays = self._rays(x)
+            # Everything is checked before anything moves: a refused call leaves the state as it was.
             y, keep = self._labels(y, rays)
+            y_b, keep_b = (y, keep) if mix is None else self._labels(mix[0], rays)
+            share = 1.0 if mix is None else check_share(mix[1], rays.length)
+            factor = 1.0 if sample_weight is None else check_sample_weight(sample_weight, rays.length)
+            road = self._road(rays)
             loss = self._loss(road, rays, y, keep, adapt=self.training)
             if mix is not None:
-                y_b, keep_b = self._labels(mix[0], rays)
-                share = check_share(mix[1], loss)
                 loss = share * loss + (1.0 - share) * self._loss(road, rays, y_b, keep_b, adapt=False)
             if sample_weight is not None:
-                loss = loss * check_sample_weight(sample_weight, loss)
+                loss = factor * loss
             if self.training:
                 self.numbers.advance()
             return loss
@@ -173,12 +178,11 @@ class Head(nn.Module):
         bias = None if self.bias is None else self.bias[y].to(theta.dtype)
         return target_logit(now, theta, target_radius(now, rays, lengths), bias)
 
-    def _prepare(self, x: Tensor, samples: int) -> tuple[Rays, Dense | Stream]:
-        rays = self._rays(x)
+    def _road(self, rays: Rays) -> Dense | Stream:
         name = self.road
         if name == "auto":
-            name = "dense" if samples * self.classes <= _DENSE_ENTRIES else "stream"
-        return rays, ROADS[name](self.margin, rays, self.weight, self.bias)
+            name = "dense" if len(rays.length) * self.classes <= _DENSE_ENTRIES else "stream"
+        return ROADS[name](self.margin, rays, self.weight, self.bias)
 
     def _rays(self, x: Tensor) -> Rays:
         check_embeddings(x, self.dim)

@@ -61,7 +61,7 @@ def check_embeddings(x: Tensor, dim: int) -> None:
 
 
 def check_sample_weight(given: Tensor, loss: Tensor) -> Tensor:
-    """Sample weights [N] in the loss's dtype."""
+    """Sample weights [N] in the dtype of `loss` [N]."""
     if not isinstance(given, Tensor) or given.shape != loss.shape:
         shape = list(given.shape) if isinstance(given, Tensor) else type(given).__name__
         raise InputError(f"sample_weight must be a tensor of shape {list(loss.shape)}, got {shape}")
