@@ -63,6 +63,7 @@ def main(folder: str) -> None:
     seen = {spec: losses_of(spec, rank) for spec in ("adacos", "adaacos(s=6)", "softmax + 0.1*center", "a_softmax")}
     seen["parallel"] = trained_in_parallel(rank)
     Path(folder, f"{rank}.json").write_text(json.dumps(seen))
+    dist.barrier()  # a rank that leaves early tears down the connections of the other
     dist.destroy_process_group()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from datetime import timedelta
@@ -264,11 +265,14 @@ def one_rank(rank: int, folder: str) -> None:
     everyone, own = meter.compute(weight), meter.compute(weight, over_ranks=False)
     again = meter.compute(weight)
     (Path(folder) / f"{rank}.json").write_text(json.dumps([everyone, own, again]))
+    dist.barrier()
     dist.destroy_process_group()
 
 
 def test_two_processes_with_unequal_shares_agree_with_one(tmp_path):
-    torch.multiprocessing.spawn(one_rank, (str(tmp_path),), nprocs=len(SHARES))
+    # What counts is what the ranks wrote down: gloo's threads may abort a process that has ended its work.
+    with contextlib.suppress(torch.multiprocessing.ProcessExitedException):
+        torch.multiprocessing.spawn(one_rank, (str(tmp_path),), nprocs=len(SHARES))
     x, y, weight = made(40, 9, 4)
     wanted = wm.angles(x, y, weight)
     for rank, share in enumerate(SHARES):
