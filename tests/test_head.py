@@ -410,3 +410,29 @@ def test_training_with_every_road_learns():
             head(body(data), y).mean().backward()
             optimizer.step()
         assert (head.logits(body(data)).argmax(1) == y).float().mean() > 0.98
+
+
+@pytest.mark.parametrize("spec", ["arcgrad", "softmax(bias=True)"])
+def test_streamed_head_with_frozen_weights_still_reaches_the_embeddings(spec):
+    x, y = batch(dtype=torch.float64)
+    dense, streamed = (wm.Head(D, C, spec, road=road, dtype=torch.float64) for road in ("dense", "stream"))
+    streamed.load_state_dict(dense.state_dict())
+    streamed.weight.requires_grad_(False)
+    wanted, got = (torch.autograd.grad(head(x, y).sum(), x)[0] for head in (dense, streamed))
+    torch.testing.assert_close(got, wanted)
+    streamed(x, y).sum().backward()
+    assert streamed.weight.grad is None
+
+
+def test_streamed_gradients_accumulate_and_reach_hooks():
+    x, y = batch(dtype=torch.float64)
+    head = wm.Head(D, C, "arcface(s=8)", road="stream", dtype=torch.float64)
+    seen = []
+    head.weight.register_hook(lambda gradient: seen.append(gradient.clone()))
+    head(x, y).sum().backward()
+    once = head.weight.grad.clone()
+    loss = head(x, y).sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+    torch.testing.assert_close(head.weight.grad, 3 * once)
+    assert len(seen) == 3

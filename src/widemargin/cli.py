@@ -135,10 +135,8 @@ def _bench_numerics(options: argparse.Namespace) -> None:
 
 
 def _completion(options: argparse.Namespace) -> None:
-    try:
-        import shtab
-    except ImportError:
-        raise InputError("completion needs shtab: pip install shtab") from None
+    import shtab
+
     print(shtab.complete(parser(), shell=options.shell))
 
 

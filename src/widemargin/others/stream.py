@@ -82,23 +82,25 @@ class _LogSum(torch.autograd.Function):
         with torch.autocast(x.device.type, enabled=False), torch.enable_grad():
             shared = [t.detach().requires_grad_() for t in (s, x, unit, length)]
             sums: list[Tensor | None] = [None] * len(shared)
-            to_weight = torch.empty_like(weight)
+            # Frozen weights need no gradient, and with many classes none should be held for them.
+            to_weight = torch.empty_like(weight) if ctx.needs_input_grad[7] else None
             to_bias = None if bias is None else torch.empty_like(bias)
             for block in _blocks(len(y), len(weight)):
-                rows = weight[block].detach().requires_grad_()
+                rows = weight[block].detach().requires_grad_(to_weight is not None)
                 some_bias = None if bias is None else bias[block].detach().requires_grad_()
                 z = _block_logits(ctx.margin, shared[0], Rays(*shared[1:]), rows, some_bias)
                 share = torch.exp(z.detach() - log_sum.unsqueeze(1)) * to_log_sum.unsqueeze(1)
                 if ctx.total:
                     share = share + to_total.unsqueeze(1)
                 share = _fill_targets(share, y, block, 0.0)
-                wanted = [*shared, rows] if some_bias is None else [*shared, rows, some_bias]
-                found = torch.autograd.grad(z, wanted, share, allow_unused=True)
+                own = [t for t in (rows, some_bias) if t is not None and t.requires_grad]
+                found = torch.autograd.grad(z, [*shared, *own], share, allow_unused=True)
                 for i, part in enumerate(found[: len(shared)]):
                     if part is not None:
                         before = sums[i]
                         sums[i] = part if before is None else before.add_(part)
-                to_weight[block] = found[len(shared)]
+                if to_weight is not None:
+                    to_weight[block] = found[len(shared)]
                 if to_bias is not None:
                     to_bias[block] = found[-1]
         return (None, None, None, *sums, to_weight, to_bias)
