@@ -135,7 +135,12 @@ def test_bash_accepts_the_completion_script(capsys, tmp_path):
         (["curves", "--out", "curves.gif"], ["curves.gif: the file must end in .svg, .png, .pdf"]),
         (["curves", "--out", "no/such/folder/c.svg"], ["no/such/folder/c.svg: the folder does not exist"]),
         (["curves", "--losses", "arcface("], ["cannot read 'arcface('"]),
-        (["curves", "--classes", "1"], ["classes=1"]),
+        (["curves", "--classes", "1"], ["--classes must be a whole number from 2"]),
+        (["curves", "--losses", ""], ["an empty loss"]),
+        (["loses"], ["loses", "did you mean 'losses'?"]),
+        (["theory", "--class", "10"], ["unknown option --class", "did you mean --classes?"]),
+        (["theory", "--classes", "1" + "0" * 400], ["must be a whole number"]),
+        (["bench", "numerics", "--json", "."], [".: cannot be written"]),
         (["bench", "numerics", "--json", "no/such/folder/x.json"], ["the folder does not exist"]),
         (["bench", "numerics", "--losses", "triplet"], ["'triplet", "is not a margin"]),
         (["bench"], ["BENCHMARK"]),
@@ -150,6 +155,29 @@ def test_a_mistake_is_one_line_and_code_2(arguments, words, tmp_path):
     for word in words:
         assert word in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_terminal_without_greek_gets_no_traceback():
+    result = run("theory", "--classes", "3", "--scale", "1", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert result.returncode == 0
+    assert "83.8?" in result.stdout
+
+
+def test_a_full_disk_is_one_line():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "widemargin", "theory", "--classes", "3"]
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert result.returncode == 2
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "cannot write the output" in result.stderr
+
+
+def test_two_classes_are_drawn_with_one_note_each(tmp_path):
+    result = run("curves", "--classes", "2", "--out", str(tmp_path / "two.svg"))
+    assert result.returncode == 0
+    notes = result.stderr.strip().splitlines()
+    assert len(notes) == 2
+    assert all(note.startswith("note: ada") for note in notes)
 
 
 def test_unwritable_place_is_one_line(tmp_path):

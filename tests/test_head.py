@@ -320,16 +320,22 @@ def test_stream_never_holds_all_logits():
         (lambda: wm.Head(D, C, "arcface(m=2)"), r"arcface\(m\)=2 is outside its domain: 0 ≤ value ≤ 1.5708"),
         (lambda: wm.Head(D, C, "arcface(s=0)"), r"arcface\(s\)=0 is outside its domain: value > 0"),
         (lambda: wm.Head(D, C, "arcface(m=warmup(0, 2, steps=5))"), r"arcface\(m\)=2 is outside"),
-        (lambda: wm.Head(D, C, "a_softmax(m=1.5)"), "must be a whole number"),
+        (lambda: wm.Head(D, C, "a_softmax(m=1.5)"), "is outside its domain: whole number, value ≥ 1"),
         (lambda: wm.Head(D, C, "arcface(m=learnable(0.2))"), "only a scale can be learnable"),
         (lambda: wm.Head(D, C, "arcface(s=[1, 2, 3, 4, 5])"), "one number per class is not possible here"),
         (lambda: wm.Head(D, C, "arcface(m=[0.1, 0.2])"), "m has 2 numbers for 5 classes"),
         (lambda: wm.Head(D, C, "triplet"), "'triplet' is not a margin"),
         (lambda: wm.Head(D, C, "arcface", road="dens"), "unknown road 'dens'; did you mean 'dense'?"),
-        (lambda: wm.Head(D, C, "arcface", smoothing=1.0), "smoothing=1.0 must be at least 0 and below 1"),
+        (lambda: wm.Head(D, C, "arcface", smoothing=1.0), "smoothing=1.0 must be a number of at least 0 and below 1"),
         (lambda: wm.Head(D, C, "arcface", class_weight=[1.0]), "class_weight must be 5 finite numbers"),
         (lambda: wm.Head(D, C, "arcface", class_names=["a"]), "class_names has 1 names for 5 classes"),
         (lambda: wm.Head(D, C, 3), "margin must be a parse string or a Margin, got int"),
+        (lambda: wm.Head(D, C, "arcface", smoothing="0.1"), "smoothing='0.1' must be a number"),
+        (lambda: wm.Head(D, C, "arcface", ignore_index="x"), "ignore_index='x' must be a whole number"),
+        (lambda: wm.Head(D, C, "arcface", class_weight="balanced"), "class_weight must be 5 numbers, got 'balanced'"),
+        (lambda: wm.margin_softmax(torch.zeros(1, 2), torch.tensor([0]), wm.ArcFace), "a Margin such as ArcFace"),
+        (lambda: wm.margin_softmax(torch.ones(1, 2) * 9, torch.tensor([0]), "arcface"), "pass cosines, not logits"),
+        (lambda: wm.attach("resnet18", "arcface", classes=3), "attach takes a model, got str"),
     ],
 )
 def test_a_head_that_cannot_be_made_says_why(make, message):
@@ -342,6 +348,7 @@ def test_a_head_that_cannot_be_made_says_why(make, message):
     [
         (torch.zeros(2, 3), torch.tensor([0, 1]), r"embeddings must have shape \[N, 6\], got \[2, 3\]"),
         (torch.zeros(D), torch.tensor([0]), r"got \[6\]"),
+        (torch.zeros(2, D, 1, 1), torch.tensor([0, 1]), r"got \[2, 6, 1, 1\]; use x.flatten\(1\)"),
         (torch.zeros(2, D, dtype=torch.int64), torch.tensor([0, 1]), "must be a float tensor"),
         (torch.zeros(2, D), torch.tensor([0]), r"labels must have shape \[2\], one per embedding, got \[1\]"),
         (torch.zeros(2, D), torch.tensor([0.0, 1.0]), "whole class numbers"),
@@ -436,3 +443,91 @@ def test_streamed_gradients_accumulate_and_reach_hooks():
     loss.backward()
     torch.testing.assert_close(head.weight.grad, 3 * once)
     assert len(seen) == 3
+
+
+@pytest.mark.parametrize("spec", ["arcface", "arcgrad", "softmax", "a_softmax"])
+@pytest.mark.parametrize("road", ["dense", "stream"])
+def test_a_nan_stays_visible(spec, road):
+    x, y = batch()
+    head = wm.Head(D, C, spec, road=road)
+    broken = x.detach().clone()
+    broken[2, 0] = math.nan
+    assert head.logits(broken)[2].isnan().all()
+    assert not head.logits(broken)[1].isnan().any()
+    with torch.no_grad():
+        head.weight[y[0]] = math.nan
+    assert head(x, y)[0].isnan()
+
+
+def test_a_streamed_head_refuses_a_second_derivative():
+    x, y = batch()
+    head = wm.Head(D, C, "softmax", road="stream")
+    with pytest.raises(wm.InputError, match="cannot be differentiated twice"):
+        torch.autograd.grad(head(x, y).sum(), x, create_graph=True)
+
+
+def test_a_ceiling_holds_the_adaptive_scale():
+    x, y = batch()
+    free, held = wm.Head(D, C, "adacos"), wm.Head(D, C, "adacos(ceiling=2)")
+    held.weight = free.weight
+    for _ in range(6):
+        free(x, y), held(x, y)
+    assert free.scale > 2
+    assert held.scale == 2
+
+
+def test_now_says_how_the_numbers_stand():
+    head = wm.Head(D, C, "arcface(s=learnable(12), m=warmup(0, 0.4, steps=4))")
+    x, y = batch()
+    head(x, y), head(x, y)
+    assert head.now == pytest.approx({"s": 12.0, "m": 0.2})
+    assert wm.Head(D, C, "cosface(m=[0.1, 0.2, 0.3, 0.1, 0.1])").now == {"s": 64.0}
+
+
+def test_an_objective_and_a_model_grow_in_every_part():
+    model = wm.MarginModel(nn.Linear(4, D), wm.Objective("arcface + 0.02*center + 0.1*triplet", D, C))
+    model.eval()
+    model.head.weight.requires_grad_(False)
+    model.extend(2)
+    assert not model.head.weight.requires_grad
+    assert not model.head.numbers.training
+    assert model.objective.parts["center"].centers.shape == (C + 2, D)
+    loss = model.train()(torch.randn(6, 4), torch.tensor([0, 1, 6, 6, 5, 5]))
+    assert torch.isfinite(loss).all()
+    with pytest.raises(wm.InputError, match="cannot be extended"):
+        wm.Objective("cross_entropy", D, C).extend(1)
+
+
+def test_a_model_refuses_options_that_need_labels():
+    model = wm.attach(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), "arcface", classes=3, at="1")
+    with pytest.raises(wm.InputError, match="labels given without labels; write model"):
+        model(torch.randn(2, 4), labels=torch.tensor([0, 1]))
+    groups = model.parameter_groups(weight_decay=0.1)
+    assert [(g["weight_decay"], len(g["params"])) for g in groups] == [(0.1, 1), (0.0, 2)]
+
+
+def test_numbers_of_numpy_are_numbers():
+    import numpy as np
+
+    head = wm.Head(np.int64(D), np.int32(C), wm.CosFace(s=np.float32(8), m=np.full(C, 0.25)))
+    x, y = batch()
+    assert head.spec == wm.CosFace(s=8, m=[0.25] * C)
+    torch.testing.assert_close(head(x, y, mix=(y, np.float64(0.5))), head(x, y))
+
+
+@pytest.mark.parametrize("mix", [(torch.zeros(8, dtype=torch.int64),), 0.3, (torch.zeros(8, dtype=torch.int64), 2.0)])
+def test_a_wrong_mix_is_one_line_and_moves_nothing(mix):
+    head = wm.Head(D, C, "adacos")
+    x, y = batch()
+    with pytest.raises(wm.InputError, match="mix"):
+        head(x, y, mix=mix)
+    assert int(head.numbers.steps) == 0
+
+
+def test_tiny_half_precision_weights_give_no_nan():
+    head = wm.Head(D, C, "arcface", dtype=torch.float16)
+    with torch.no_grad():
+        head.weight.mul_(1e-4)
+    x, y = batch()
+    head(x, y).sum().backward()
+    assert not head.weight.grad.isnan().any()

@@ -69,15 +69,23 @@ def test_a_list_splits_outside_parentheses_only():
         ("arcface(m=warmup(0, inf, steps=5))", "end='inf' must be a finite number"),
         ("arcface(m=1e999)", "outside its domain"),
         ("arcface(m=True)", "must be a number"),
-        ("arcface(m=small)", "arcface\\(m\\)=small must be a number \\(0 ≤ value ≤ 1.5708\\)"),
+        ("arcface(m=small)", "arcface\\(m\\)='small' must be a number \\(0 ≤ value ≤ 1.5708\\)"),
         ("cosface(m=[])", "an empty list"),
-        ("cosface(m=[0.1, 'a'])", r"cosface\(m\)\[1\]=a must be a number"),
+        ("cosface(m=[0.1, 'a'])", r"cosface\(m\)\[1\]='a' must be a number"),
         ("triplet(mining=seminard)", "unknown value for triplet\\(mining\\) 'seminard'; did you mean 'semihard'?"),
         ("softmax(bias=maybe)", "must be True or False"),
         ("0*arcface", "the factor before \\* must be a number above 0"),
         ("-1*arcface", "the factor before \\* must be a number above 0"),
         ("arcface*0.5", "must be a number above 0"),
         ("arcface - center", "cannot read"),
+        ("a-softmax", "did you mean 'a_softmax'?"),
+        ("arcface + center*0.5", "write the factor first"),
+        ("arcface(m=28.6)", r"it is in radians: 28.6° = 0.4992"),
+        ("softmax(bias=true)", r"must be True or False \(write True\)"),
+        ("arcface(s=1" + "0" * 400 + ")", "outside its domain"),
+        ("1" + "0" * 400 + "*arcface", "must be a number above 0"),
+        ("arcface(m=warmup(0, 0.5, steps=1" + "0" * 400 + "))", "must be a finite number"),
+        ("a_softmax(m=1" + "0" * 400 + ")", "outside its domain"),
         ("3", "cannot read '3'"),
         ("l_softmax(m=warmup(1, 4, steps=5))", "this option is fixed, give one number"),
         ("a" * 5_000_000, "too long"),
@@ -114,8 +122,19 @@ def test_every_loss_has_its_page(name):
 
 
 def test_unknown_attribute_of_the_package():
-    with pytest.raises(AttributeError, match="ArcFase"):
+    with pytest.raises(AttributeError, match="did you mean 'ArcFace'"):
         _ = wm.ArcFase
+
+
+def test_schedules_and_rooms_are_reachable():
+    assert wm.parse("arcface(m=warmup(0, 0.5, steps=9))") == wm.ArcFace(m=wm.Warmup(0, 0.5, steps=9))
+    assert wm.theory.suggest_scale is wm.suggest_scale
+    assert {"ArcGrad", "Head", "theory", "Warmup"} <= set(dir(wm))
+    assert "Any" not in dir(wm)
+
+
+def test_help_of_a_loss_is_its_page():
+    assert "1801.07698" in wm.ArcFace.__doc__
 
 
 @given(st.text(alphabet=string.printable, max_size=60) | st.text(max_size=30))

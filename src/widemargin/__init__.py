@@ -1,7 +1,7 @@
 """widemargin: large-margin classification and metric learning on PyTorch.
 
-One definition of each loss, used by training, by the streamed and sharded heads, by plots, docs,
-tests and benchmarks alike. Names are loaded when first used, so that `import widemargin` and the
+One definition of each loss, used by the dense and the streamed head, by plots, docs, tests and
+benchmarks alike. Names are loaded when first used, so that `import widemargin` and the
 command's `--help` do not wait for torch.
 
     import widemargin as wm
@@ -12,16 +12,25 @@ command's `--help` do not wait for torch.
 from __future__ import annotations
 
 import importlib
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 # Where each public name lives. Losses are not listed: the catalogue finds them by file.
 _HOMES = {
+    "Anneal": "schedule",
+    "Cosine": "schedule",
+    "Criterion": "criterion",
+    "Decay": "schedule",
     "Head": "head",
     "InputError": "errors",
+    "Learnable": "schedule",
     "Margin": "margin",
     "Objective": "objective",
+    "Sum": "catalogue",
+    "Term": "term",
+    "Warmup": "schedule",
     "AngleMeter": "metrics.angles",
     "Angles": "metrics.angles",
     "MarginModel": "classifier",
@@ -35,28 +44,38 @@ _HOMES = {
     "theoretical_gap": "theory",
 }
 
+_ROOMS = ("metrics", "schedule", "theory")  # modules worth reaching as widemargin.theory
+
 __all__ = ["__version__", *sorted(_HOMES)]  # noqa: PLE0604  (strings all)
 
 if TYPE_CHECKING:
-    from .catalogue import losses, parse, parse_list
+    from . import metrics, schedule, theory
+    from .catalogue import Sum, losses, parse, parse_list
     from .classifier import MarginModel, attach
+    from .criterion import Criterion
     from .errors import InputError
     from .head import Head
     from .margin import Margin, margin_softmax
     from .metrics.angles import AngleMeter, Angles, angles
     from .objective import Objective
+    from .schedule import Anneal, Cosine, Decay, Learnable, Warmup
+    from .term import Term
     from .theory import suggest_scale, theoretical_gap
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+    elif name in _ROOMS:
+        value = importlib.import_module(f".{name}", __name__)
     elif name[:1].isupper():
         from .catalogue import class_named
 
         value = class_named(name)
         if value is None:
-            raise AttributeError(f"module 'widemargin' has no attribute {name!r}")
+            near = get_close_matches(name, __dir__(), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise AttributeError(f"module 'widemargin' has no attribute {name!r}{hint}")
     else:
         raise AttributeError(f"module 'widemargin' has no attribute {name!r}")
     globals()[name] = value
@@ -64,4 +83,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    from .catalogue import loss_class, losses
+
+    return sorted({*__all__, *_ROOMS, *(loss_class(name).__name__ for name in losses())})

@@ -33,9 +33,9 @@ def direction(x: Tensor) -> tuple[Tensor, Tensor]:
     unit_peak = torch.where(extreme, peak, torch.ones_like(peak))
     scaled = x / unit_peak
     length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
-    somewhere = length > 0
-    unit = scaled / torch.where(somewhere, length, torch.ones_like(length))
-    return torch.where(somewhere, unit, torch.zeros_like(unit)), (length * unit_peak).squeeze(-1)
+    nowhere = length == 0  # and not `~(length > 0)`: a NaN must stay visible
+    unit = scaled / torch.where(nowhere, torch.ones_like(length), length)
+    return torch.where(nowhere, torch.zeros_like(unit), unit), (length * unit_peak).squeeze(-1)
 
 
 def between(u: Tensor, v: Tensor) -> Tensor:

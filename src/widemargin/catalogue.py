@@ -151,7 +151,8 @@ def _short(text: str) -> str:
 
 
 def _source(text: str, node: ast.expr) -> str:
-    return _short(ast.get_source_segment(text.strip(), node) or "")
+    part, whole = _short(ast.get_source_segment(text.strip(), node) or ""), _short(text)
+    return repr(whole) if part == whole else f"{part!r} in {whole!r}"
 
 
 def _sums(text: str, node: ast.expr) -> list[Any]:
@@ -188,8 +189,9 @@ def _term(text: str, node: ast.expr) -> tuple[float, Loss]:
 
 def _factor(text: str, node: ast.expr) -> float:
     value = _value(text, node)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise InputError(f"{_short(text)!r}: the factor before * must be a number above 0, got {_short(str(value))}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e300:
+        hint = "; write the factor first, 0.5*center" if isinstance(value, str) else ""
+        raise InputError(f"{_short(text)!r}: the factor before * must be a number above 0{hint}")
     return float(value)
 
 
@@ -201,7 +203,10 @@ def _call(text: str, node: ast.expr) -> tuple[str, dict[str, Any]]:
         if node.args:
             raise InputError(f"{_short(text)!r}: options of {name} are given by name, such as {name}(s=10)")
         return name, _keywords(text, name, node.keywords)
-    raise InputError(f"cannot read {_source(text, node)!r} in {_short(text)!r}; write name(option=value, …)")
+    name = text.strip().replace("-", "_")
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and name in _by_any_name():
+        raise InputError(f"cannot read {_short(text)!r}; did you mean {name!r}?")
+    raise InputError(f"cannot read {_source(text, node)}; write name(option=value, …)")
 
 
 def _keywords(text: str, name: str, pairs: list[ast.keyword]) -> dict[str, Any]:
@@ -229,7 +234,7 @@ def _value(text: str, node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        raise InputError(f"cannot read the value {_source(text, node)!r} in {_short(text)!r}") from None
+        raise InputError(f"cannot read the value {_source(text, node)}") from None
 
 
 def _made(kind: type[Loss], keywords: dict[str, Any]) -> Loss:

@@ -15,6 +15,7 @@ from .errors import InputError
 from .head import Head
 from .objective import Objective
 from .option import Loss
+from .roster import decay_groups
 
 # Names under which vision models keep their last layer, in the order in which they are looked for.
 _USUAL = ("fc", "classifier", "head", "heads", "last_linear")
@@ -55,8 +56,19 @@ class MarginModel(nn.Module):
         given = list(inputs)
         if y is None and len(given) == 2:
             y = given.pop()
+        if y is None and options:
+            raise InputError(f"{', '.join(options)} given without labels; write model(inputs, y, …)")
         x = self.embed(*given)
         return self.objective.logits(x) if y is None else self.objective(x, y, **options)
+
+    def extend(self, n: int, **options: Any) -> None:
+        """Add `n` classes; options as in `Head.extend`. Give the optimizer the new parameters."""
+        self.objective.extend(n, **options)
+
+    def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+        """Parameter groups for an optimizer: decay on the backbone's matrices and on class weights with a length."""
+        matrices = [p for p in self.backbone.parameters() if p.ndim > 1]
+        return decay_groups(self.parameters(), [*matrices, *self.objective.decayed()], weight_decay)
 
 
 def attach(
@@ -79,6 +91,8 @@ def attach(
     >>> model(torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])).shape, model(torch.randn(5, 4)).shape
     (torch.Size([5]), torch.Size([5, 3]))
     """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"attach takes a model, got {type(model).__name__}; make one first, as with timm.create_model")
     path, layer = _find(model, at)
     width = dim if dim is not None else _input_size(model, path, layer)
     like = next((p for p in layer.parameters()), next(model.parameters(), torch.empty(0)))
@@ -95,7 +109,7 @@ def _find(model: nn.Module, at: str | None) -> tuple[str, nn.Module]:
     modules = dict(model.named_modules())
     if at is not None:
         if at not in modules or not at:
-            raise InputError(f"the model has no module {at!r}; linear layers are at {_linears(modules)}")
+            raise InputError(f"the model has no module {at!r}{_linears(modules)}")
         return at, modules[at]
     known = getattr(model, "get_classifier", None)
     if callable(known):
@@ -110,9 +124,7 @@ def _find(model: nn.Module, at: str | None) -> tuple[str, nn.Module]:
         inside = [p for p, m in modules.items() if p.split(".")[0] == name and isinstance(m, nn.Linear)]
         if inside:
             return inside[-1], modules[inside[-1]]
-    raise InputError(
-        f"no classifier found in {type(model).__name__}; name it with at=, linear layers are at {_linears(modules)}"
-    )
+    raise InputError(f"no classifier found in {type(model).__name__}; name it with at={_linears(modules)}")
 
 
 def _input_size(model: nn.Module, path: str, layer: nn.Module) -> int:
@@ -127,4 +139,4 @@ def _input_size(model: nn.Module, path: str, layer: nn.Module) -> int:
 
 def _linears(modules: dict[str, nn.Module]) -> str:
     paths = [path for path, module in modules.items() if isinstance(module, nn.Linear)]
-    return ", ".join(paths[-6:]) or "no place"
+    return "; linear layers are at " + ", ".join(paths[-6:]) if paths else "; it has no linear layer"

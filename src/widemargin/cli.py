@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -23,16 +25,24 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)
 
     def error(self, message: str) -> NoReturn:
+        found = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if found:
+            near = get_close_matches(found[1], re.findall(r"\w+", found[2]), n=1)
+            message += f"; did you mean {near[0]!r}?" if near else ""
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+    def all_actions(self) -> list[argparse.Action]:
+        """Every argument of this parser and of the commands below it."""
+        found: list[argparse.Action] = []
+        for action in self._actions:
+            found.append(action)
+            if isinstance(action, argparse._SubParsersAction):
+                found += [inner for sub in action.choices.values() for inner in sub.all_actions()]
+        return found
 
     def options(self) -> list[str]:
         """Every option name of this parser and of the commands below it."""
-        found: list[str] = []
-        for action in self._actions:
-            found += action.option_strings
-            if isinstance(action, argparse._SubParsersAction):
-                found += [name for sub in action.choices.values() for name in sub.options()]
-        return found
+        return [name for action in self.all_actions() for name in action.option_strings]
 
 
 def parser() -> _Parser:
@@ -80,25 +90,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0 when all went well, 2 for a mistake of the user's."""
     given = [_dashed(word) for word in (sys.argv[1:] if arguments is None else arguments)]
     top = parser()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without θ and ° gets a ? and no traceback
+            stream.reconfigure(errors="replace")
     try:
+        for word in given:
+            name = word.partition("=")[0]
+            if name.startswith("--") and name not in top.options():
+                near = get_close_matches(name, top.options(), n=1)
+                top.error(f"unknown option {name}" + (f"; did you mean {near[0]}?" if near else ""))
         options, unknown = top.parse_known_args(given)
         if unknown:
-            near = get_close_matches(unknown[0].partition("=")[0], top.options(), n=1)
-            top.error(f"unknown argument {unknown[0]!r}" + (f"; did you mean {near[0]}?" if near else ""))
+            top.error(f"unknown argument {unknown[0]!r} at this place")
         if options.command is None:
             top.print_help()
             return 0
         options.run(options)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except InputError as error:
         print(f"widemargin: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader left, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence_output()
         return 0
+    except OSError as error:
+        print(f"widemargin: cannot write the output: {error.strerror or error}", file=sys.stderr)
+        _silence_output()
+        return 2
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _silence_output() -> None:
+    """Python flushes standard output once more when it ends: let that go nowhere."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dashed(word: str) -> str:
@@ -118,8 +146,10 @@ def _losses(options: argparse.Namespace) -> None:
 def _curves(options: argparse.Namespace) -> None:
     from .curves import draw
 
-    path = draw(options.out, options.losses, options.classes)
+    path, notes = draw(options.out, options.losses, options.classes)
     print(f"wrote {path}")
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
 
 
 def _theory(options: argparse.Namespace) -> None:
@@ -137,7 +167,15 @@ def _bench_numerics(options: argparse.Namespace) -> None:
 def _completion(options: argparse.Namespace) -> None:
     import shtab
 
-    print(shtab.complete(parser(), shell=options.shell))
+    from .catalogue import losses
+
+    top = parser()
+    for action in top.all_actions():
+        if action.dest in ("out", "json"):
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+        elif action.dest == "name":
+            action.choices = losses()
+    print(shtab.complete(top, shell=options.shell))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .errors import InputError
-from .labels import check_embeddings, check_share, of_counted
+from .labels import check_embeddings, check_mix, check_share, of_counted
 from .option import Loss
 
 
@@ -85,8 +85,9 @@ class CriterionPart(nn.Module):
             prediction = prediction.squeeze(1)
         loss = of_counted(self.criterion, prediction, y, ignore_index)
         if mix is not None:
-            share = check_share(mix[1], loss)
-            loss = share * loss + (1.0 - share) * of_counted(self.criterion, prediction, mix[0], ignore_index)
+            y_b, lam = check_mix(mix)
+            share = check_share(lam, loss)
+            loss = share * loss + (1.0 - share) * of_counted(self.criterion, prediction, y_b, ignore_index)
         return loss
 
     def __repr__(self) -> str:

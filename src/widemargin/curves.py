@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import InputError
-from .listing import checked_suffix
+from .listing import check_writable, checked_suffix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from .term import Term
 
 FORMATS = (".svg", ".png", ".pdf")
-# Colour-blind-safe (Tol's bright and muted), then again with other dashes.
+# Colour-blind-safe (Tol's bright and muted).
 _COLOURS = (
     "#4477AA",
     "#EE6677",
@@ -33,11 +34,11 @@ _COLOURS = (
     "#44AA99",
     "#882255",
 )
-_DASHES = ("-", "--", ":", "-.")
+_DASHES = ("-", (0, (5, 2)), (0, (1, 1)))
 
 
-def draw(out: str, wanted: str | None = None, classes: int = 10) -> Path:
-    """Write the picture of the losses `wanted` (all by default) to `out`."""
+def draw(out: str, wanted: str | None = None, classes: int = 10) -> tuple[Path, list[str]]:
+    """Write the picture of the losses `wanted` (all by default) to `out`; what there is to note beside it."""
     import matplotlib as mpl
 
     from .catalogue import Sum, losses, parse, parse_list
@@ -46,12 +47,11 @@ def draw(out: str, wanted: str | None = None, classes: int = 10) -> Path:
     from .term import Term
 
     path = Path(checked_suffix(out, FORMATS))
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"{out}: the folder does not exist")
-    if classes < 2:
-        raise InputError(f"classes={classes} must be a whole number of at least 2")
+    check_writable(out)
+    if not 2 <= classes <= 10**15:
+        raise InputError("--classes must be a whole number from 2 to 10^15")
     chosen: list[Loss] = []
-    for value in parse_list(wanted) if wanted else map(parse, losses()):
+    for value in map(parse, losses()) if wanted is None else parse_list(wanted):
         chosen += [part for _, part in value.parts] if isinstance(value, Sum) else [value]
 
     mpl.use("Agg")
@@ -66,7 +66,9 @@ def draw(out: str, wanted: str | None = None, classes: int = 10) -> Path:
     panels += [(_criteria, [c for c in criteria if (c.takes == "values") is values]) for values in (True, False)]
     shown = [(panel, items) for panel, items in panels if items]
     rows = math.ceil(len(shown) / 3)
-    with plt.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "wm"}):
+    look: Any = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "widemargin"}
+    with plt.rc_context(look), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         figure, axes = plt.subplots(
             rows, min(3, len(shown)), figsize=(5 * min(3, len(shown)), 4.2 * rows), squeeze=False, layout="constrained"
         )
@@ -81,11 +83,12 @@ def draw(out: str, wanted: str | None = None, classes: int = 10) -> Path:
             raise InputError(f"{out}: cannot be written ({error.strerror or error})") from None
         finally:
             plt.close(figure)
-    return path
+    return path, sorted({str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)})
 
 
 def _style(index: int) -> dict[str, Any]:
-    return {"color": _COLOURS[index % len(_COLOURS)], "linestyle": _DASHES[index // len(_COLOURS) % len(_DASHES)]}
+    # Dashes change from line to line as well: where two lines coincide, both stay visible.
+    return {"color": _COLOURS[index % len(_COLOURS)], "linestyle": _DASHES[index % len(_DASHES)]}
 
 
 def _angles() -> Tensor:
@@ -107,7 +110,7 @@ def _lines(axes: Axes, at: Tensor, curves: list[tuple[str, Tensor]]) -> None:
             twin.append(label)
     for labels, curve, index in drawn:
         axes.plot(at, curve, label=",\n".join(labels), linewidth=1.6, **_style(index))
-    axes.legend(fontsize=6.5, frameon=False)
+    axes.legend(fontsize=7.5, frameon=False)
 
 
 def _targets(axes: Axes, margins: list[Margin], classes: int) -> None:
@@ -116,7 +119,7 @@ def _targets(axes: Axes, margins: list[Margin], classes: int) -> None:
     theta = _angles()
     curves = [(repr(m), target_curve(m, theta, classes)[0] / _scale(m, classes)) for m in margins]
     _lines(axes, theta * 180 / math.pi, curves)
-    axes.set(title="Target logit / s against the target angle", xlabel="θ of the target (°)", ylabel="ψ(θ)")
+    axes.set(title="Target logit / s against the target's angle", xlabel="θ of the target (°)", ylabel="ψ(θ)")
 
 
 def _pulls(axes: Axes, margins: list[Margin], classes: int) -> None:
@@ -124,11 +127,12 @@ def _pulls(axes: Axes, margins: list[Margin], classes: int) -> None:
 
     theta = _angles()[1:-1]
     curves = []
+    several = len({margin.name for margin in margins}) < len(margins)
     for margin in margins:
         keeps_lengths = margin.keeps_x or margin.keeps_w
         scale = 10.0 if keeps_lengths else _scale(margin, classes)
         pull = pull_curve(margin, theta, classes, x_length=scale if keeps_lengths else 1.0) / scale
-        curves.append((margin.name, pull))
+        curves.append((repr(margin) if several else margin.name, pull))
     _lines(axes, theta * 180 / math.pi, curves)
     axes.set(
         title=f"Pull / s towards the target, {classes - 1} other(s) at 90°",
@@ -138,21 +142,24 @@ def _pulls(axes: Axes, margins: list[Margin], classes: int) -> None:
 
 
 def _gap(axes: Axes, margins: list[Margin], classes: int) -> None:
-    from .theory import gap_gradient, theoretical_gap
+    from .theory import gap_gradient, suggest_scale, theoretical_gap
 
     gaps = [i * math.pi / 2 / 300 for i in range(301)]
     for index, scale in enumerate((3.0, 5.0, 10.0, 20.0, 40.0)):
         curve = [gap_gradient(gap, scale, classes) for gap in gaps]
-        axes.plot([math.degrees(g) for g in gaps], curve, label=f"s = {scale:g}", linewidth=1.6, **_style(index))
+        axes.plot([math.degrees(g) for g in gaps], curve, label=f"s = {scale:g}", linewidth=1.6, color=_COLOURS[index])
         marked = theoretical_gap(classes, scale)
         if marked <= gaps[-1]:
-            axes.plot(math.degrees(marked), gap_gradient(marked, scale, classes), "o", color=_style(index)["color"])
+            axes.plot(math.degrees(marked), gap_gradient(marked, scale, classes), "o", color=_COLOURS[index])
+    best = [gap_gradient(gap, suggest_scale(classes, gap), classes) for gap in gaps[6:]]
+    axes.plot([math.degrees(g) for g in gaps[6:]], best, "--", color="0.5", linewidth=1, label="the best s (Eq. 19)")
+    axes.set_ylim(0, gap_gradient(0.0, 40.0, classes) * 1.05)
     axes.set(
-        title=f"ArcGrad: how fast a gap grows, {classes} classes; dots: Eq. 19",
+        title=f"ArcGrad: how fast a gap grows, {classes} classes",
         xlabel="angular gap (°)",
         ylabel="|∂L″/∂gap|",
     )
-    axes.legend(fontsize=7, frameon=False)
+    axes.legend(fontsize=7.5, frameon=False)
 
 
 def _terms(axes: Axes, terms: list[Term], classes: int) -> None:
@@ -201,7 +208,7 @@ def _criteria(axes: Axes, criteria: list[Criterion], classes: int) -> None:
 
 
 def _scale(margin: Margin, classes: int) -> float:
-    """The scale a margin ends with: what its target curve is divided by in the picture."""
+    """The scale a margin ends with: what its curves are divided by in the picture (1 where it is 0)."""
     import torch
 
-    return float(margin.sized(classes).at(torch.tensor(10**9), None, torch.float64).s)
+    return float(margin.sized(classes).at(torch.tensor(10**9), None, torch.float64).s) or 1.0

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from . import roster, takeover
 from .catalogue import parse_margin
 from .errors import InputError, unknown
-from .labels import check_embeddings, check_labels, check_sample_weight, check_share
+from .labels import check_embeddings, check_labels, check_mix, check_sample_weight, check_share, check_smoothing
 from .margin import Batch, Margin, smoothed, split_softmax, target_logit
 from .numbers import Numbers
 from .others.dense import Dense
@@ -38,14 +38,17 @@ class Head(nn.Module):
         road: `dense` holds all N×C logits, `stream` walks over blocks of classes; `auto` picks by size.
         smoothing: label smoothing ε in [0, 1).
         class_weight: one factor per class, [C]; multiplies the whole loss of a sample of that class.
+            Divide by the weights that occur, not by N, where torch's weighted mean is wanted.
         ignore_index: samples with this label get loss 0 and count for nothing.
         class_names: C names, kept in the head and in its state dict.
+        device, dtype: of the class weights.
 
     `spec` is the margin as it was written, `margin` the same with the defaults that depend on C.
 
     Shapes: x [N, D] of any float dtype, y [N] whole numbers → loss [N], in the dtype of the weights
     but at least fp32. In train mode a call advances schedules and adaptive state once; evaluation and
-    `logits` never do.
+    `logits` never do. For that reason the head itself must not stand inside activation checkpointing,
+    which calls it twice; the network before it may.
 
     >>> _ = torch.manual_seed(0)
     >>> head = Head(8, 5, "arcface(s=16, m=0.3)")
@@ -69,14 +72,15 @@ class Head(nn.Module):
     ) -> None:
         super().__init__()
         self.dim, self.classes = roster.whole("dim", dim, 1), roster.whole("classes", classes, 2)
+        dim, classes = self.dim, self.classes
         self.spec = parse_margin(margin) if isinstance(margin, str) else margin
         if not isinstance(self.spec, Margin):
             raise InputError(f"margin must be a parse string or a Margin, got {type(margin).__name__}")
         if road not in ("auto", *ROADS):
             raise unknown("road", str(road), ("auto", *ROADS))
-        if not 0.0 <= smoothing < 1.0:
-            raise InputError(f"smoothing={smoothing} must be at least 0 and below 1")
-        self.road, self.smoothing, self.ignore_index = road, float(smoothing), ignore_index
+        if ignore_index is not None:
+            ignore_index = roster.whole("ignore_index", ignore_index, -(2**62))
+        self.road, self.smoothing, self.ignore_index = road, check_smoothing(smoothing), ignore_index
         self.margin = self.spec.sized(classes)
         self.weight = nn.Parameter(torch.empty(classes, dim, device=device, dtype=dtype))
         self.bias = nn.Parameter(self.weight.new_zeros(classes)) if self.margin.bias else None
@@ -111,8 +115,9 @@ class Head(nn.Module):
             rays = self._rays(x)
             # Everything is checked before anything moves: a refused call leaves the state as it was.
             y, keep = self._labels(y, rays)
-            y_b, keep_b = (y, keep) if mix is None else self._labels(mix[0], rays)
-            share = 1.0 if mix is None else check_share(mix[1], rays.length)
+            other, lam = (y, 1.0) if mix is None else check_mix(mix)
+            y_b, keep_b = (y, keep) if mix is None else self._labels(other, rays)
+            share = check_share(lam, rays.length)
             factor = 1.0 if sample_weight is None else check_sample_weight(sample_weight, rays.length)
             road = self._road(rays)
             loss = self._loss(road, rays, y, keep, adapt=self.training)
@@ -127,17 +132,19 @@ class Head(nn.Module):
     def logits(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         """Logits [N, C] without labels, for inference; with labels the margin is applied.
 
-        `F.cross_entropy(head.logits(x, y), y)` is the loss, so any criterion that takes logits
-        (soft labels, distillation, focal) can be used with the margin. Never changes the state.
+        In evaluation `F.cross_entropy(head.logits(x, y), y, reduction="none")` is the loss (before
+        smoothing and class weights), so any criterion that takes logits (soft labels, distillation,
+        focal) can be used with the margin. Adaptive numbers are taken as they stand; never changes them.
         """
         with torch.autocast(x.device.type if isinstance(x, Tensor) else "cpu", enabled=False):
             rays = self._rays(x)
             now = self.numbers.now(None, rays.x.dtype)
-            z = Dense(now, rays, self.weight, self.bias).logits(now)
+            road = Dense(now, rays, self.weight, self.bias)
+            z = road.logits(now)
             if y is None:
                 return z
             y, keep = self._labels(y, rays)
-            theta, lengths = target_angle(rays, self.weight, y)
+            theta, lengths = target_angle(rays, road.weight, y)
             p = self._target(self.numbers.now(y, rays.x.dtype), rays, theta, lengths, y)
             if keep is not None:
                 p = torch.where(keep, p, z.gather(1, y.unsqueeze(1)).squeeze(1))
@@ -150,7 +157,7 @@ class Head(nn.Module):
             return target_angle(rays, self.weight, self._labels(y, rays)[0])[0]
 
     def _loss(self, road: Dense | Stream, rays: Rays, y: Tensor, keep: Tensor | None, adapt: bool) -> Tensor:
-        theta, lengths = target_angle(rays, self.weight, y)
+        theta, lengths = target_angle(rays, road.weight, y)
         now = self.numbers.now(y, rays.x.dtype)
         if adapt and now.adaptive:
             with torch.no_grad():
@@ -200,7 +207,16 @@ class Head(nn.Module):
     @property
     def scale(self) -> float:
         """The scale `s` as it stands."""
-        return float(self.numbers.now(None, torch.float64).s)
+        return float(torch.as_tensor(self.numbers.now(None, torch.float64).s).detach())
+
+    @property
+    def now(self) -> dict[str, float]:
+        """Every number of the margin as it stands, for logs; numbers per class are left out."""
+        found = {}
+        for name, value in self.numbers.now(None, torch.float64).values():
+            if isinstance(value, Tensor | float | int) and not isinstance(value, bool):
+                found[name] = float(torch.as_tensor(value).detach())
+        return found
 
     # ---------------------------------------------------------------- the classes
 
@@ -278,4 +294,6 @@ class Head(nn.Module):
 
     def __repr__(self) -> str:
         smoothing = f", smoothing={self.smoothing:g}" if self.smoothing else ""
-        return f"Head({self.dim}, {self.classes}, {self.spec!r}, road={self.road}{smoothing})"
+        written = repr(self.spec)
+        margin = written if len(written) <= 120 else written[:117] + "…"  # one number per class may be very many
+        return f"Head({self.dim}, {self.classes}, {margin}, road={self.road}{smoothing})"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,7 +59,8 @@ def check_embeddings(x: Tensor, dim: int) -> None:
         given = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise InputError(f"embeddings must be a float tensor [N, {dim}], got {given}")
     if x.ndim != 2 or x.shape[1] != dim:
-        raise InputError(f"embeddings must have shape [N, {dim}], got {list(x.shape)}")
+        hint = "; use x.flatten(1)" if x.ndim > 2 else ""
+        raise InputError(f"embeddings must have shape [N, {dim}], got {list(x.shape)}{hint}")
 
 
 def check_sample_weight(given: Tensor, loss: Tensor) -> Tensor:
@@ -68,15 +71,22 @@ def check_sample_weight(given: Tensor, loss: Tensor) -> Tensor:
     return given.to(loss.dtype)
 
 
-def check_share(given: Tensor | float, loss: Tensor) -> Tensor | float:
+def check_share(given: Any, loss: Tensor) -> Tensor | float:
     """Mixup's λ: one number in [0, 1], or one per sample [N]."""
     if isinstance(given, Tensor):
         if given.ndim and given.shape != loss.shape:
             raise InputError(f"mix: lam must be one number or have shape {list(loss.shape)}, got {list(given.shape)}")
         return given.to(loss)
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0.0 <= given <= 1.0:
+    if isinstance(given, bool) or not isinstance(given, numbers.Real) or not 0.0 <= float(given) <= 1.0:
         raise InputError(f"mix: lam={given!r} must be a number from 0 to 1")
-    return given
+    return float(given)
+
+
+def check_mix(given: Any) -> tuple[Tensor, Any]:
+    """Mixup's pair: the other labels and λ."""
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise InputError("mix must be a pair (y_b, lam): the other labels and the share of the first ones")
+    return given[0], given[1]
 
 
 def of_counted(loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, ignore_index: int | None) -> Tensor:
@@ -86,3 +96,22 @@ def of_counted(loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, i
     rows = (y != ignore_index).nonzero().squeeze(1)
     some = loss(x[rows], y[rows])
     return some.new_zeros(len(y)).index_copy(0, rows, some)
+
+
+def check_smoothing(given: Any) -> float:
+    """Label smoothing ε."""
+    if isinstance(given, bool) or not isinstance(given, numbers.Real) or not 0.0 <= float(given) < 1.0:
+        raise InputError(f"smoothing={given!r} must be a number of at least 0 and below 1")
+    return float(given)
+
+
+def exceeds(values: Tensor, bound: float) -> bool:
+    """Whether any value is larger than the bound; never, where a step must not wait for its values."""
+    if not values.numel() or torch.compiler.is_compiling():
+        return False
+    try:
+        return bool(values.detach().abs().max() > bound)
+    except RuntimeError as error:
+        if "vmap" in str(error):
+            return False
+        raise

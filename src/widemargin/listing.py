@@ -5,7 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import os
+import re
 import sys
+from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import InputError
@@ -13,11 +17,11 @@ from .errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from .option import Loss
+    from .option import Loss, Option
 
 SHELF_TITLES = {
     "margins": "Margins: cross-entropy with a margin, head(x, y)",
-    "terms": "Terms on embeddings: alone or beside a margin",
+    "terms": "Terms on embeddings: beside a margin; contrastive and triplet also alone",
     "classical": "Classical: what they grew out of",
 }
 
@@ -49,7 +53,12 @@ def page(kind: type[Loss]) -> dict[str, Any]:
         "reference": kind.reference,
         "default": repr(kind()),
         "options": {
-            name: {"default": _plain(default), "domain": rule.domain(), "meaning": rule.meaning}
+            name: {
+                "default": _plain(default),
+                "domain": rule.domain(),
+                "meaning": rule.meaning,
+                "may_be": _also(rule),
+            }
             for name, (rule, default) in kind.options().items()
         },
     }
@@ -61,12 +70,11 @@ def _plain(default: Any) -> Any:
 
 def print_listing(names: list[str], form: str) -> None:
     """All losses, or the pages of those named."""
-    from .catalogue import SHELVES, Sum, loss_class, losses, parse
+    from .catalogue import SHELVES, Sum, loss_class, losses, parse_list
 
     if names:
         kinds: list[type[Loss]] = []
-        for name in names:
-            value = parse(name)
+        for value in (value for name in names for value in parse_list(name)):
             kinds += [type(part) for _, part in value.parts] if isinstance(value, Sum) else [type(value)]
     else:
         kinds = [loss_class(name) for name in losses()]
@@ -80,6 +88,7 @@ def print_listing(names: list[str], form: str) -> None:
     else:
         for shelf in SHELVES:
             _print_shelf(SHELF_TITLES[shelf], [loss_class(name) for name in losses(shelf)])
+        _print_schedules()
         console().print("[dim]widemargin losses NAME explains one; widemargin curves draws them all[/dim]")
 
 
@@ -89,10 +98,11 @@ def markdown(kind: type[Loss]) -> str:
     also = f" (also `{'`, `'.join(facts['aliases'])}`)" if facts["aliases"] else ""
     lines = [f"## `{facts['name']}`{also}", "", facts["sentence"], "", facts["body"], ""]
     if facts["options"]:
-        lines += ["| option | default | domain | meaning |", "|---|---|---|---|"]
+        lines += ["| option | default | domain | meaning | may also be |", "|---|---|---|---|---|"]
         for name, option in facts["options"].items():
             domain = option["domain"].replace("|", "\\|")
-            lines.append(f"| `{name}` | `{option['default']}` | {domain} | {option['meaning']} |")
+            default = _shown(option["default"])
+            lines.append(f"| `{name}` | `{default}` | {domain} | {option['meaning']} | {option['may_be']} |")
         lines.append("")
     if facts["example"]:
         lines += ["```python", facts["example"], "```", ""]
@@ -104,8 +114,8 @@ def _print_shelf(title: str, kinds: list[type[Loss]]) -> None:
 
     table = Table(title=title, title_justify="left", title_style="bold", expand=True)
     table.add_column("name", style="bold cyan", no_wrap=True)
-    table.add_column("options and defaults", ratio=2)
-    table.add_column("what it is", ratio=4)
+    table.add_column("options and defaults", ratio=2, overflow="fold")
+    table.add_column("what it is", ratio=4, overflow="fold")
     for kind in kinds:
         facts = page(kind)
         name = "\n".join([facts["name"], *(f"= {alias}" for alias in facts["aliases"])])
@@ -114,10 +124,31 @@ def _print_shelf(title: str, kinds: list[type[Loss]]) -> None:
     console().print(table)
 
 
+def _print_schedules() -> None:
+    from rich.table import Table
+
+    from .schedule import SCHEDULES
+
+    title = "Schedules: numbers that move, as in arcface(m=warmup(0, 0.5, steps=1000))"
+    table = Table(title=title, title_justify="left", title_style="bold", expand=True)
+    table.add_column("name", style="bold cyan", no_wrap=True)
+    table.add_column("numbers", ratio=2, overflow="fold")
+    table.add_column("what it is", ratio=4, overflow="fold")
+    for name, kind in SCHEDULES.items():
+        sentence = (inspect.getdoc(kind) or "").partition("\n\n")[0]
+        table.add_row(name, ", ".join(spec.name for spec in fields(kind)), " ".join(sentence.split()))
+    console().print(table)
+
+
 def _shown(default: Any) -> str:
     from .schedule import written
 
-    return "by C" if default is None else written(default)
+    return "–" if default is None else written(default)
+
+
+def _also(rule: Option) -> str:
+    kinds = {"a schedule": rule.may_move, "learnable": rule.may_learn, "one per class": rule.per_class}
+    return ", ".join(kind for kind, possible in kinds.items() if possible)
 
 
 def _print_page(kind: type[Loss]) -> None:
@@ -129,11 +160,14 @@ def _print_page(kind: type[Loss]) -> None:
     out.print(f"\n[bold cyan]{facts['name']}[/bold cyan]  [dim]{facts['kind']}, widemargin.{facts['class']}[/dim]")
     out.print(escape(facts["sentence"]))
     out.print()
-    out.print(escape(facts["body"]))
+    # Lines of one paragraph are joined, so that any width folds them well.
+    for paragraph in re.split(r"\n(?=[A-Z]\w+:|`)", facts["body"]):
+        out.print(escape(" ".join(paragraph.split())))
     if facts["options"]:
-        table = Table("option", "default", "domain", "meaning")
+        table = Table("option", "default", "domain", "meaning", "may also be")
         for name, option in facts["options"].items():
-            table.add_row(name, escape(_shown(option["default"])), escape(option["domain"]), option["meaning"])
+            cells = (_shown(option["default"]), option["domain"], option["meaning"], option["may_be"])
+            table.add_row(name, *map(escape, cells))
         out.print(table)
     if facts["example"]:
         out.print(escape(facts["example"]), style="green", highlight=False)
@@ -148,9 +182,10 @@ def print_theory(classes: int, scales: list[float], gaps: list[float]) -> None:
     from .theory import gap_gradient, suggest_scale, theoretical_gap
 
     if not scales and not gaps:
-        scales = [1.0, 5.0, 10.0, 30.0, 64.0]
         gaps = [0.1, 0.3, 0.5, 1.0, math.pi / 2]
-    table = Table(title=f"Scale against gap for {classes} classes (Eq. 19)", title_justify="left", title_style="bold")
+        scales = [s for s in (1.0, 5.0, 10.0, 30.0, 64.0) if s >= suggest_scale(classes, math.pi)]
+    title = f"ArcGrad's scale against the angular gap for {classes} classes (Eq. 19)"
+    table = Table(title=title, title_justify="left", title_style="bold")
     for column in ("given", "scale s", "gap (rad)", "gap (°)", "gradient there"):
         table.add_column(column, justify="right")
     notes = []
@@ -167,6 +202,15 @@ def print_theory(classes: int, scales: list[float], gaps: list[float]) -> None:
     console().print(table)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
+
+
+def check_writable(path: str) -> None:
+    """That a file can be written there, before the work for it is done."""
+    place = Path(path).absolute()
+    if not place.parent.is_dir():
+        raise InputError(f"{path}: the folder does not exist")
+    if place.is_dir() or not os.access(place if place.exists() else place.parent, os.W_OK):
+        raise InputError(f"{path}: cannot be written")
 
 
 def checked_suffix(path: str, allowed: tuple[str, ...]) -> str:

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from . import angle, ranks
 from .errors import InputError
+from .labels import check_labels, check_smoothing, exceeds
 from .option import Loss, Number, PerClass
 from .schedule import Schedule, widest
 
@@ -193,6 +194,8 @@ def margin_softmax(
     from .catalogue import parse_margin  # here, because the catalogue imports the margins
 
     margin = parse_margin(margin) if isinstance(margin, str) else margin
+    if not isinstance(margin, Margin):
+        raise InputError(f"margin must be a parse string or a Margin such as ArcFace(), got {margin!r}")
     check_cosines(cos, y)
     classes = cos.shape[1]
     with torch.autocast(cos.device.type, enabled=False):
@@ -200,8 +203,7 @@ def margin_softmax(
         reach = _checked_radius(margin, radius, cos)
         if margin.bias:
             raise InputError(f"{margin.name} with a bias has parameters: use Head")
-        if not 0.0 <= smoothing < 1.0:
-            raise InputError(f"smoothing={smoothing} must be at least 0 and below 1")
+        smoothing = check_smoothing(smoothing)
         now = margin.sized(classes).at(torch.tensor(step, device=cos.device), y, cos.dtype)
         at_target = y.unsqueeze(1)
         theta = angle.from_cosine(cos.gather(1, at_target).squeeze(1))
@@ -244,11 +246,11 @@ def _checked_radius(margin: Margin, radius: Tensor | None, cos: Tensor) -> Tenso
 
 def check_cosines(cos: Tensor, y: Tensor) -> None:
     """Shapes and label range of `margin_softmax`; says what was given and what is allowed."""
-    from .labels import check_labels
-
     if not isinstance(cos, Tensor) or cos.ndim != 2 or not cos.is_floating_point():
         given = f"{tuple(cos.shape)} {cos.dtype}" if isinstance(cos, Tensor) else type(cos).__name__
         raise InputError(f"cosines must be a float tensor [N, C], got {given}")
     if cos.shape[1] < 2:
         raise InputError(f"a softmax needs at least 2 classes, the cosines have {cos.shape[1]} column(s)")
     check_labels(y, cos.shape[0], cos.shape[1])
+    if exceeds(cos, 1.01):  # the usual mistake
+        raise InputError("cosines lie between -1 and 1; these do not: pass cosines, not logits or products")

@@ -14,7 +14,7 @@ from .labels import check_sample_weight
 from .margin import Margin
 from .option import Loss
 from .roster import decay_groups, whole
-from .term import Term
+from .term import Term, TermPart
 
 
 class Objective(nn.Module):
@@ -90,15 +90,29 @@ class Objective(nn.Module):
                 return part.logits(x)
         raise InputError(f"{self.spec!r} has no class weights, so no logits; compare embeddings instead")
 
-    def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-        """Parameter groups for an optimizer; only weights whose length matters are decayed."""
-        decayed: list[Tensor] = []
+    def extend(self, n: int, **options: Any) -> None:
+        """Add `n` classes to every part; options as in `Head.extend`. Give the optimizer the new parameters."""
+        for name, part in self.parts.items():
+            if isinstance(part, Head):
+                part.extend(n, **options)
+            elif isinstance(part, TermPart):
+                part.extend(whole("n", n, 1))
+            else:
+                raise InputError(f"{name} has a linear layer that cannot be extended; use softmax(bias=True) instead")
+
+    def decayed(self) -> list[Tensor]:
+        """The parameters whose length matters, and which weight decay may therefore shrink."""
+        found: list[Tensor] = []
         for part in self.parts.values():
             if isinstance(part, Head) and part.margin.keeps_w:
-                decayed.append(part.weight)
+                found.append(part.weight)
             elif isinstance(part, CriterionPart):
-                decayed.append(part.linear.weight)
-        return decay_groups(self.parameters(), decayed, weight_decay)
+                found.append(part.linear.weight)
+        return found
+
+    def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+        """Parameter groups for an optimizer; only weights whose length matters are decayed."""
+        return decay_groups(self.parameters(), self.decayed(), weight_decay)
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{factor:g}*{self.parts[name]!r}" for name, factor in self.factors.items())

@@ -7,6 +7,7 @@ value: the constructor checks against it, the documentation prints it, the tests
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar, Self, TypeAlias
@@ -86,7 +87,8 @@ class Option:
         if self.flag:
             if isinstance(value, bool):
                 return value
-            raise InputError(f"{where}={value!r} must be True or False")
+            hint = f" (write {value.title()})" if str(value).lower() in ("true", "false") else ""
+            raise InputError(f"{where}={value!r} must be True or False{hint}")
         if isinstance(value, PerClass | list | tuple):
             return self._per_class(where, value)
         if isinstance(value, Schedule):
@@ -112,14 +114,18 @@ class Option:
 
     def _number(self, where: str, value: Any) -> float | int:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InputError(f"{where}={written(value)} must be a number ({self.domain()})")
+            raise InputError(f"{where}={value!r} must be a number ({self.domain()})")
         below = value <= self.low if self.open_low else value < self.low
         # Half a float32 step of slack above, so that `math.pi / 2` computed elsewhere passes.
-        if not math.isfinite(value) or below or value > self.high + 1e-7:
-            raise InputError(f"{where}={written(value)} is outside its domain: {self.domain()}")
+        if not abs(value) < 1e300 or below or value > self.high + 1e-7:
+            hint = ""
+            if "radian" in self.meaning and self.high < value <= 180:
+                hint = f"; it is in radians: {value:g}° = {math.radians(value):.4g}"
+            shown = written(value) if abs(value) < 1e300 else "a number"
+            raise InputError(f"{where}={shown} is outside its domain: {self.domain()}{hint}")
         if self.integer:
             if value != int(value):
-                raise InputError(f"{where}={written(value)} must be a whole number ({self.domain()})")
+                raise InputError(f"{where}={written(value)} is outside its domain: {self.domain()}")
             return int(value)
         return float(value)
 
@@ -140,6 +146,11 @@ class Loss:
     aliases: ClassVar[tuple[str, ...]] = ()
     reference: ClassVar[str] = ""
     kind: ClassVar[str] = "loss"
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if cls.__doc__ is None:  # `help(ArcFace)` shows the page of its file
+            cls.__doc__ = sys.modules[cls.__module__].__doc__
 
     def __post_init__(self) -> None:
         for spec in fields(self):  # type: ignore[arg-type]

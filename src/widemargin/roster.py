@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 
 def whole(what: str, value: Any, least: int) -> int:
     """A whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{what}={value!r} must be a whole number of at least {least}")
-    return value
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
+        bound = f" of at least {least}" if least > -(2**62) else ""
+        raise InputError(f"{what}={value!r} must be a whole number{bound}")
+    return int(value)
 
 
 def checked_names(given: Iterable[str] | None, classes: int) -> list[str] | None:
@@ -40,7 +42,10 @@ def checked_class_weight(given: Tensor | Sequence[float] | None, classes: int, d
     """One factor per class."""
     if given is None:
         return None
-    weight = torch.as_tensor(given, dtype=widest(device), device=device)
+    try:
+        weight = torch.as_tensor(given, dtype=widest(device), device=device)
+    except (TypeError, ValueError):
+        raise InputError(f"class_weight must be {classes} numbers, got {given!r}") from None
     if weight.shape != (classes,) or not bool((torch.isfinite(weight) & (weight >= 0)).all()):
         raise InputError(f"class_weight must be {classes} finite numbers of at least 0, got shape {list(weight.shape)}")
     return weight
@@ -103,6 +108,10 @@ def extended(
         new.weight[: head.classes] = head.weight
         if new.bias is not None and head.bias is not None:
             new.bias[: head.classes] = head.bias
+    new.weight.requires_grad_(head.weight.requires_grad)
+    if new.bias is not None and head.bias is not None:
+        new.bias.requires_grad_(head.bias.requires_grad)
+    new.train(head.training)
     known = {key: value for key, value in head.numbers.state_dict().items() if key != "class_weight"}
     new.numbers.load_state_dict(known, strict=False)
     return new

@@ -45,8 +45,9 @@ class Schedule:
     def __post_init__(self) -> None:
         for spec in fields(self):
             value = getattr(self, spec.name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise InputError(f"{self.name}: {spec.name}={value!r} must be a finite number")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
+                shown = repr(value) if len(repr(value)) < 40 else "…"
+                raise InputError(f"{self.name}: {spec.name}={shown} must be a finite number")
         steps = getattr(self, "steps", 1)
         if steps < 1 or int(steps) != steps:
             raise InputError(f"{self.name}: steps={written(steps)} must be a whole number of at least 1")

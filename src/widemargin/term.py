@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .errors import InputError
-from .labels import check_labels, check_share, of_counted
+from .labels import check_labels, check_mix, check_share, of_counted
 from .option import Loss
 
 
@@ -64,8 +64,9 @@ class TermPart(nn.Module):
             loss = of_counted(self._evaluate, x, y, ignore_index)
             if mix is not None:
                 stats = self.stats
-                share = check_share(mix[1], loss)
-                loss = share * loss + (1.0 - share) * of_counted(self._evaluate, x, mix[0], ignore_index)
+                y_b, lam = check_mix(mix)
+                share = check_share(lam, loss)
+                loss = share * loss + (1.0 - share) * of_counted(self._evaluate, x, y_b, ignore_index)
                 self.stats = stats
             if self.training:
                 keep = slice(None) if ignore_index is None else y != ignore_index
@@ -79,6 +80,9 @@ class TermPart(nn.Module):
     def evaluate(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss [N] and report."""
         return self.term.evaluate(*prepared(x, y))
+
+    def extend(self, n: int) -> None:
+        """Make room for `n` more classes, where a term keeps something per class."""
 
     def remember(self, x: Tensor, y: Tensor) -> None:
         """After the loss of a training batch: what a term with a memory keeps of it."""

@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 
 
 def _reach(classes: int) -> float:
-    """`W₀((C−1)/e) + 1`: the product of scale and gap at which a sample moves fastest (Eq. 19)."""
+    """`W₀((C−1)/e) + 1`: scale times gap, where no other scale moves a sample of that gap faster (Eq. 19)."""
     from scipy.special import lambertw
 
     return float(lambertw((_checked_classes(classes) - 1) / math.e).real) + 1.0
 
 
 def _checked_classes(classes: Any) -> int:
-    if isinstance(classes, bool) or not isinstance(classes, numbers.Integral) or classes < 2:
-        raise InputError(f"classes={classes!r} must be a whole number of at least 2")
+    if isinstance(classes, bool) or not isinstance(classes, numbers.Integral) or not 2 <= int(classes) <= 10**15:
+        shown = repr(classes) if len(repr(classes)) < 40 else "…"
+        raise InputError(f"classes={shown} must be a whole number of at least 2 (and at most 10^15)")
     return int(classes)
 
 
@@ -46,7 +47,10 @@ def suggest_scale(classes: int, gap: float) -> float:
     >>> round(suggest_scale(classes=10, gap=0.5), 4)
     4.202
     """
-    return _reach(classes) / _positive("gap", gap, "of radians ")
+    gap = _positive("gap", gap, "of radians ")
+    if gap > math.pi:
+        warnings.warn(f"a gap of {gap:g} rad is above π; gaps are in radians, not degrees", stacklevel=2)
+    return _reach(classes) / gap
 
 
 def theoretical_gap(classes: int, scale: float) -> float:

@@ -13,8 +13,7 @@ from rich.table import Table
 
 from .. import __version__
 from ..catalogue import parse_list
-from ..errors import InputError
-from ..listing import console
+from ..listing import check_writable, console
 from . import numerics
 
 
@@ -22,9 +21,9 @@ def print_numerics(wanted: str | None, road: str, out: str | None) -> None:
     """Run `numerics` and print its table."""
     import torch
 
-    specs = [repr(loss) for loss in parse_list(wanted)] if wanted else None
-    if out is not None and not Path(out).absolute().parent.is_dir():
-        raise InputError(f"{out}: the folder does not exist")
+    specs = None if wanted is None else [repr(loss) for loss in parse_list(wanted)]
+    if out is not None:
+        check_writable(out)  # before the measuring, not after
     everyone = numerics.contestants(specs, road)
     screen = console()
     rows = [numerics.measure(one) for one in track(everyone, "measuring", console=screen, transient=True)]

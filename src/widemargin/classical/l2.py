@@ -1,6 +1,6 @@
 """L2: the squared error; smooth at 0, and led by outliers.
 
-Formula: ½ (y − ŷ)²; `half=False` leaves out the ½ (the slides' MSE).
+Formula: ½ (y − ŷ)²; `half=False` leaves out the ½, as the mean squared error does.
 Domain: any predictions and targets of one shape.
 Reference: Gauss 1809; torch.nn.functional.mse_loss.
 

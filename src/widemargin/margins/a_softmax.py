@@ -1,8 +1,8 @@
 """A-Softmax (SphereFace): L-Softmax's curve with class weights of unit length.
 
 Formula: z_y = ‖x‖ (λ cos θ_y + ψ(θ_y))/(1 + λ), z_j = ‖x‖ cos θ_j, ψ as in L-Softmax.
-Domain: whole m ≥ 1, m = 1 is modified softmax; `lam` as in L-Softmax. With every training sample right,
-classes θ₁₂ apart keep an angular margin of (m−1)/(m+1) θ₁₂.
+Domain: whole m ≥ 1, m = 1 is modified softmax; `lam` as in L-Softmax. With `lam=0` and every training sample
+right, classes θ₁₂ apart keep an angular margin of (m−1)/(m+1) θ₁₂; the annealed curve keeps less.
 Reference: SphereFace (arXiv 1704.08063), Eq. 7.
 
 >>> import torch, widemargin as wm

@@ -5,8 +5,7 @@ without gradient, used in the same batch; evaluation keeps the last one. s = max
 unless given.
 Domain: s > 0, floor ≥ 0. For few classes give s (the author takes s ≈ 6 at C = 10); with two classes log(C−1) = 0
 and only `s` or `floor` makes it learn.
-Reference: the AdaAcos project's description (seed of this line); the scale follows AdaCos (arXiv 1905.00292), Eq.
-12.
+Reference: the AdaAcos project's own description; the scale follows AdaCos (arXiv 1905.00292), Eq. 12.
 
 >>> import torch, widemargin as wm
 >>> cos = torch.tensor([[0.8, 0.1, -0.3], [0.2, 0.9, 0.1], [0.5, 0.1, 0.4]])
@@ -16,7 +15,7 @@ Reference: the AdaAcos project's description (seed of this line); the scale foll
 
 import math
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 from torch import Tensor
@@ -35,7 +34,13 @@ class AdaAcos(Margin):
     neutral = ({"m": 0.0}, "normface")
 
     s: Number = option(
-        None, "scale; log(C−1)/cos(π/2.3) by default", low=0, optional=True, may_move=True, may_learn=True
+        None,
+        "scale; log(C−1)/cos(π/2.3) by default",
+        low=0,
+        open_low=True,
+        optional=True,
+        may_move=True,
+        may_learn=True,
     )
     m: Number = option(0.0, "margin to start from, radian", low=0, high=PI / 2, quiet=True)
     floor: Number = option(0.0, "smallest default scale", low=0, quiet=True)
@@ -44,7 +49,7 @@ class AdaAcos(Margin):
         sized = super().sized(classes)
         if sized.s is None:
             scale = math.log(classes - 1) / math.cos(PI / 2.3)
-            sized = replace(sized, s=max(sized.floor, scale))
+            sized = sized.with_values(s=max(sized.floor, scale))
         if sized.s == 0.0:
             warnings.warn(
                 f"adaacos with {classes} classes has a scale of 0 and cannot learn: give it one, as in adaacos(s=6)",

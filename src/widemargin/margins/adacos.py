@@ -5,7 +5,8 @@ B_avg / cos(min(π/4, θ_med))), B_avg = mean_i Σ_{j≠y} exp(s̃_prev cos θ_i
 this batch (of all ranks), without gradient.
 Domain: floor ≥ 0; `fixed=True` keeps the first s̃; `s` starts elsewhere. With two classes log(C−1) = 0: the scale
 starts at 0 and the loss has no gradient, which is why the paper's AdaCos is at chance on binary sets. `floor` above
-0 is the remedy.
+0 is the remedy. With embeddings of very few dimensions (2 to 4) the scale can grow without end: give it a
+`ceiling`.
 Reference: AdaCos (arXiv 1905.00292), Eq. 13 and 15; ArcGrad (IJCNN 2020), Eq. 10 (its θ_mod is the median).
 
 >>> import torch, widemargin as wm
@@ -35,6 +36,7 @@ class AdaCos(Margin):
     s: Number = option(None, "scale to start from; √2 log(C−1) by default", low=0, optional=True)
     fixed: bool = option(False, "keep the first scale", flag=True, quiet=True)
     floor: Number = option(0.0, "smallest scale", low=0, quiet=True)
+    ceiling: Number = option(None, "largest scale; none by default", low=0, open_low=True, optional=True)
 
     def sized(self, classes: int) -> Self:
         start = math.sqrt(2.0) * math.log(classes - 1) if self.s is None else self.s
@@ -50,6 +52,6 @@ class AdaCos(Margin):
             return self
         log_mean = torch.logsumexp(batch.log_others(self), 0) - math.log(batch.theta.numel())
         median = batch.theta.median().clamp(max=PI / 4)
-        now = (log_mean / torch.cos(median)).clamp(min=self.floor)
+        now = (log_mean / torch.cos(median)).clamp(min=self.floor, max=self.ceiling)
         before = torch.as_tensor(self.s, dtype=now.dtype, device=now.device)
         return self.with_values(s=torch.where(batch.step == 0, before, now))

@@ -1,9 +1,9 @@
 """ArcGrad: softmax over angles; no margin parameter, the scale alone makes a gradient margin.
 
 Formula: z_j = −s θ_j for every class.
-Domain: s > 0. Scale and gap are inversely proportional: samples move fastest where their gap is (W₀((C−1)/e) +
-1)/s, so a small s asks for a wide gap. `suggest_scale(classes, gap)` gives s; where a small s starts slowly,
-`s=decay(40, 5, steps=…)`.
+Domain: s > 0. Scale and gap are inversely proportional: of all scales, s = (W₀((C−1)/e) + 1)/gap moves samples of
+that angular gap fastest, so a small s asks for a wide gap. `suggest_scale(classes, gap)` gives it; where a small s
+starts slowly, `s=decay(40, 5, steps=…)`.
 Reference: Wu and Wang, ArcGrad (IJCNN 2020, doi 10.1109/IJCNN48605.2020.9207251), Eq. 11.
 
 >>> import torch, widemargin as wm

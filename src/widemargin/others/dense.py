@@ -19,9 +19,10 @@ class Dense:
     name = "dense"
 
     def __init__(self, margin: Margin, rays: Rays, weight: Tensor, bias: Tensor | None) -> None:
-        self.rays, self.weight, self.bias = rays, weight, bias
+        # One cast for target and others alike: their gradients then meet in the working dtype.
+        self.rays, self.weight, self.bias = rays, weight.to(rays.x.dtype), bias
         # One matrix product serves the loss, both labels of a mixup and the adaptive margins.
-        self.product, self.lengths = products(margin, rays, weight)
+        self.product, self.lengths = products(margin, rays, self.weight)
         self._product_is_cosine = not margin.linear or not (margin.keeps_x or margin.keeps_w)
 
     def logits(self, margin: Margin) -> Tensor:
@@ -39,5 +40,5 @@ class Dense:
         with torch.no_grad():
             cos = self.product
             if not self._product_is_cosine:
-                cos = self.rays.unit @ angle.direction(self.weight.to(cos.dtype))[0].T
+                cos = self.rays.unit @ angle.direction(self.weight)[0].T
             return without_target(cos, y, -torch.inf).amax(1)

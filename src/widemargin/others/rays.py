@@ -22,7 +22,7 @@ class Rays(NamedTuple):
     def of(cls, x: Tensor) -> Rays:
         unit, length = angle.direction(x)
         # A zero embedding has no angle: its cosines are 0 and it gets no gradient, on any geometry.
-        return cls(torch.where((length > 0).unsqueeze(1), x, torch.zeros_like(x)), unit, length)
+        return cls(torch.where((length == 0).unsqueeze(1), torch.zeros_like(x), x), unit, length)
 
 
 class Others(NamedTuple):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .. import angle
+from ..errors import InputError
 from ..margin import Margin
 from .rays import Others, Rays, logits_of, products
 
@@ -76,8 +77,9 @@ class _LogSum(torch.autograd.Function):
         return log_sum, added
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, to_log_sum: Tensor, to_total: Tensor) -> Any:
+        if torch.is_grad_enabled():  # a second derivative would silently lack this part
+            raise InputError('the streamed road cannot be differentiated twice (create_graph): use road="dense"')
         y, s, x, unit, length, weight, bias, log_sum = ctx.saved_tensors
         with torch.autocast(x.device.type, enabled=False), torch.enable_grad():
             shared = [t.detach().requires_grad_() for t in (s, x, unit, length)]

@@ -55,6 +55,12 @@ class CenterPart(TermPart):
         return 0.5 * (x - self.centers[y].to(x.dtype)).square().sum(1), {}
 
     @torch.no_grad()
+    def extend(self, n: int) -> None:
+        """`n` more centres at 0."""
+        more = torch.cat([self.centers, self.centers.new_zeros(n, self.centers.shape[1])])
+        self.centers = nn.Parameter(more) if self.learn else more
+
+    @torch.no_grad()
     def remember(self, x: Tensor, y: Tensor) -> None:
         """Wen's update of the centres that have samples."""
         if self.learn:

@@ -1,10 +1,10 @@
 """Contrastive: pairs of one class together, pairs of two classes at least m apart.
 
 Formula: per anchor the mean over its pairs; a pair of one class costs D, a pair of two classes max(0, m² − D)
-(`form=squared`, the slides' hinge) or max(0, m − √D)² (`form=hadsell`). D is the squared Euclidean distance, on
+(`form=squared`) or max(0, m − √D)² (`form=hadsell`). D is the squared Euclidean distance, on
 unit embeddings unless `normalize=False`.
 Domain: m > 0, a distance; on the unit sphere distances end at 2.
-Reference: Hadsell, Chopra and LeCun, CVPR 2006, Eq. 4.
+Reference: Hadsell, Chopra and LeCun, CVPR 2006, Eq. 4 (up to its factor ½).
 
 >>> import torch, widemargin as wm
 >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6]])
