@@ -70,7 +70,11 @@ def draw(out: str, wanted: str | None = None, classes: int = 10) -> tuple[Path, 
     with plt.rc_context(look), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         figure, axes = plt.subplots(
-            rows, min(3, len(shown)), figsize=(5 * min(3, len(shown)), 4.2 * rows), squeeze=False, layout="constrained"
+            rows,
+            min(3, len(shown)),
+            figsize=(4.4 * min(3, len(shown)), 3.7 * rows),
+            squeeze=False,
+            layout="constrained",
         )
         for place, (panel, items) in zip(axes.flat, shown, strict=False):
             panel(place, items, classes)
@@ -110,7 +114,7 @@ def _lines(axes: Axes, at: Tensor, curves: list[tuple[str, Tensor]]) -> None:
             twin.append(label)
     for labels, curve, index in drawn:
         axes.plot(at, curve, label=",\n".join(labels), linewidth=1.6, **_style(index))
-    axes.legend(fontsize=7.5, frameon=False)
+    axes.legend(fontsize=8 if len(drawn) <= 6 else 6, frameon=False)
 
 
 def _targets(axes: Axes, margins: list[Margin], classes: int) -> None:
@@ -159,7 +163,7 @@ def _gap(axes: Axes, margins: list[Margin], classes: int) -> None:
         xlabel="angular gap (°)",
         ylabel="|∂L″/∂gap|",
     )
-    axes.legend(fontsize=7.5, frameon=False)
+    axes.legend(fontsize=8, frameon=False)
 
 
 def _terms(axes: Axes, terms: list[Term], classes: int) -> None:
