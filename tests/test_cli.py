@@ -103,6 +103,24 @@ def test_options_with_underscore_or_dash(tmp_path):
     assert _dashed("--data_set=a_b") == "--data-set=a_b"
     assert _dashed("-x_y") == "-x_y"
     assert _dashed("a_softmax") == "a_softmax"
+    parts = [main(["bench", "numerics", spelling, str(tmp_path / "no" / "x")]) for spelling in ("--json", "--json")]
+    assert parts == [2, 2]
+
+
+def test_main_takes_underscores(monkeypatch, capsys):
+    from widemargin import cli
+
+    real = cli.parser
+
+    def with_long_option():
+        top = real()
+        top.add_argument("--two-words", default="no")
+        top.set_defaults(command="x", run=lambda options: print(options.two_words))
+        return top
+
+    monkeypatch.setattr(cli, "parser", with_long_option)
+    assert main(["--two_words", "yes_no"]) == 0
+    assert capsys.readouterr().out.strip() == "yes_no"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])

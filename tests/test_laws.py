@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 import widemargin as wm
@@ -137,8 +137,9 @@ def test_repr_is_the_parse_string(name):
 @every_margin
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16, torch.float16])
-def test_degenerate_points_are_finite(name, dtype, autocast):
-    head = head_of(name, torch.float64 if dtype == torch.float64 else torch.float32)
+@pytest.mark.parametrize("road", ["dense", "stream"])
+def test_degenerate_points_are_finite(name, dtype, autocast, road):
+    head = head_of(name, torch.float64 if dtype == torch.float64 else torch.float32, road=road)
     w = head.weight.detach()
     x = torch.stack([w[0], -w[1], w[3], torch.zeros(D).to(w), 1e-30 * w[4], w[4] * 1e4]).to(dtype).requires_grad_()
     y = torch.tensor([0, 1, 2, 3, 4, 0])
@@ -155,14 +156,17 @@ def test_degenerate_points_are_finite(name, dtype, autocast):
 @every_margin
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_streamed_road_is_the_dense_road(name, smoothing, monkeypatch):
-    monkeypatch.setattr(stream, "_blocks", lambda n, c: (slice(i, min(i + 2, c)) for i in range(0, c, 2)))
+    monkeypatch.setattr(stream, "_blocks", lambda x, w: (slice(i, min(i + 2, len(w))) for i in range(0, len(w), 2)))
     x, y = batch()
-    dense = head_of(name, road="dense", smoothing=smoothing)
-    streamed = head_of(name, road="stream", smoothing=smoothing)
+    kind = type(wm.parse(name))
+    learnt = {option: wm.Learnable(7) for option, (rule, _) in kind.options().items() if rule.may_learn}
+    dense = head_of(kind(**learnt), road="dense", smoothing=smoothing)
+    streamed = head_of(kind(**learnt), road="stream", smoothing=smoothing)
     for _ in range(3):  # the third call shows that adaptive state moved alike
         a, b = dense(x, y), streamed(x, y)
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
-        gradients = [torch.autograd.grad(loss.sum(), (x, h.weight)) for loss, h in ((a, dense), (b, streamed))]
+        gradients = [torch.autograd.grad(loss.sum(), (x, *h.parameters())) for loss, h in ((a, dense), (b, streamed))]
+        assert len(gradients[0]) == 2 + len(learnt)
         for one, other in zip(*gradients, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
@@ -252,8 +256,12 @@ def test_any_numbers_of_the_domain_give_finite_losses(name, data):
         low = max(rule.low, 0.0) + (1e-3 if rule.open_low or rule.optional else 0.0)
         drawn = st.integers(int(max(low, 1)), 8) if rule.integer else st.floats(low, high)
         chosen[option] = data.draw(drawn, label=option)
+    try:
+        margin = kind(**chosen)
+    except wm.InputError:  # two options that exclude each other
+        reject()
     x, y = batch()
-    head = head_of(kind(**chosen))
+    head = head_of(margin)
     loss = head(x, y)
     gradients = torch.autograd.grad(loss.sum(), (x, head.weight))
     assert torch.isfinite(loss).all()

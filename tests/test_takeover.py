@@ -223,3 +223,13 @@ def test_a_state_dict_without_a_matrix_is_said(head, state):
 def test_several_matrices_are_ambiguous(head):
     state = {"fc.weight": matrix(CLASSES, DIM), "head.weight": matrix(CLASSES, DIM)}
     assert_refused(head, state, "2 found among: fc.weight, head.weight")
+
+
+def test_a_linear_layer_comes_with_its_bias_or_not_at_all():
+    linear = torch.nn.Linear(4, 3)
+    head = wm.Head(4, 3, "softmax(bias=True)")
+    head.take_over(linear.state_dict())
+    x = torch.randn(5, 4)
+    torch.testing.assert_close(head.logits(x), linear(x))
+    with pytest.raises(wm.InputError, match="come with a bias"):
+        wm.Head(4, 3, "arcface").take_over(linear.state_dict())

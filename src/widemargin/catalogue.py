@@ -45,12 +45,14 @@ class Sum:
 def _shelf_of() -> dict[str, str]:
     """Name of every loss and the shelf it stands on, from the file names alone."""
     here = Path(__file__).parent
-    return {
-        module.name: shelf
-        for shelf in SHELVES
-        for module in pkgutil.iter_modules([str(here / shelf)])
-        if not module.name.startswith("_")
-    }
+    found: dict[str, str] = {}
+    for shelf in SHELVES:
+        for module in pkgutil.iter_modules([str(here / shelf)]):
+            if module.name in found:
+                raise InputError(f"{module.name}.py stands on two shelves, {found[module.name]} and {shelf}")
+            if not module.name.startswith("_"):
+                found[module.name] = shelf
+    return found
 
 
 def losses(shelf: str | None = None) -> list[str]:
@@ -82,9 +84,11 @@ def loss_class(name: str) -> type[Loss]:
 @functools.cache
 def _by_any_name() -> dict[str, str]:
     """Every name and alias, and the name it stands for."""
-    table = {}
+    table: dict[str, str] = {}
     for name in losses():
         for spelling in (name, *loss_class(name).aliases):
+            if spelling in table:
+                raise InputError(f"{spelling!r} is the name of two losses, {table[spelling]} and {name}")
             table[spelling] = name
     return table
 

@@ -65,7 +65,7 @@ class MarginModel(nn.Module):
         """Add `n` classes; options as in `Head.extend`. Give the optimizer the new parameters."""
         self.objective.extend(n, **options)
 
-    def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+    def parameter_groups(self, weight_decay: float | None = None) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer: decay on the backbone's matrices and on class weights with a length."""
         matrices = [p for p in self.backbone.parameters() if p.ndim > 1]
         return decay_groups(self.parameters(), [*matrices, *self.objective.decayed()], weight_decay)

@@ -7,7 +7,7 @@ state, the learnable numbers, the names of the classes. The margin stays a value
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -17,13 +17,15 @@ from . import roster, takeover
 from .catalogue import parse_margin
 from .errors import InputError, unknown
 from .labels import check_embeddings, check_labels, check_mix, check_sample_weight, check_share, check_smoothing
-from .margin import Batch, Margin, smoothed, split_softmax, target_logit
+from .margin import Margin, target_logit
 from .numbers import Numbers
+from .option import PerClass
 from .others.dense import Dense
-from .others.rays import Rays, target_angle, target_radius
+from .others.rays import Rays
+from .others.road import Road, loss_on
 from .others.stream import Stream
 
-ROADS: dict[str, type[Dense] | type[Stream]] = {"dense": Dense, "stream": Stream}
+ROADS: dict[str, Callable[[Margin, Rays, Tensor, Tensor | None], Road]] = {"dense": Dense, "stream": Stream}
 # Above this many logits (256 MiB in fp32, and the dense road holds several copies) auto streams.
 _DENSE_ENTRIES = 1 << 26
 
@@ -90,7 +92,8 @@ class Head(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Class weights in random directions, of length about 1."""
+        """Class weights in random directions, of length about 1; schedules and adaptive state at their start."""
+        self.numbers.reset()
         nn.init.normal_(self.weight, std=self.dim**-0.5)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
@@ -120,9 +123,9 @@ class Head(nn.Module):
             share = check_share(lam, rays.length)
             factor = 1.0 if sample_weight is None else check_sample_weight(sample_weight, rays.length)
             road = self._road(rays)
-            loss = self._loss(road, rays, y, keep, adapt=self.training)
+            loss = self._loss(road, y, keep, adapt=self.training)
             if mix is not None:
-                loss = share * loss + (1.0 - share) * self._loss(road, rays, y_b, keep_b, adapt=False)
+                loss = share * loss + (1.0 - share) * self._loss(road, y_b, keep_b, adapt=False)
             if sample_weight is not None:
                 loss = factor * loss
             if self.training:
@@ -144,8 +147,8 @@ class Head(nn.Module):
             if y is None:
                 return z
             y, keep = self._labels(y, rays)
-            theta, lengths = target_angle(rays, road.weight, y)
-            p = self._target(self.numbers.now(y, rays.x.dtype), rays, theta, lengths, y)
+            target = road.target(now, y)
+            p = target_logit(self.numbers.now(y, rays.x.dtype), target.theta, target.radius, target.bias)
             if keep is not None:
                 p = torch.where(keep, p, z.gather(1, y.unsqueeze(1)).squeeze(1))
             return z.scatter(1, y.unsqueeze(1), p.unsqueeze(1))
@@ -154,38 +157,20 @@ class Head(nn.Module):
         """Angle θ_y [N] between each embedding and its class weight, in radians, exact when small."""
         with torch.autocast(x.device.type, enabled=False):
             rays = self._rays(x)
-            return target_angle(rays, self.weight, self._labels(y, rays)[0])[0]
+            return Stream(self.margin, rays, self.weight, None).target(self.margin, self._labels(y, rays)[0]).theta
 
-    def _loss(self, road: Dense | Stream, rays: Rays, y: Tensor, keep: Tensor | None, adapt: bool) -> Tensor:
-        theta, lengths = target_angle(rays, road.weight, y)
-        now = self.numbers.now(y, rays.x.dtype)
-        if adapt and now.adaptive:
-            with torch.no_grad():
-                now = now.adapted(
-                    Batch.of(
-                        theta,
-                        self.numbers.steps,
-                        lambda of: road.others(of, y).log_sum,
-                        lambda: road.largest_cosine(y),
-                        keep,
-                    )
-                )
-                self.numbers.keep(now)
-        p = self._target(now, rays, theta, lengths, y)
-        others = road.others(now, y, total=self.smoothing > 0)
-        loss = split_softmax(p, others.log_sum)
-        if others.total is not None:
-            loss = smoothed(loss, p, others.total, self.classes, self.smoothing)
+    def _loss(self, road: Road, y: Tensor, keep: Tensor | None, adapt: bool) -> Tensor:
+        now = self.numbers.now(y, road.lengths.dtype)
+        steps = self.numbers.steps
+        loss, used = loss_on(road, now, y, step=steps, keep=keep, adapt=adapt, smoothing=self.smoothing)
+        if adapt:
+            self.numbers.keep(used)
         if keep is not None:
             loss = torch.where(keep, loss, torch.zeros_like(loss))
         weight = self.numbers.class_weight
         return loss if weight is None else loss * weight[y].to(loss.dtype)
 
-    def _target(self, now: Margin, rays: Rays, theta: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
-        bias = None if self.bias is None else self.bias[y].to(theta.dtype)
-        return target_logit(now, theta, target_radius(now, rays, lengths), bias)
-
-    def _road(self, rays: Rays) -> Dense | Stream:
+    def _road(self, rays: Rays) -> Road:
         name = self.road
         if name == "auto":
             name = "dense" if len(rays.length) * self.classes <= _DENSE_ENTRIES else "stream"
@@ -220,8 +205,10 @@ class Head(nn.Module):
 
     # ---------------------------------------------------------------- the classes
 
-    def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+    def parameter_groups(self, weight_decay: float | None = None) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer; only weights whose length matters are decayed.
+
+        Without `weight_decay` the optimizer's own counts for those.
 
         Where class weights count by direction alone, decay does nothing but shrink them and so raise
         their learning rate step by step.
@@ -247,12 +234,19 @@ class Head(nn.Module):
         class_weight: Sequence[float] | None = None,
         **per_class: Sequence[float],
     ) -> None:
-        """Add `n` classes after the existing ones; give the optimizer the new `weight` afterwards.
+        """Add `n` classes after the existing ones; give the optimizer the new parameters afterwards.
 
         Per-class numbers of the margin need their values for the new classes: `extend(2, m=[0.3, 0.4])`.
         Defaults that depend on the number of classes follow; adaptive state and step are kept.
         """
-        new = roster.extended(self, n, class_names, class_weight, per_class)
+        self.become(roster.extended(self, n, class_names, class_weight, per_class))
+
+    def per_class_options(self) -> list[str]:
+        """Options of the margin that hold one number per class."""
+        return [name for name, value in self.spec.values() if isinstance(value, PerClass)]
+
+    def become(self, new: Head) -> None:
+        """Take over all that another head holds, staying the same object."""
         self.weight, self.bias, self.numbers = new.weight, new.bias, new.numbers
         self.spec, self.margin, self.classes, self.class_names = new.spec, new.margin, new.classes, new.class_names
 
@@ -262,14 +256,18 @@ class Head(nn.Module):
         `source` is a state dict, a file, or the files of all ranks of a sharded head in rank order.
         Files are read as tensors only; nothing in them is executed.
         """
-        weight = takeover.class_weights(source, self.dim)
+        weight, bias = takeover.class_weights(source, self.dim)
         if weight.shape != self.weight.shape:
             raise InputError(
                 f"the weights hold {weight.shape[0]} classes of dimension {weight.shape[1]}, "
                 f"this head {self.classes} of {self.dim}"
             )
+        if bias is not None and self.bias is None and bool(bias.any()):
+            raise InputError("these weights come with a bias, which this margin has not; take softmax(bias=True)")
         with torch.no_grad():
             self.weight.copy_(weight)
+            if bias is not None and self.bias is not None:
+                self.bias.copy_(bias)
 
     # ---------------------------------------------------------------- keeping
 

@@ -36,21 +36,32 @@ from .schedule import Schedule, widest
 
 @dataclass(frozen=True)
 class Batch:
-    """What an adaptive margin may see of a training batch: the samples of all ranks, no gradient."""
+    """What an adaptive margin may see of a training batch: the samples of all ranks, no gradient.
+
+    Rows are those that count, of all ranks. `here_…` are the rows of this process alone, every one
+    of them, for margins that give each sample its own number.
+    """
 
     theta: Tensor
-    """Target angles [N]."""
+    """Target angles [M]."""
     step: Tensor
     """Training calls before this one."""
     log_others: Callable[[Margin], Tensor]
-    """`L` [N] of a margin on this batch."""
+    """`L` [M] of a margin on this batch."""
     nearest: Callable[[], Tensor]
-    """Angle [N] to the nearest class that is not the target's."""
+    """Angle [M] to the nearest class that is not the target's."""
+    lengths: Callable[[], Tensor]
+    """Lengths ‖x‖ [M]."""
+    here_theta: Tensor
+    """Target angles [N] of this process."""
+    here_lengths: Tensor
+    """Lengths ‖x‖ [N] of this process."""
 
     @classmethod
     def of(
         cls,
         theta: Tensor,
+        lengths: Tensor,
         step: Tensor,
         log_others: Callable[[Margin], Tensor],
         largest_cosine: Callable[[], Tensor],
@@ -66,6 +77,9 @@ class Batch:
             step=step,
             log_others=lambda margin: everywhere(log_others(margin)),
             nearest=lambda: everywhere(angle.from_cosine(largest_cosine())),
+            lengths=lambda: everywhere(lengths),
+            here_theta=theta.detach(),
+            here_lengths=lengths.detach(),
         )
 
 
@@ -84,8 +98,6 @@ class Margin(Loss):
     """Fields that `adapted` moves; the head keeps them in buffers."""
     neutral: ClassVar[tuple[Mapping[str, Any], str] | None] = None
     """Options under which the margin vanishes, and the plain loss it then is."""
-    unit: ClassVar[str] = "radian"
-    """Unit of `m`: radian, cosine, logit or factor."""
 
     s: Number = 1.0
     bias: bool = False
@@ -167,11 +179,6 @@ def smoothed(loss: Tensor, p: Tensor, total_others: Tensor, classes: int, smooth
     return loss + smoothing * (p - (total_others + p) / classes)
 
 
-def without_target(z: Tensor, y: Tensor, fill: float) -> Tensor:
-    """The logits [N, C] with each sample's target replaced by `fill`."""
-    return z.scatter(1, y.unsqueeze(1), fill)
-
-
 def margin_softmax(
     cos: Tensor,
     y: Tensor,
@@ -191,43 +198,22 @@ def margin_softmax(
     >>> [round(v, 4) for v in margin_softmax(cos, torch.tensor([0]), "cosface(s=8, m=0.2)").tolist()]
     [0.0189]
     """
-    from .catalogue import parse_margin  # here, because the catalogue imports the margins
+    from .catalogue import parse_margin  # here, because these import the margins
+    from .others.dense import Given
+    from .others.road import loss_on
 
     margin = parse_margin(margin) if isinstance(margin, str) else margin
     if not isinstance(margin, Margin):
         raise InputError(f"margin must be a parse string or a Margin such as ArcFace(), got {margin!r}")
     check_cosines(cos, y)
-    classes = cos.shape[1]
+    if margin.bias:
+        raise InputError(f"{margin.name} with a bias has parameters: use Head")
     with torch.autocast(cos.device.type, enabled=False):
         cos = cos.to(torch.promote_types(cos.dtype, torch.float32))
-        reach = _checked_radius(margin, radius, cos)
-        if margin.bias:
-            raise InputError(f"{margin.name} with a bias has parameters: use Head")
-        smoothing = check_smoothing(smoothing)
-        now = margin.sized(classes).at(torch.tensor(step, device=cos.device), y, cos.dtype)
-        at_target = y.unsqueeze(1)
-        theta = angle.from_cosine(cos.gather(1, at_target).squeeze(1))
-
-        def others(of: Margin) -> Tensor:
-            z: Tensor = of.s * of.phi(cos)
-            return z if reach is None else z * reach
-
-        if now.adaptive:
-            with torch.no_grad():
-                now = now.adapted(
-                    Batch.of(
-                        theta,
-                        torch.tensor(step, device=cos.device),
-                        lambda of: torch.logsumexp(without_target(others(of), y, -torch.inf), 1),
-                        lambda: without_target(cos, y, -torch.inf).amax(1),
-                    )
-                )
-        z = others(now)
-        p = target_logit(now, theta, None if reach is None else reach.gather(1, at_target).squeeze(1), None)
-        loss = split_softmax(p, torch.logsumexp(without_target(z, y, -torch.inf), 1))
-        if smoothing:
-            loss = smoothed(loss, p, without_target(z, y, 0.0).sum(1), classes, smoothing)
-        return loss
+        road = Given(cos, _checked_radius(margin, radius, cos))
+        when = torch.tensor(step, device=cos.device)
+        now = margin.sized(cos.shape[1]).at(when, y.long(), cos.dtype)
+        return loss_on(road, now, y.long(), step=when, adapt=True, smoothing=check_smoothing(smoothing))[0]
 
 
 def _checked_radius(margin: Margin, radius: Tensor | None, cos: Tensor) -> Tensor | None:

@@ -7,6 +7,7 @@ need the old value, and `torch.compile` (2.13) silently uses the new one where i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -33,13 +34,30 @@ class Numbers(nn.Module):
         self._hold("class_weight", class_weight)
         for name, value in margin.values():
             if isinstance(value, Learnable):
-                start = torch.tensor(value.start, device=device, dtype=torch.promote_types(dtype, torch.float32))
-                self.register_parameter(f"log_{name}", nn.Parameter(start.log()))
+                empty = torch.empty((), device=device, dtype=torch.promote_types(dtype, torch.float32))
+                self.register_parameter(f"log_{name}", nn.Parameter(empty))
             elif isinstance(value, PerClass):
-                self._hold(f"per_class_{name}", torch.tensor(value.values, dtype=widest(device), device=device), False)
+                self._hold(f"per_class_{name}", self._start(f"per_class_{name}", device), False)
         for name in margin.adaptive:
-            first = float(getattr(margin, name))
-            self._hold(f"state_{name}", torch.tensor(first, dtype=widest(device), device=device))
+            self._hold(f"state_{name}", self._start(f"state_{name}", device))
+        self.reset()
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Every number as it is before the first training call."""
+        self.steps = torch.zeros_like(self.steps)
+        for name, value in self.margin.values():
+            if isinstance(value, Learnable):
+                getattr(self, f"log_{name}").fill_(math.log(value.start))
+        for buffer in self._wide:
+            if buffer != "class_weight":
+                setattr(self, buffer, self._start(buffer, self.steps.device))
+
+    def _start(self, buffer: str, device: torch.device) -> Tensor:
+        """What a buffer begins with, from the margin: state_s, per_class_m."""
+        value = getattr(self.margin, buffer.rpartition("_")[2])
+        numbers = value.values if isinstance(value, PerClass) else float(value)
+        return torch.tensor(numbers, dtype=widest(device), device=device)
 
     def _hold(self, name: str, value: Tensor | None, persistent: bool = True) -> None:
         self.register_buffer(name, value, persistent=persistent)
@@ -77,7 +95,9 @@ class Numbers(nn.Module):
         for name, value in held.items():
             if value is None or not value.is_meta:
                 moved = None if value is None else value.to(device=device, dtype=widest(device))
+            elif name == "class_weight":
+                moved = torch.empty_like(value, device=device)  # a checkpoint has it
             else:
-                moved = torch.empty_like(value, device=device)
+                moved = self._start(name, device)  # what no checkpoint has must not stay empty
             self._buffers[name] = moved
         return self

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
 from .catalogue import Sum, parse
 from .criterion import Criterion, CriterionPart
-from .errors import InputError
+from .errors import InputError, unknown
 from .head import Head
 from .labels import check_sample_weight
 from .margin import Margin
 from .option import Loss
-from .roster import decay_groups, whole
+from .roster import decay_groups, extended, whole
 from .term import Term, TermPart
 
 
@@ -70,6 +71,8 @@ class Objective(nn.Module):
         mix: tuple[Tensor, Tensor | float] | None = None,
     ) -> Tensor:
         """Loss [N]; `sample_weight` and `mix` as in `Head`."""
+        if sample_weight is not None:  # before any part moves its state
+            check_sample_weight(sample_weight, x.detach()[:, 0] if x.ndim == 2 else x)
         total: Tensor | None = None
         self.last = {}
         ignored = None if self.head is None else {"ignore_index": self.head.ignore_index}
@@ -90,15 +93,38 @@ class Objective(nn.Module):
                 return part.logits(x)
         raise InputError(f"{self.spec!r} has no class weights, so no logits; compare embeddings instead")
 
-    def extend(self, n: int, **options: Any) -> None:
-        """Add `n` classes to every part; options as in `Head.extend`. Give the optimizer the new parameters."""
+    def extend(
+        self,
+        n: int,
+        class_names: Iterable[str] | None = None,
+        class_weight: Sequence[float] | None = None,
+        **per_class: Sequence[float],
+    ) -> None:
+        """Add `n` classes to every part, or to none; options as in `Head.extend`.
+
+        Give the optimizer the new parameters afterwards.
+        """
+        n = whole("n", n, 1)
+        grown: dict[str, Head] = {}
+        for name, part in self.parts.items():
+            if isinstance(part, CriterionPart):
+                raise InputError(f"{name} has a linear layer that cannot be extended; use softmax(bias=True) instead")
+            if isinstance(part, Head):
+                own = {key: per_class[key] for key in per_class if key in part.per_class_options()}
+                grown[name] = extended(part, n, class_names, class_weight, own)
+        unused = set(per_class).difference(*(head.per_class_options() for head in grown.values()))
+        if unused:
+            raise unknown("per-class option", sorted(unused)[0], [])
         for name, part in self.parts.items():
             if isinstance(part, Head):
-                part.extend(n, **options)
+                part.become(grown[name])
             elif isinstance(part, TermPart):
-                part.extend(whole("n", n, 1))
-            else:
-                raise InputError(f"{name} has a linear layer that cannot be extended; use softmax(bias=True) instead")
+                part.extend(n)
+        losses = [part.spec if isinstance(part, Head) else loss for part, (_, loss) in self._with_losses()]
+        self.spec = Sum(tuple(zip(self.factors.values(), losses, strict=True)))
+
+    def _with_losses(self) -> Iterable[tuple[nn.Module, tuple[float, Loss]]]:
+        return zip(self.parts.values(), self.spec.parts, strict=True)
 
     def decayed(self) -> list[Tensor]:
         """The parameters whose length matters, and which weight decay may therefore shrink."""
@@ -110,7 +136,7 @@ class Objective(nn.Module):
                 found.append(part.linear.weight)
         return found
 
-    def parameter_groups(self, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+    def parameter_groups(self, weight_decay: float | None = None) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer; only weights whose length matters are decayed."""
         return decay_groups(self.parameters(), self.decayed(), weight_decay)
 

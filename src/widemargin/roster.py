@@ -53,13 +53,14 @@ def checked_class_weight(given: Tensor | Sequence[float] | None, classes: int, d
 
 def as_bytes(margin: Margin, names: list[str] | None) -> Tensor:
     """Margin and class names as JSON bytes in a tensor, so that any checkpoint format carries them."""
-    return torch.tensor(list(json.dumps({"margin": repr(margin), "class_names": names}).encode()), dtype=torch.uint8)
+    facts = {"format": 1, "margin": repr(margin), "class_names": names}
+    return torch.frombuffer(bytearray(json.dumps(facts).encode()), dtype=torch.uint8).clone()
 
 
 def from_bytes(state: Tensor) -> tuple[str, list[str] | None]:
     """What `as_bytes` wrote: the margin's parse string and the class names."""
     try:
-        facts = json.loads(bytes(state.cpu().tolist()).decode())
+        facts = json.loads(state.cpu().numpy().tobytes().decode())
         return facts["margin"], facts["class_names"]
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError("the head's extra state is damaged: not the JSON bytes a head writes") from None
@@ -131,8 +132,12 @@ def _with_more_classes(margin: Margin, n: int, per_class: Mapping[str, Sequence[
     return type(margin)(**values)
 
 
-def decay_groups(parameters: Iterable[Tensor], decayed: Sequence[Tensor], weight_decay: float) -> list[dict[str, Any]]:
-    """Optimizer groups: `decayed` with weight decay, all other parameters without."""
+def decay_groups(
+    parameters: Iterable[Tensor], decayed: Sequence[Tensor], weight_decay: float | None
+) -> list[dict[str, Any]]:
+    """Optimizer groups: `decayed` with weight decay (None: the optimizer's own), all other parameters without."""
     free = [p for p in parameters if not any(p is d for d in decayed)]
-    groups = [{"params": list(decayed), "weight_decay": weight_decay}, {"params": free, "weight_decay": 0.0}]
-    return [group for group in groups if group["params"]]
+    first: dict[str, Any] = {"params": list(decayed)}
+    if weight_decay is not None:
+        first["weight_decay"] = weight_decay
+    return [group for group in (first, {"params": free, "weight_decay": 0.0}) if group["params"]]

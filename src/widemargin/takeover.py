@@ -23,8 +23,8 @@ _KEYS = {
 _NESTED = ("state_dict_softmax_fc", "state_dict")
 
 
-def class_weights(source: Source, dim: int) -> Tensor:
-    """Class weights [C, D] from a state dict, a file, or the files of all shards in order."""
+def class_weights(source: Source, dim: int) -> tuple[Tensor, Tensor | None]:
+    """Class weights [C, D] and bias [C], if any, of a state dict, a file, or the files of all shards in order."""
     if isinstance(source, Mapping):
         return _from_state(source, "the state dict", dim)
     if not isinstance(source, str | Path | list | tuple):
@@ -34,7 +34,8 @@ def class_weights(source: Source, dim: int) -> Tensor:
         raise InputError("a list of weights holds the files of all shards, as paths")
     if not paths:
         raise InputError("no weight file given")
-    return torch.cat([_from_state(_load(Path(path)), str(path), dim) for path in paths])
+    weights, biases = zip(*(_from_state(_load(Path(path)), str(path), dim) for path in paths), strict=True)
+    return torch.cat(weights), None if None in biases else torch.cat(biases)
 
 
 def _load(path: Path) -> Mapping[str, Any]:
@@ -59,7 +60,7 @@ def _load(path: Path) -> Mapping[str, Any]:
     return state
 
 
-def _from_state(state: Mapping[str, Any], where: str, dim: int) -> Tensor:
+def _from_state(state: Mapping[str, Any], where: str, dim: int) -> tuple[Tensor, Tensor | None]:
     for name in _NESTED:
         if isinstance(state.get(name), Mapping):
             state = state[name]
@@ -74,4 +75,5 @@ def _from_state(state: Mapping[str, Any], where: str, dim: int) -> Tensor:
     ((key, weight),) = found.items()
     if weight.shape[1] != dim:
         raise InputError(f"{where}: {key} has embeddings of dimension {weight.shape[1]}, this head of {dim}")
-    return weight.detach().contiguous()
+    bias = state.get(str(key).removesuffix("weight") + "bias")
+    return weight.detach().contiguous(), bias.detach() if isinstance(bias, Tensor) else None

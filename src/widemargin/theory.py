@@ -98,15 +98,17 @@ def gaps(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     import torch
 
     from . import angle
+    from .catalogue import parse_margin
     from .labels import check_embeddings, check_labels
-    from .others.rays import Rays, target_angle
-    from .others.stream import largest_cosine
+    from .others.rays import Rays
+    from .others.stream import Stream
 
     check_embeddings(x, weight.shape[1])
     rays = Rays.of(x.detach().to(torch.promote_types(weight.dtype, torch.float32)))
     check_labels(y, len(x), len(weight), rays.length)
-    theta, _ = target_angle(rays, weight.detach(), y.long())
-    return angle.from_cosine(largest_cosine(rays, weight.detach(), y.long())) - theta
+    plain = parse_margin("normface")
+    road = Stream(plain, rays, weight.detach(), None)
+    return angle.from_cosine(road.largest_cosine(y.long())) - road.target(plain, y.long()).theta
 
 
 def target_curve(margin: Margin | str, theta: Tensor, classes: int = 10) -> tuple[Tensor, Tensor]:
@@ -114,9 +116,10 @@ def target_curve(margin: Margin | str, theta: Tensor, classes: int = 10) -> tupl
     import torch
 
     from .margin import target_logit
+    from .others.rays import Products, logits_of
 
     now = _at_start(margin, classes, theta)
-    return target_logit(now, theta, None, None), now.s * now.phi(torch.cos(theta))
+    return target_logit(now, theta, None, None), logits_of(now, Products(torch.cos(theta), None), None)
 
 
 def target_slope(margin: Margin | str, theta: Tensor, classes: int = 10) -> Tensor:
@@ -170,22 +173,16 @@ def boundary(
     import torch
 
     from .margin import target_logit
-    from .others.rays import Rays, logits_of, target_radius
+    from .others.rays import Products, kept_lengths, logits_of
 
     theta1, theta2 = (t.reshape(-1) if t.ndim == 0 else t for t in (theta1, theta2))
     now = _at_start(margin, classes, theta1)
-    lengths = torch.full_like(theta1, x_length)
-    rays = Rays(lengths, lengths, lengths)
-    first, second = (torch.full_like(theta1, length) for length in w_lengths)
-    own = target_logit(now, theta1, target_radius(now, rays, first), torch.full_like(theta1, biases[0]))
-    # One class per sample: the row formula of the roads on a column of cosines.
-    product = torch.cos(theta2)
-    if now.linear:
-        radius = target_radius(now, rays, second)
-        product = product if radius is None else product * radius
-    lengths_kept = second.unsqueeze(1) if now.keeps_w else None
-    z = logits_of(now, now.s, rays, product.unsqueeze(1), lengths_kept, None).squeeze(1)
-    return own - z - biases[1]
+    x, first, second = (torch.full_like(theta1, length) for length in (x_length, *w_lengths))
+    own = target_logit(now, theta1, kept_lengths(now, x, first), torch.full_like(theta1, biases[0]))
+    other = logits_of(
+        now, Products(torch.cos(theta2), kept_lengths(now, x, second)), torch.full_like(theta1, biases[1])
+    )
+    return own - other
 
 
 def boundary_angle(margin: Margin | str, between: float, classes: int = 2) -> float:

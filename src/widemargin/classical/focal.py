@@ -18,8 +18,9 @@ from torch import Tensor
 
 from ..criterion import Criterion, probabilities, same_shape
 from ..labels import check_labels
-from ..margin import split_softmax, without_target
+from ..margin import split_softmax
 from ..option import option
+from ..others.dense import others_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,7 +37,7 @@ class Focal(Criterion):
             truth = target.long()
             prediction = prediction - prediction.detach().amax(1, keepdim=True)  # a common offset costs digits
             p = prediction.gather(1, truth.unsqueeze(1)).squeeze(1)
-            return self._of_lead(p - torch.logsumexp(without_target(prediction, truth, -torch.inf), 1))
+            return self._of_lead(p - others_of(prediction, truth, False).log_sum)
         target = probabilities("focal: targets", same_shape(self.name, prediction, target))
         yes, no = self._of_lead(prediction), self._of_lead(-prediction)
         return target * yes + (1.0 - target) * no

@@ -28,7 +28,6 @@ class ASoftmax(Margin):
     reference = "Liu et al., SphereFace, arXiv 1704.08063, Eq. 7"
     keeps_x = True
     neutral = ({"m": 1}, "modified_softmax")
-    unit = "factor"
 
     m: int = option(4, "whole factor of the target angle", low=1, integer=True)
     lam: Number = option(Anneal(), "λ of the annealing", low=0, may_move=True, quiet=True)

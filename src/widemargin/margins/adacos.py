@@ -23,8 +23,10 @@ from typing import Self
 import torch
 
 from ..angle import PI
+from ..errors import InputError
 from ..margin import Batch, Margin
 from ..option import Number, option
+from ..schedule import written
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,6 +40,11 @@ class AdaCos(Margin):
     floor: Number = option(0.0, "smallest scale", low=0, quiet=True)
     ceiling: Number = option(None, "largest scale; none by default", low=0, open_low=True, optional=True)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ceiling is not None and self.ceiling < self.floor:
+            raise InputError(f"adacos: ceiling={written(self.ceiling)} is below floor={written(self.floor)}")
+
     def sized(self, classes: int) -> Self:
         start = math.sqrt(2.0) * math.log(classes - 1) if self.s is None else self.s
         if classes == 2 and self.floor == 0.0 and not (self.fixed and start > 0.0):
@@ -45,12 +52,14 @@ class AdaCos(Margin):
                 "adacos with 2 classes falls to a scale of 0 and cannot learn: give it a floor, as in adacos(floor=2)",
                 stacklevel=3,
             )
-        return replace(super().sized(classes), s=max(self.floor, start))
+        start = max(self.floor, start) if self.ceiling is None else min(max(self.floor, start), self.ceiling)
+        return replace(super().sized(classes), s=start)
 
     def adapted(self, batch: Batch) -> Self:
         if self.fixed or batch.theta.numel() == 0:
             return self
-        log_mean = torch.logsumexp(batch.log_others(self), 0) - math.log(batch.theta.numel())
+        # The count as a tensor: a Python number would be compiled anew for every batch size.
+        log_mean = torch.logsumexp(batch.log_others(self), 0) - torch.ones_like(batch.theta).sum().log()
         median = batch.theta.median().clamp(max=PI / 4)
         now = (log_mean / torch.cos(median)).clamp(min=self.floor, max=self.ceiling)
         before = torch.as_tensor(self.s, dtype=now.dtype, device=now.device)

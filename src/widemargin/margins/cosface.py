@@ -25,7 +25,6 @@ class CosFace(Margin):
     aliases = ("am_softmax",)
     reference = "Wang et al., CosFace, arXiv 1801.09414, Eq. 4"
     neutral = ({"m": 0.0}, "normface")
-    unit = "cosine"
 
     s: Number = option(64.0, "scale", low=0, open_low=True, may_move=True, may_learn=True)
     m: Number = option(0.35, "margin, a cosine", low=0, high=2, may_move=True, per_class=True)

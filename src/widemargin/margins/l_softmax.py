@@ -36,7 +36,6 @@ class LSoftmax(Margin):
     keeps_x = True
     keeps_w = True
     neutral = ({"m": 1}, "softmax")
-    unit = "factor"
 
     m: int = option(2, "whole factor of the target angle", low=1, integer=True)
     lam: Number = option(Anneal(), "λ of the annealing", low=0, may_move=True, quiet=True)

@@ -23,7 +23,6 @@ class MSoftmax(Margin):
     keeps_x = True
     keeps_w = True
     neutral = ({"m": 0.0}, "softmax")
-    unit = "logit"
 
     m: Number = option(0.5, "margin, a logit", low=0, may_move=True, per_class=True)
 

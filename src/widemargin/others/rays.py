@@ -1,4 +1,4 @@
-"""Embeddings with their directions and lengths, and the logits of some classes for them."""
+"""Embeddings with their directions and lengths, and the one definition of a class's logit."""
 
 from __future__ import annotations
 
@@ -25,54 +25,38 @@ class Rays(NamedTuple):
         return cls(torch.where((length == 0).unsqueeze(1), torch.zeros_like(x), x), unit, length)
 
 
-class Others(NamedTuple):
-    """What a road brings back of the classes that are not the target's."""
+def kept_lengths(margin: Margin, x_length: Tensor, w_length: Tensor) -> Tensor | None:
+    """`r = ‖x‖‖w‖` with only the factors that the margin keeps; None where it is 1."""
+    if margin.keeps_x and margin.keeps_w:
+        return x_length * w_length
+    if margin.keeps_x:
+        return x_length
+    return w_length if margin.keeps_w else None
 
-    log_sum: Tensor
-    """`L` [N]."""
-    total: Tensor | None
-    """Sum of their logits [N], for label smoothing."""
+
+class Products(NamedTuple):
+    """What a matrix product gave for some classes, and what is still to be multiplied in."""
+
+    value: Tensor
+    """[N, C'], the cosine, or where φ is the cosine itself the cosine times the lengths kept."""
+    radius: Tensor | None
+    """`r_j`, where φ must come first."""
 
 
-def products(margin: Margin, rays: Rays, weight: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The matrix product [N, C'] behind the logits of the classes of `weight` [C', D], and ‖w_j‖ if needed.
+def products(margin: Margin, rays: Rays, weight: Tensor, unit: Tensor, lengths: Tensor) -> Products:
+    """The matrix product behind the logits of the classes of `weight` [C', D] with directions `unit`.
 
     Where φ is the cosine itself, the lengths a margin keeps fold into the factors, so nothing is
-    divided out that would be multiplied in again; otherwise the product is the cosine.
+    divided out that would be multiplied in again.
     """
-    weight = weight.to(rays.x.dtype)
     if margin.linear:
-        left = rays.x if margin.keeps_x else rays.unit
-        return left @ (weight if margin.keeps_w else angle.direction(weight)[0]).T, None
-    unit, lengths = angle.direction(weight)
-    return rays.unit @ unit.T, lengths if margin.keeps_w else None
+        return Products((rays.x if margin.keeps_x else rays.unit) @ (weight if margin.keeps_w else unit).T, None)
+    return Products(rays.unit @ unit.T, kept_lengths(margin, rays.length.unsqueeze(1), lengths))
 
 
-def logits_of(
-    margin: Margin, s: Tensor | float, rays: Rays, product: Tensor, lengths: Tensor | None, bias: Tensor | None
-) -> Tensor:
-    """`s · r_j · φ(cos θ_j) + b_j` [N, C'] from what `products` gave: the one definition."""
-    if margin.linear:
-        z = s * product
-    else:
-        z = s * margin.phi(product)
-        if margin.keeps_x:
-            z = z * rays.length.unsqueeze(1)
-        if lengths is not None:
-            z = z * lengths
+def logits_of(margin: Margin, product: Products, bias: Tensor | None) -> Tensor:
+    """`s · r_j · φ(cos θ_j) + b_j` [N, C']: the one definition."""
+    z: Tensor = margin.s * margin.phi(product.value)
+    if product.radius is not None:
+        z = z * product.radius
     return z if bias is None else z + bias.to(z.dtype)
-
-
-def target_angle(rays: Rays, weight: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Angle θ_y [N] from the chord, and the length ‖w_y‖ [N]."""
-    unit, length = angle.direction(weight[y].to(rays.x.dtype))
-    return angle.between(rays.unit, unit), length
-
-
-def target_radius(margin: Margin, rays: Rays, lengths: Tensor) -> Tensor | None:
-    """`r_y` [N], or None where it is 1."""
-    if margin.keeps_x and margin.keeps_w:
-        return rays.length * lengths
-    if margin.keeps_x:
-        return rays.length
-    return lengths if margin.keeps_w else None

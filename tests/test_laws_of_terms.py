@@ -1,0 +1,140 @@
+"""Laws that every term and every classical loss obeys; one added as a file is tested here too."""
+
+import copy
+
+import pytest
+import torch
+
+import widemargin as wm
+from widemargin.catalogue import losses
+
+N, C, D = 9, 3, 5
+every_term = pytest.mark.parametrize("name", losses("terms"))
+every_criterion = pytest.mark.parametrize("name", losses("classical"))
+
+
+def batch(dtype=torch.float64):
+    draw = torch.Generator().manual_seed(4)
+    return torch.randn(N, D, generator=draw, dtype=torch.float64).to(dtype).requires_grad_(), torch.arange(N) % C
+
+
+def objective_of(name):
+    torch.manual_seed(0)
+    return wm.Objective(name, D, C).double()
+
+
+@every_term
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_a_term_gives_one_finite_loss_per_sample(name, dtype):
+    x, y = batch(dtype)
+    loss = wm.Objective(name, D, C)(x, y)
+    loss.sum().backward()
+    assert loss.shape == (N,)
+    assert loss.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert x.grad.dtype == dtype
+    assert torch.isfinite(loss).all()
+    assert torch.isfinite(x.grad).all()
+    assert (loss >= 0).all()
+
+
+@every_term
+def test_a_term_is_finite_where_points_coincide_or_vanish(name):
+    for height in (0.0, 1.0, 1e18):
+        x = torch.full((N, D), height, requires_grad=True)
+        loss = wm.Objective(name, D, C)(x, torch.arange(N) % C)
+        loss.sum().backward()
+        assert torch.isfinite(loss).all()
+        assert torch.isfinite(x.grad).all()
+
+
+@every_term
+def test_the_order_of_samples_changes_nothing(name):
+    x, y = batch()
+    order = torch.randperm(N)
+    torch.testing.assert_close(objective_of(name)(x[order], y[order]), objective_of(name)(x, y)[order])
+
+
+@every_term
+def test_a_term_has_the_gradient_of_its_loss(name):
+    x, y = batch()
+    part = objective_of(name).eval()
+    assert torch.autograd.gradcheck(lambda v: part(v, y), (x,), atol=1e-6)
+
+
+@every_term
+def test_autocast_changes_nothing(name):
+    x, y = batch(torch.float32)
+    plain = wm.Objective(name, D, C)(x, y)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(wm.Objective(name, D, C)(x, y), plain, rtol=0, atol=0)
+
+
+@every_term
+@pytest.mark.parametrize("shape", [(0, D), (1, D)])
+def test_a_term_takes_batches_of_none_and_one(name, shape):
+    x = torch.ones(shape, requires_grad=True)
+    loss = wm.Objective(name, D, C)(x, torch.zeros(shape[0], dtype=torch.int64))
+    loss.sum().backward()
+    assert torch.isfinite(loss).all()
+
+
+@every_term
+def test_evaluation_moves_nothing(name):
+    x, y = batch()
+    part = objective_of(name).eval()
+    before = copy.deepcopy(part.state_dict())
+    part(x, y)
+    for key, value in part.state_dict().items():
+        assert torch.equal(value, before[key])
+
+
+@pytest.mark.parametrize("name", [*losses("terms"), *losses("classical")])
+def test_repr_is_the_parse_string(name):
+    value = wm.parse(name)
+    assert wm.parse(repr(value)) == value == copy.deepcopy(value)
+    assert hash(wm.parse(repr(value))) == hash(value)
+
+
+def prediction_and_target(criterion, dtype=torch.float64):
+    draw = torch.Generator().manual_seed(5)
+    prediction = torch.randn(N, C, generator=draw, dtype=torch.float64).to(dtype).requires_grad_()
+    if criterion.takes == "classes":
+        return prediction, torch.arange(N) % C
+    return prediction, torch.rand(N, C, generator=draw, dtype=torch.float64)
+
+
+@every_criterion
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_a_criterion_gives_one_finite_loss_per_sample(name, dtype):
+    criterion = wm.parse(name)
+    prediction, target = prediction_and_target(criterion, dtype)
+    loss = criterion(prediction, target)
+    loss.sum().backward()
+    assert loss.shape == (N,)
+    assert loss.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert torch.isfinite(loss).all()
+    assert torch.isfinite(prediction.grad).all()
+    assert (loss >= 0).all()
+
+
+@every_criterion
+def test_a_criterion_has_the_gradient_of_its_loss(name):
+    criterion = wm.parse(name)
+    prediction, target = prediction_and_target(criterion)
+    assert torch.autograd.gradcheck(lambda p: criterion(p, target), (prediction,))
+
+
+@every_criterion
+def test_a_criterion_trains_in_an_objective(name):
+    torch.manual_seed(0)
+    criterion = wm.parse(name)
+    objective = wm.Objective(criterion, D, C)
+    x, _ = batch(torch.float32)
+    target = prediction_and_target(criterion)[1]
+    optimizer = torch.optim.SGD(objective.parameters(), lr=0.1)
+    first = objective(x.detach(), target).mean().item()
+    for _ in range(30):
+        optimizer.zero_grad()
+        objective(x.detach(), target).mean().backward()
+        optimizer.step()
+    assert objective(x.detach(), target).mean().item() < first
