@@ -227,8 +227,9 @@ def test_per_sample_gradients_by_torch_func(spec):
     torch.testing.assert_close(per_sample.sum(0), whole, rtol=1e-10, atol=1e-12)
 
 
-def test_dense_road_differentiates_twice():
-    head = wm.Head(4, 3, "arcface(s=4, m=0.2)", road="dense", dtype=torch.float64).eval()
+@pytest.mark.parametrize("spec", ["arcface(s=4, m=0.2)", "arcgrad(s=3)", "l_softmax(lam=1)"])
+def test_dense_road_differentiates_twice(spec):
+    head = wm.Head(4, 3, spec, road="dense", dtype=torch.float64).eval()
     x, y = batch(3, torch.float64, d=4, c=3)
     assert torch.autograd.gradgradcheck(lambda v: head(v, y).sum(), (x,))
 

@@ -9,6 +9,7 @@ exactly 0 and π is 0.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,6 +51,30 @@ def between(u: Tensor, v: Tensor) -> Tensor:
     return 2.0 * torch.atan2(apart, together)
 
 
+class _Arccos(torch.autograd.Function):
+    """arccos whose slope is 0 and not infinite at ±1; two N×C passes forward, one matrix kept."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(cos: Tensor) -> Tensor:
+        return torch.acos(cos.clamp(-1.0, 1.0))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient * _Arccos.slope(*ctx.saved_tensors)
+
+    @staticmethod
+    def slope(cos: Tensor) -> Tensor:
+        squared_sine = (1.0 - cos) * (1.0 + cos)  # and not 1 − cos², which has lost its digits near ±1
+        inside = squared_sine > 0
+        return torch.where(inside, -torch.rsqrt(torch.where(inside, squared_sine, 1.0)), 0.0)
+
+
 def from_cosine(cos: Tensor) -> Tensor:
     """arccos with a finite slope everywhere: at cos ≤ −1 and cos ≥ 1 the slope is 0.
 
@@ -57,12 +82,8 @@ def from_cosine(cos: Tensor) -> Tensor:
     >>> from_cosine(c).sum().backward(); c.grad.tolist()
     [0.0, -1.0, 0.0]
     """
-    inside = cos.abs() < 1.0
-    safe = torch.where(inside, cos, torch.zeros_like(cos))
-    theta = torch.atan2(torch.sqrt((1.0 - safe) * (1.0 + safe)), safe)
-    edge = torch.where(cos > 0, torch.zeros_like(cos), torch.full_like(cos, PI))
-    # A NaN cosine must stay visible: it is neither inside nor at an edge.
-    return torch.where(inside, theta, torch.where(cos.isnan(), cos, edge))
+    theta: Tensor = _Arccos.apply(cos)  # type: ignore[no-untyped-call]
+    return theta
 
 
 def falling_cosine(t: Tensor) -> Tensor:

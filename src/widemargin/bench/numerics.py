@@ -166,5 +166,14 @@ def all_finite(contestant: Contestant, weight: Tensor, dtype: torch.dtype) -> bo
 
 
 def contestants(wanted: list[str] | None = None, road: str = "dense") -> list[Contestant]:
-    """Our margins (all, or those asked for) and the peers."""
-    return [*(ours(spec, road) for spec in wanted or losses("margins")), *peers()]
+    """Our margins (all, or those asked for) and the peers.
+
+    Where a margin's own scale is too small for the small losses, it comes once more with s = 64.
+    """
+    specs = wanted or [spelling for name in losses("margins") for spelling in _spellings(name)]
+    return [*(ours(spec, road) for spec in specs), *peers()]
+
+
+def _spellings(name: str) -> list[str]:
+    small = "s" in type(parse_margin(name)).options() and (parse_margin(name).sized(CLASSES).s or 0.0) < 64.0
+    return [name, f"{name}(s=64)"] if small else [name]
