@@ -705,3 +705,32 @@ def test_tiny_half_precision_weights_give_no_nan():
     x, y = batch()
     head(x, y).sum().backward()
     assert not head.weight.grad.isnan().any()
+
+
+def test_half_precision_does_not_round_a_learnable_scale():
+    head = wm.Head(D, C, "normface(s=learnable(30))").half()
+    assert head.weight.dtype == torch.float16
+    assert head.scale == pytest.approx(30, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: wm.ArcFace(margin=0.5), r"unknown option of arcface 'margin'.*known: gradient, m, s"),
+        (lambda: wm.Triplet(minning="hard"), "did you mean 'mining'?"),
+        (
+            lambda: wm.Objective("arcface", D, C, smothing=0.1),
+            "unknown option of Head 'smothing'; did you mean 'smoothing'?",
+        ),
+    ],
+)
+def test_an_unknown_option_names_the_nearest(make, message):
+    with pytest.raises(wm.InputError, match=message):
+        make()
+
+
+def test_shapes_without_values_pass_through():
+    head = wm.Head(D, C, "arcface", device="meta")
+    loss = head(torch.empty(3, D, device="meta"), torch.empty(3, dtype=torch.int64, device="meta"))
+    assert loss.is_meta
+    assert loss.shape == (3,)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from .errors import InputError
 from .labels import check_embeddings, check_mix, check_share, of_counted
 from .option import Loss
+from .precision import at_least_fp32, island
 
 
 class Criterion(Loss):
@@ -33,8 +34,8 @@ class Criterion(Loss):
             raise InputError(f"{self.name}: predictions must be a float tensor [N] or [N, …]")
         if not isinstance(target, Tensor) or target.ndim == 0 or len(target) != len(prediction):
             raise InputError(f"{self.name}: one target per prediction is needed ({len(prediction)})")
-        with torch.autocast(prediction.device.type, enabled=False):
-            loss = self.pointwise(prediction.to(torch.promote_types(prediction.dtype, torch.float32)), target)
+        with island(prediction):
+            loss = self.pointwise(at_least_fp32(prediction), target)
             return loss.flatten(1).mean(1) if loss.ndim > 1 else loss
 
     def build(self, dim: int, classes: int) -> CriterionPart:
@@ -72,7 +73,7 @@ class CriterionPart(nn.Module):
     def logits(self, x: Tensor) -> Tensor:
         """Predictions [N, C]."""
         check_embeddings(x, self.linear.in_features)
-        with torch.autocast(x.device.type, enabled=False):
+        with island(x):
             prediction: Tensor = self.linear(x.to(self.linear.weight.dtype))
             return prediction
 

@@ -24,6 +24,7 @@ from .others.dense import Dense
 from .others.rays import Rays
 from .others.road import Road, loss_on
 from .others.stream import Stream
+from .precision import island
 
 ROADS: dict[str, Callable[[Margin, Rays, Tensor, Tensor | None], Road]] = {"dense": Dense, "stream": Stream}
 # Above this many logits (32 MiB in fp32, and the dense road holds several copies) auto streams: on two cores with
@@ -115,7 +116,7 @@ class Head(nn.Module):
         `1 − lam` of the loss for y_b, from one set of cosines and one update of the state, which y
         makes. Samples of `ignore_index` have loss 0: divide by the number that counts, not by N.
         """
-        with torch.autocast(x.device.type if isinstance(x, Tensor) else "cpu", enabled=False):
+        with island(x):
             rays = self._rays(x)
             # Everything is checked before anything moves: a refused call leaves the state as it was.
             y, keep = self._labels(y, rays)
@@ -140,7 +141,7 @@ class Head(nn.Module):
         smoothing and class weights), so any criterion that takes logits (soft labels, distillation,
         focal) can be used with the margin. Adaptive numbers are taken as they stand; never changes them.
         """
-        with torch.autocast(x.device.type if isinstance(x, Tensor) else "cpu", enabled=False):
+        with island(x):
             rays = self._rays(x)
             now = self.numbers.now(None, rays.x.dtype)
             road = Dense(now, rays, self.weight, self.bias)
@@ -156,7 +157,7 @@ class Head(nn.Module):
 
     def target_angles(self, x: Tensor, y: Tensor) -> Tensor:
         """Angle θ_y [N] between each embedding and its class weight, in radians, exact when small."""
-        with torch.autocast(x.device.type, enabled=False):
+        with island(x):
             rays = self._rays(x)
             return Stream(self.margin, rays, self.weight, None).target(self.margin, self._labels(y, rays)[0]).theta
 

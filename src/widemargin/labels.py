@@ -25,7 +25,7 @@ def check_labels(y: Tensor, samples: int, classes: int | None, lengths: Tensor |
         raise InputError(f"labels must be whole class numbers (int64), got {y.dtype}")
     if y.shape != (samples,):
         raise InputError(f"labels must have shape [{samples}], one per embedding, got {list(y.shape)}")
-    if samples == 0 or torch.compiler.is_compiling():
+    if samples == 0 or _must_not_wait(y):
         return
     fine = y.min() >= 0 if classes is None else (y.min() >= 0) & (y.max() < classes)
     if lengths is not None:
@@ -51,6 +51,12 @@ def check_labels(y: Tensor, samples: int, classes: int | None, lengths: Tensor |
         f"embedding(s) {', '.join(map(str, bad[:3]))}{more} hold NaN or infinite values: "
         "the network before the head has diverged (lower the learning rate, check the input)"
     )
+
+
+def _must_not_wait(values: Tensor) -> bool:
+    """Whether a step is being compiled or captured, or has no values at all."""
+    capturing = values.is_cuda and torch.cuda.is_current_stream_capturing()
+    return torch.compiler.is_compiling() or capturing or values.is_meta
 
 
 def check_embeddings(x: Tensor, dim: int) -> None:
@@ -107,7 +113,7 @@ def check_smoothing(given: Any) -> float:
 
 def exceeds(values: Tensor, bound: float) -> bool:
     """Whether any value is larger than the bound; never, where a step must not wait for its values."""
-    if not values.numel() or torch.compiler.is_compiling():
+    if not values.numel() or _must_not_wait(values):
         return False
     try:
         return bool(values.detach().abs().max() > bound)

@@ -164,7 +164,9 @@ def _print_page(kind: type[Loss]) -> None:
     for paragraph in re.split(r"\n(?=[A-Z]\w+:|`)", facts["body"]):
         out.print(escape(" ".join(paragraph.split())))
     if facts["options"]:
-        table = Table("option", "default", "domain", "meaning", "may also be")
+        table = Table()
+        for column in ("option", "default", "domain", "meaning", "may also be"):
+            table.add_column(column, overflow="fold")
         for name, option in facts["options"].items():
             cells = (_shown(option["default"]), option["domain"], option["meaning"], option["may_be"])
             table.add_row(name, *map(escape, cells))

@@ -31,7 +31,8 @@ from . import angle, ranks
 from .errors import InputError
 from .labels import check_labels, check_smoothing, exceeds
 from .option import Loss, Number, PerClass
-from .schedule import Schedule, widest
+from .precision import at_least_fp32, island, widest
+from .schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -208,8 +209,8 @@ def margin_softmax(
     check_cosines(cos, y)
     if margin.bias:
         raise InputError(f"{margin.name} with a bias has parameters: use Head")
-    with torch.autocast(cos.device.type, enabled=False):
-        cos = cos.to(torch.promote_types(cos.dtype, torch.float32))
+    with island(cos):
+        cos = at_least_fp32(cos)
         road = Given(cos, _checked_radius(margin, radius, cos))
         when = torch.tensor(step, device=cos.device)
         now = margin.sized(cos.shape[1]).at(when, y.long(), cos.dtype)

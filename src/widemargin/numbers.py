@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from .margin import Margin
 from .option import PerClass
-from .schedule import Learnable, widest
+from .precision import widest
+from .schedule import Learnable
 
 
 class Numbers(nn.Module):
@@ -90,8 +91,12 @@ class Numbers(nn.Module):
         # `head.half()` must not round an adaptive scale or a margin of 0.3: these buffers follow the
         # others to their device but keep the widest dtype there.
         held = {name: self._buffers.pop(name) for name in self._wide}
+        learnt = {name: parameter.data for name, parameter in self.named_parameters()}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         device = self.steps.device
+        for name, parameter in self.named_parameters():
+            if parameter.dtype in (torch.float16, torch.bfloat16) and not learnt[name].is_meta:
+                parameter.data = learnt[name].to(device)
         for name, value in held.items():
             if value is None or not value.is_meta:
                 moved = None if value is None else value.to(device=device, dtype=widest(device))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from .margin import Margin
 from .option import Loss
 from .roster import decay_groups, extended, whole
 from .term import Term, TermPart
+
+_HEAD_OPTIONS = [p.name for p in inspect.signature(Head).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
 
 class Objective(nn.Module):
@@ -43,6 +46,9 @@ class Objective(nn.Module):
             raise InputError(f"an objective is a parse string or a loss, got {type(spec).__name__}")
         self.spec = value if isinstance(value, Sum) else Sum(((1.0, value),))
         whole("dim", dim, 1), whole("classes", classes, 1)
+        for option in head_options:
+            if option not in _HEAD_OPTIONS:
+                raise unknown("option of Head", option, _HEAD_OPTIONS)
         self.parts = nn.ModuleDict()
         self.factors: dict[str, float] = {}
         self.last: dict[str, Tensor] = {}

@@ -152,6 +152,12 @@ class Loss:
         if cls.__doc__ is None:  # `help(ArcFace)` shows the page of its file
             cls.__doc__ = sys.modules[cls.__module__].__doc__
 
+    def __new__(cls, *values: Any, **options: Any) -> Self:
+        for name in options:
+            if name not in cls.options():
+                raise unknown(f"option of {cls.name}", name, cls.options())
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         for spec in fields(self):  # type: ignore[arg-type]
             rule: Option = spec.metadata["option"]

@@ -13,7 +13,7 @@ from torch import Tensor
 from .angle import direction
 from .errors import InputError, unknown
 from .option import PerClass
-from .schedule import widest
+from .precision import widest
 
 if TYPE_CHECKING:
     from .head import Head

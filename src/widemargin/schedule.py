@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .errors import InputError, unknown
+from .precision import widest
 
 
 def written(value: Any) -> str:
@@ -55,11 +56,6 @@ class Schedule:
     def __repr__(self) -> str:
         parts = (f"{spec.name}={written(getattr(self, spec.name))}" for spec in fields(self))
         return f"{self.name}({', '.join(parts)})"
-
-
-def widest(device: torch.device) -> torch.dtype:
-    """The widest float of a device: numbers of a loss are kept in it, whatever the model's dtype."""
-    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def _count(step: Tensor) -> Tensor:

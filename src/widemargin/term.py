@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from .errors import InputError
 from .labels import check_labels, check_mix, check_share, of_counted
 from .option import Loss
+from .precision import at_least_fp32, island
 
 
 class Term(Loss):
@@ -28,7 +28,7 @@ class Term(Loss):
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         """Loss [N], one per embedding."""
         x, y = prepared(x, y)
-        with torch.autocast(x.device.type, enabled=False):
+        with island(x):
             return self.evaluate(x, y)[0]
 
     def build(self, dim: int, classes: int) -> TermPart:
@@ -43,7 +43,7 @@ def prepared(x: Tensor, y: Tensor, dim: int | None = None, classes: int | None =
         raise InputError(f"embeddings must be a float tensor [N, D], got {given}")
     if dim is not None and x.shape[1] != dim:
         raise InputError(f"embeddings must have shape [N, {dim}], got {list(x.shape)}")
-    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    x = at_least_fp32(x)
     check_labels(y, len(x), classes, x.detach().abs().amax(1) if x.shape[1] else None)
     return x, y.long()
 
@@ -60,7 +60,7 @@ class TermPart(nn.Module):
         self, x: Tensor, y: Tensor, mix: tuple[Tensor, Any] | None = None, ignore_index: int | None = None
     ) -> Tensor:
         """Loss [N]; `mix=(y_b, lam)` and `ignore_index` as in `Head`. What is remembered, y makes."""
-        with torch.autocast(x.device.type if isinstance(x, Tensor) else "cpu", enabled=False):
+        with island(x):
             loss = of_counted(self._evaluate, x, y, ignore_index)
             if mix is not None:
                 stats = self.stats

@@ -20,7 +20,7 @@ from torch import Tensor
 from .. import angle, ranks
 from ..errors import InputError
 from ..labels import check_embeddings, check_labels
-from ..schedule import widest
+from ..precision import widest
 
 # Up to this many classes all pairs are computed (seconds); above it pairs are drawn.
 EXACT_CLASSES = 20_000

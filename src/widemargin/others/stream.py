@@ -16,6 +16,7 @@ from torch import Tensor
 from .. import angle
 from ..errors import InputError
 from ..margin import Margin
+from ..precision import island
 from .rays import Rays, kept_lengths, logits_of, products
 from .road import Others, Target
 
@@ -86,7 +87,7 @@ class _LogSum(torch.autograd.Function):
         if torch.is_grad_enabled():  # a second derivative would silently lack this part
             raise InputError('the streamed road cannot be differentiated twice (create_graph): use road="dense"')
         y, log_sum, x, unit, length, weight, bias, *numbers = ctx.saved_tensors
-        with torch.autocast(x.device.type, enabled=False), torch.enable_grad():
+        with island(x), torch.enable_grad():
             shared = [t.detach().requires_grad_() for t in (x, unit, length, *numbers)]
             margin = ctx.margin.with_values(**dict(zip(ctx.names, shared[3:], strict=True)))
             sums: list[Tensor | None] = [None] * len(shared)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from .. import ranks
 from ..errors import InputError
 from ..option import option
+from ..precision import at_least_fp32
 from ..term import Term, TermPart, prepared
 
 
@@ -65,7 +66,7 @@ class CenterPart(TermPart):
         """Wen's update of the centres that have samples."""
         if self.learn:
             return
-        x, y = ranks.gather_rows(x.to(torch.promote_types(x.dtype, torch.float32))), ranks.gather_rows(y.long())
+        x, y = ranks.gather_rows(at_least_fp32(x)), ranks.gather_rows(y.long())
         present, index = torch.unique(y, return_inverse=True)
         sums = x.new_zeros(len(present), x.shape[1]).index_add_(0, index, x)
         count = torch.bincount(index, minlength=len(present)).to(x.dtype).unsqueeze(1)

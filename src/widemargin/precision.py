@@ -1,0 +1,27 @@
+"""What is computed and kept in which precision."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """The widest float of a device: numbers of a loss are kept in it, whatever the model's dtype."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def at_least_fp32(x: Tensor) -> Tensor:
+    """`x` in its own dtype, but never in a half precision."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def island(x: Any) -> AbstractContextManager[Any]:
+    """Autocast switched off on the device of `x`: inside, dtypes are what the code says."""
+    kind = x.device.type if isinstance(x, Tensor) else "cpu"
+    if kind == "meta":  # shapes without values; there is nothing to cast
+        return nullcontext()
+    return torch.autocast(kind, enabled=False)
