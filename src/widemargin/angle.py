@@ -19,24 +19,52 @@ PI = math.pi
 _SAFE_LOW, _SAFE_HIGH = 1e-15, 1e15
 
 
+class _Direction(torch.autograd.Function):
+    """x → (x/‖x‖, ‖x‖); one node of the graph instead of fifteen, nothing kept but its results."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> tuple[Tensor, Tensor]:
+        # `abs().amax()` and not the ∞-norm, which is ten times slower on a CPU.
+        peak = x.abs().amax(-1, keepdim=True) if x.shape[-1] else x.new_ones(*x.shape[:-1], 1)
+        extreme = (peak > _SAFE_HIGH) | ((peak < _SAFE_LOW) & (peak > 0))
+        unit_peak = torch.where(extreme, peak, torch.ones_like(peak))
+        scaled = x / unit_peak
+        length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+        # A zero row is divided by 1 and stays zero; a NaN is not 0 and stays visible.
+        unit = scaled / torch.where(length == 0, torch.ones_like(length), length)
+        return unit, (length * unit_peak).squeeze(-1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
+        ctx.save_for_backward(*output)
+        ctx.set_materialize_grads(False)  # mostly only one of the two results is used
+
+    @staticmethod
+    def backward(ctx: Any, to_unit: Tensor | None, to_length: Tensor | None) -> Tensor | None:
+        unit, length = ctx.saved_tensors
+        total: Tensor | None = None if to_length is None else to_length.unsqueeze(-1) * unit
+        if to_unit is not None:
+            length = length.unsqueeze(-1)
+            inverse = torch.where(length == 0, torch.zeros_like(length), 1.0 / length)
+            across = (to_unit - (to_unit * unit).sum(-1, keepdim=True) * unit) * inverse
+            total = across if total is None else total + across
+        return total
+
+
 def direction(x: Tensor) -> tuple[Tensor, Tensor]:
     """Unit vectors [..., D] and lengths [...] of `x` [..., D].
 
-    A zero vector stays zero, with length 0 and gradient 0. Lengths of 1e-38 and 1e38 are as good as
-    any other: rows out of the safe range are divided by their largest entry first.
+    A zero vector stays zero, with length 0 and gradient 0. Very long and very short vectors are as good
+    as any other: rows whose squares would overflow or vanish are divided by their largest entry first.
 
     >>> unit, length = direction(torch.tensor([[3.0, 4.0], [0.0, 0.0], [3e30, 4e30]]))
     >>> [[round(v, 6) for v in row] for row in unit.tolist()]
     [[0.6, 0.8], [0.0, 0.0], [0.6, 0.8]]
     """
-    peak = x.detach().abs().amax(-1, keepdim=True) if x.shape[-1] else x.new_ones(*x.shape[:-1], 1)
-    extreme = (peak > _SAFE_HIGH) | ((peak < _SAFE_LOW) & (peak > 0))
-    unit_peak = torch.where(extreme, peak, torch.ones_like(peak))
-    scaled = x / unit_peak
-    length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
-    nowhere = length == 0  # and not `~(length > 0)`: a NaN must stay visible
-    unit = scaled / torch.where(nowhere, torch.ones_like(length), length)
-    return torch.where(nowhere, torch.zeros_like(unit), unit), (length * unit_peak).squeeze(-1)
+    unit, length = _Direction.apply(x)  # type: ignore[no-untyped-call]
+    return unit, length
 
 
 def between(u: Tensor, v: Tensor) -> Tensor:

@@ -43,8 +43,8 @@ class Dense:
         return logits_of(margin, self.product, self.bias)
 
     def target(self, margin: Margin, y: Tensor) -> Target:
-        theta = angle.between(self.rays.unit, self.unit[y])
-        radius = kept_lengths(margin, self.rays.length, self.weight_lengths[y])
+        theta = angle.between(self.rays.unit, self.unit.index_select(0, y))
+        radius = kept_lengths(margin, self.rays.length, self.weight_lengths.index_select(0, y))
         return Target(theta, radius, None if self.bias is None else self.bias[y].to(theta.dtype))
 
     def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:

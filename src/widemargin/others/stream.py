@@ -133,7 +133,7 @@ class Stream:
         self.classes, self.lengths = len(weight), rays.length
 
     def target(self, margin: Margin, y: Tensor) -> Target:
-        unit, length = angle.direction(self.weight[y].to(self.rays.x.dtype))
+        unit, length = angle.direction(self.weight.index_select(0, y).to(self.rays.x.dtype))
         theta = angle.between(self.rays.unit, unit)
         bias = None if self.bias is None else self.bias[y].to(theta.dtype)
         return Target(theta, kept_lengths(margin, self.rays.length, length), bias)
