@@ -228,6 +228,16 @@ def test_per_sample_gradients_by_torch_func(spec):
 
 
 @pytest.mark.parametrize("spec", ["arcface(s=4, m=0.2)", "arcgrad(s=3)", "l_softmax(lam=1)"])
+def test_forward_mode_agrees_with_backward_mode(spec):
+    head = wm.Head(4, 3, spec, road="dense", dtype=torch.float64).eval()
+    x, y = batch(3, torch.float64, d=4, c=3)
+    function = lambda v: head(v, y)  # noqa: E731
+    torch.testing.assert_close(torch.func.jacfwd(function)(x.detach()), torch.func.jacrev(function)(x.detach()))
+    hessian = torch.func.hessian(lambda v: head(v, y).sum())(x.detach())
+    torch.testing.assert_close(hessian, torch.autograd.functional.hessian(lambda v: head(v, y).sum(), x.detach()))
+
+
+@pytest.mark.parametrize("spec", ["arcface(s=4, m=0.2)", "arcgrad(s=3)", "l_softmax(lam=1)"])
 def test_dense_road_differentiates_twice(spec):
     head = wm.Head(4, 3, spec, road="dense", dtype=torch.float64).eval()
     x, y = batch(3, torch.float64, d=4, c=3)

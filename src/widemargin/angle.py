@@ -46,11 +46,31 @@ class _Direction(torch.autograd.Function):
         unit, length = ctx.saved_tensors
         total: Tensor | None = None if to_length is None else to_length.unsqueeze(-1) * unit
         if to_unit is not None:
-            length = length.unsqueeze(-1)
-            inverse = torch.where(length == 0, torch.zeros_like(length), 1.0 / length)
-            across = (to_unit - (to_unit * unit).sum(-1, keepdim=True) * unit) * inverse
+            across = _across(unit, length, to_unit)
             total = across if total is None else total + across
         return total
+
+
+class _DirectionBothWays(_Direction):
+    """With a forward-mode rule, which `torch.compile` refuses to see."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
+        _Direction.setup_context(ctx, inputs, output)
+        ctx.save_for_forward(*output)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor) -> tuple[Tensor, Tensor]:
+        unit, length = ctx.saved_tensors
+        return _across(unit, length, tangent), (tangent * unit).sum(-1)
+
+
+def _across(unit: Tensor, length: Tensor, change: Tensor) -> Tensor:
+    """The part of `change` that turns a vector, per length: 0 for a zero vector."""
+    length = length.unsqueeze(-1)
+    inverse = torch.where(length == 0, torch.zeros_like(length), 1.0 / length)
+    turned: Tensor = (change - (change * unit).sum(-1, keepdim=True) * unit) * inverse
+    return turned
 
 
 def direction(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,7 +83,8 @@ def direction(x: Tensor) -> tuple[Tensor, Tensor]:
     >>> [[round(v, 6) for v in row] for row in unit.tolist()]
     [[0.6, 0.8], [0.0, 0.0], [0.6, 0.8]]
     """
-    unit, length = _Direction.apply(x)  # type: ignore[no-untyped-call]
+    function = _Direction if torch.compiler.is_compiling() else _DirectionBothWays
+    unit, length = function.apply(x)  # type: ignore[no-untyped-call]
     return unit, length
 
 
@@ -103,6 +124,19 @@ class _Arccos(torch.autograd.Function):
         return torch.where(inside, -torch.rsqrt(torch.where(inside, squared_sine, 1.0)), 0.0)
 
 
+class _ArccosBothWays(_Arccos):
+    """With a forward-mode rule, which `torch.compile` refuses to see."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        _Arccos.setup_context(ctx, inputs, output)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor) -> Tensor:
+        return tangent * _Arccos.slope(*ctx.saved_tensors)
+
+
 def from_cosine(cos: Tensor) -> Tensor:
     """arccos with a finite slope everywhere: at cos ≤ −1 and cos ≥ 1 the slope is 0.
 
@@ -110,7 +144,8 @@ def from_cosine(cos: Tensor) -> Tensor:
     >>> from_cosine(c).sum().backward(); c.grad.tolist()
     [0.0, -1.0, 0.0]
     """
-    theta: Tensor = _Arccos.apply(cos)  # type: ignore[no-untyped-call]
+    function = _Arccos if torch.compiler.is_compiling() else _ArccosBothWays
+    theta: Tensor = function.apply(cos)  # type: ignore[no-untyped-call]
     return theta
 
 

@@ -28,7 +28,7 @@ from .precision import island
 
 ROADS: dict[str, Callable[[Margin, Rays, Tensor, Tensor | None], Road]] = {"dense": Dense, "stream": Stream}
 # Above this many logits (32 MiB in fp32, and the dense road holds several copies) auto streams: on two cores with
-# N = 256 and D = 512 the roads take equally long near 20,000 classes, and at 65,536 the streamed one is faster.
+# N = 256 and D = 512 the roads take about equally long here, and with more classes the streamed one is faster.
 _DENSE_ENTRIES = 1 << 23
 
 
