@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -97,14 +99,12 @@ def test_curves_of_all_losses_names_each_margin(tmp_path):
     assert out.read_text().count("<path") > 20
 
 
-def test_options_with_underscore_or_dash(tmp_path):
+def test_options_with_underscore_or_dash():
     from widemargin.cli import _dashed
 
     assert _dashed("--data_set=a_b") == "--data-set=a_b"
     assert _dashed("-x_y") == "-x_y"
     assert _dashed("a_softmax") == "a_softmax"
-    parts = [main(["bench", "numerics", spelling, str(tmp_path / "no" / "x")]) for spelling in ("--json", "--json")]
-    assert parts == [2, 2]
 
 
 def test_main_takes_underscores(monkeypatch, capsys):
@@ -203,6 +203,18 @@ def test_unwritable_place_is_one_line(tmp_path):
     result = run("curves", "--losses", "l1", cwd=tmp_path)
     assert result.returncode == 2
     assert "curves.svg: cannot be written" in result.stderr
+
+
+def test_an_interrupt_is_one_line_and_code_130(tmp_path):
+    command = [sys.executable, "-m", "widemargin", "bench", "numerics", "--json", str(tmp_path / "x.json")]
+    slow = {**os.environ, "OMP_NUM_THREADS": "1"}  # still at work after five seconds, and long past its imports
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=slow) as process:
+        time.sleep(5)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said.strip() == "widemargin: interrupted"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_reader_that_leaves_early_is_no_error():

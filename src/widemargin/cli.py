@@ -119,6 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _silence_output()
         return 2
     except KeyboardInterrupt:
+        print("widemargin: interrupted", file=sys.stderr)
         return 130
     return 0
 

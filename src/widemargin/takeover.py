@@ -53,8 +53,10 @@ def _load(path: Path) -> Mapping[str, Any]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds; the first line says which
-        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise InputError(f"{path}: cannot be read as plain tensors ({reason})") from None
+        reason = str(error).splitlines()[0][:120] if str(error).strip() else ""
+        # A damaged file may fail with nothing but a number; then the kind of failure says more.
+        reason = reason if any(letter.isalpha() for letter in reason) else type(error).__name__
+        raise InputError(f"{path}: cannot be read as plain tensors, is it a PyTorch file? ({reason})") from None
     if not isinstance(state, Mapping):
         raise InputError(f"{path}: holds a {type(state).__name__}, not a state dict")
     return state
