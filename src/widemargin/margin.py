@@ -19,6 +19,7 @@ d) The gradient of everything is autograd's on these definitions: there is no se
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -40,7 +41,8 @@ class Batch:
     """What an adaptive margin may see of a training batch: the samples of all ranks, no gradient.
 
     Rows are those that count, of all ranks. `here_…` are the rows of this process alone, every one
-    of them, for margins that give each sample its own number.
+    of them, for margins that give each sample its own number. Where K models train as one stack, rows
+    are [K, N] and every model is its own batch: reduce with `median` and `log_mean_exp`, which know.
     """
 
     theta: Tensor
@@ -71,6 +73,8 @@ class Batch:
         """A batch whose rows are those of all ranks; `keep` marks the samples that count."""
 
         def everywhere(rows: Tensor) -> Tensor:
+            if rows.ndim == 2:  # a stack of models lives in one process
+                return rows
             return ranks.gather_rows(rows if keep is None else rows[keep])
 
         return cls(
@@ -82,6 +86,17 @@ class Batch:
             here_theta=theta.detach(),
             here_lengths=lengths.detach(),
         )
+
+    def median(self, rows: Tensor) -> Tensor:
+        """The median of a batch's rows: one number, or [K, 1] for a stack of K models."""
+        return rows.median() if rows.ndim == 1 else rows.median(-1, keepdim=True).values
+
+    def log_mean_exp(self, rows: Tensor) -> Tensor:
+        """`log mean_i exp(rows_i)`: one number, or [K, 1] for a stack of K models."""
+        # The count as a tensor: a Python number would be compiled anew for every batch size.
+        if rows.ndim == 1:
+            return torch.logsumexp(rows, 0) - torch.ones_like(rows).sum().log()
+        return torch.logsumexp(rows, -1, keepdim=True) - math.log(rows.shape[-1])
 
 
 class Margin(Loss):

@@ -20,22 +20,31 @@ from .schedule import Learnable
 
 
 class Numbers(nn.Module):
-    """Step counter, adaptive state, learnable and per-class numbers of one margin."""
+    """Step counter, adaptive state, learnable and per-class numbers of one margin.
+
+    For a stack of K models (`models=K`) adaptive and learnable numbers are [K, 1], one for each.
+    """
 
     steps: Tensor
     class_weight: Tensor | None
 
     def __init__(
-        self, margin: Margin, device: torch.device, dtype: torch.dtype, class_weight: Tensor | None = None
+        self,
+        margin: Margin,
+        device: torch.device,
+        dtype: torch.dtype,
+        class_weight: Tensor | None = None,
+        models: int | None = None,
     ) -> None:
         super().__init__()
         self.margin = margin
+        self._shape = () if models is None else (models, 1)
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=device))
         self._wide: list[str] = []
         self._hold("class_weight", class_weight)
         for name, value in margin.values():
             if isinstance(value, Learnable):
-                empty = torch.empty((), device=device, dtype=torch.promote_types(dtype, torch.float32))
+                empty = torch.empty(self._shape, device=device, dtype=torch.promote_types(dtype, torch.float32))
                 self.register_parameter(f"log_{name}", nn.Parameter(empty))
             elif isinstance(value, PerClass):
                 self._hold(f"per_class_{name}", self._start(f"per_class_{name}", device), False)
@@ -57,8 +66,9 @@ class Numbers(nn.Module):
     def _start(self, buffer: str, device: torch.device) -> Tensor:
         """What a buffer begins with, from the margin: state_s, per_class_m."""
         value = getattr(self.margin, buffer.rpartition("_")[2])
-        numbers = value.values if isinstance(value, PerClass) else float(value)
-        return torch.tensor(numbers, dtype=widest(device), device=device)
+        if isinstance(value, PerClass):
+            return torch.tensor(value.values, dtype=widest(device), device=device)
+        return torch.full(self._shape, float(value), dtype=widest(device), device=device)
 
     def _hold(self, name: str, value: Tensor | None, persistent: bool = True) -> None:
         self.register_buffer(name, value, persistent=persistent)
@@ -73,7 +83,9 @@ class Numbers(nn.Module):
             elif isinstance(value, PerClass):
                 held[name] = getattr(self, f"per_class_{name}")
         for name in self.margin.adaptive:
-            held[name] = getattr(self, f"state_{name}")
+            state: Tensor = getattr(self, f"state_{name}")
+            # One number takes the dtype of what it meets; one for each model of a stack would not.
+            held[name] = state.to(dtype) if self._shape else state
         return self.margin.at(self.steps, y, dtype, held)
 
     @torch.no_grad()

@@ -20,6 +20,8 @@ class Term(Loss):
     """A loss on embeddings; subclasses write `evaluate`."""
 
     kind: ClassVar[str] = "term"
+    classes_apart: ClassVar[bool] = False
+    """Whether samples of different classes never meet, so that many models can share one part."""
 
     def evaluate(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss [N] and what is worth logging (counts as tensors, so that nothing waits for them)."""

@@ -63,5 +63,5 @@ class AdaAcos(Margin):
     def adapted(self, batch: Batch) -> Self:
         if batch.theta.numel() == 0:
             return self
-        gap = (batch.nearest() - batch.theta).median()
+        gap = batch.median(batch.nearest() - batch.theta)
         return self.with_values(m=gap.clamp(0.0, PI / 2))

@@ -58,9 +58,8 @@ class AdaCos(Margin):
     def adapted(self, batch: Batch) -> Self:
         if self.fixed or batch.theta.numel() == 0:
             return self
-        # The count as a tensor: a Python number would be compiled anew for every batch size.
-        log_mean = torch.logsumexp(batch.log_others(self), 0) - torch.ones_like(batch.theta).sum().log()
-        median = batch.theta.median().clamp(max=PI / 4)
+        log_mean = batch.log_mean_exp(batch.log_others(self))
+        median = batch.median(batch.theta).clamp(max=PI / 4)
         now = (log_mean / torch.cos(median)).clamp(min=self.floor, max=self.ceiling)
         before = torch.as_tensor(self.s, dtype=now.dtype, device=now.device)
         return self.with_values(s=torch.where(batch.step == 0, before, now))

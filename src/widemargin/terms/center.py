@@ -26,6 +26,7 @@ from ..term import Term, TermPart, prepared
 class Center(Term):
     name = "center"
     reference = "Wen et al., ECCV 2016, Eq. 2 to 4"
+    classes_apart = True
 
     alpha: float = option(0.5, "step of the centres", low=0, high=1)
     learn: bool = option(False, "centres as parameters", flag=True, quiet=True)

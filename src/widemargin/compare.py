@@ -1,0 +1,91 @@
+"""Compare losses on tables: partitions, training, baselines; results on disk as they come."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from .baselines import BASELINES, cross_validate_baseline
+from .crossval import Score, cross_validate, partitions
+from .data.table import Table
+from .pool import Told, run_all
+from .results import Result, Store, fingerprint, result_of
+from .stack.protocol import Protocol
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+# The methods of the paper's Table I, spelled out.
+PAPER_LOSSES = (
+    "softmax",
+    "softmax + 0.02*center",
+    "m_softmax(m=0.5)",
+    "arcface(s=20, m=0.1)",
+    "adacos",
+    "arcgrad(s=30)",
+    "arcgrad(s=5)",
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is compared, and how."""
+
+    tables: Sequence[Table]
+    methods: Sequence[str]
+    """Losses as parse strings, and names of baselines."""
+    runs: int = 10
+    folds: int = 10
+    stratify: bool = False
+    seed: int = 0
+    protocol: Protocol = Protocol()
+    jobs: int = 1
+
+    def settings(self, table: Table, method: str) -> dict[str, Any]:
+        """What a result depends on beside set, loss and seed."""
+        common = {"runs": self.runs, "parts": self.folds, "stratify": self.stratify, "data": fingerprint(table)}
+        return common if method in BASELINES else {**common, "protocol": asdict(self.protocol)}
+
+
+def spelled(losses: str | None, baselines: bool = False) -> list[str]:
+    """Methods in their canonical spelling, each once; the paper's seven by default."""
+    from .catalogue import parse_list
+
+    values = parse_list(losses) if losses else parse_list(", ".join(PAPER_LOSSES))
+    found = [repr(value) for value in values]
+    return list(dict.fromkeys([*found, *(BASELINES if baselines else ())]))
+
+
+def compare(plan: Plan, store: Store, progress: Progress | None = None) -> list[Result]:
+    """Every method on every table; what the store holds already is not done again."""
+    keys = [(table, method) for table in plan.tables for method in plan.methods]
+    checked = [(table.y, partitions(table.y, plan.runs, plan.folds, plan.seed, plan.stratify)) for table in plan.tables]
+    del checked  # all mistakes before the first minute of work
+    missing = [
+        (table, method, plan)
+        for table, method in keys
+        if store.matching((table.name, method), plan.seed, plan.settings(table, method)) is None
+    ]
+    told: Told = lambda share: None  # noqa: E731 - nobody listens
+    if progress is not None:
+        bar = progress.add_task("training", total=len(keys), completed=len(keys) - len(missing))
+        told = lambda share: progress.advance(bar, share)  # noqa: E731
+    for result in run_all(_work, missing, plan.jobs, told):
+        store.add(result)
+    if progress is not None:
+        progress.update(bar, completed=len(keys))
+    return [store.results[table.name, method] for table, method in keys]
+
+
+def _work(table: Table, method: str, plan: Plan, told: Told) -> Result:
+    split = partitions(table.y, plan.runs, plan.folds, plan.seed, plan.stratify)
+    if method in BASELINES:
+        score: Score = cross_validate_baseline(table, method, split, plan.seed, told)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said once by the command, not by every worker
+            score = cross_validate(table, method, split, plan.protocol, plan.seed, told=told)
+    settings = plan.settings(table, method)
+    return result_of(table, method, score.folds, score.seconds, plan.seed, settings, angles=score.angles)

@@ -1,0 +1,131 @@
+"""Cross-validation of one loss on one table: all folds of all runs train at once.
+
+Every loss sees the same partitions, the same starts and the same order of rows for the same seed, so
+that differences between losses are differences of the losses.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .catalogue import Sum
+from .data.encode import Scaling, encode, scaling
+from .data.table import Table
+from .errors import InputError
+from .option import Loss
+from .stack.angles import stack_angles
+from .stack.protocol import Protocol
+from .stack.train import Rows, Stack
+
+# Weights of a stack of models: with gradients and moments four times as many numbers, well below 100 MiB.
+_STACK_WEIGHTS = 1 << 22
+_EVALUATED = 1 << 22
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Which rows each model learns from, and which it is judged on."""
+
+    training: NDArray[np.int64]
+    test: NDArray[np.int64]
+
+
+class Score(NamedTuple):
+    """What one loss reached on one table."""
+
+    folds: list[float]
+    """Accuracy in percent of every fold of every run."""
+    angles: dict[str, float]
+    """WC-Intra, W-Inter and C-Inter of the training parts in radians, mean over the models."""
+    seconds: float
+
+
+def partitions(y: NDArray[np.int64], runs: int, folds: int, seed: int, stratify: bool = False) -> list[Partition]:
+    """`runs` random partitions into `folds` parts; stratified ones deal the rows of each class out in turn."""
+    rows = len(y)
+    if runs < 1:
+        raise InputError(f"runs must be at least 1, got {runs}")
+    if not 2 <= folds <= rows:
+        raise InputError(f"folds must be between 2 and the number of rows ({rows}), got {folds}")
+    found = []
+    for run in range(runs):
+        order = np.random.default_rng([seed, run]).permutation(rows)
+        if stratify:
+            order = order[np.argsort(y[order], kind="stable")]
+            parts = [order[start::folds] for start in range(folds)]
+        else:
+            parts = np.array_split(order, folds)
+        for part in parts:
+            found.append(Partition(np.setdiff1d(np.arange(rows), part), np.sort(part)))
+    return found
+
+
+def cross_validate(
+    table: Table,
+    loss: str | Sum | Loss,
+    split: Sequence[Partition],
+    protocol: Protocol,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    told: Callable[[float], None] | None = None,
+) -> Score:
+    """Train on every training part at once, and judge on the test parts; `told` hears shares of the work."""
+    begun = time.perf_counter()
+    encoded = encode(table)
+    width = (encoded.x.shape[1], *protocol.hidden, len(table.classes))
+    weights = sum(a * b for a, b in pairwise(width))
+    many = min(len(split), max(1, _STACK_WEIGHTS // weights))
+    stacks = math.ceil(len(split) / many)
+    plan = protocol.plan(min(len(part.training) for part in split))
+    correct: list[float] = []
+    angles: list[torch.Tensor] = []
+    for block in np.array_split(np.arange(len(split)), stacks):
+        chosen = [split[k] for k in block]
+        training = [part.training for part in chosen]
+        rows = as_rows(encoded.x, scaling(encoded, training), table.y, len(table.classes), dtype)
+        stack = Stack(loss, rows, training, [(seed, int(k)) for k in block], protocol, plan)
+        stack.run(told=None if told is None else _share(told, plan[0] * stacks))
+        correct += _accuracies(stack, [part.test for part in chosen], table.y)
+        angles.append(stack_angles(stack, training))
+    means = torch.cat(angles).nanmean(0).tolist()
+    named = dict(zip(("wc_intra", "w_inter", "c_inter"), means, strict=True))
+    return Score(correct, named, time.perf_counter() - begun)
+
+
+def _share(told: Callable[[float], None], steps: int) -> Callable[[int], None]:
+    return lambda done: told(done / steps)
+
+
+def as_rows(x: NDArray[np.float64], scales: Scaling, y: NDArray[np.int64], classes: int, dtype: torch.dtype) -> Rows:
+    """Matrix, scaling and labels as the tensors a stack wants."""
+
+    def tensor(values: NDArray[np.float64]) -> torch.Tensor:
+        return torch.from_numpy(values).to(dtype)
+
+    fill = None if scales.fill is None else tensor(scales.fill).unsqueeze(1)
+    shift, scale = tensor(scales.shift).unsqueeze(1), tensor(scales.scale).unsqueeze(1)
+    return Rows(tensor(x), torch.from_numpy(y), classes, shift, scale, fill)
+
+
+def _accuracies(stack: Stack, test: Sequence[NDArray[np.int64]], y: NDArray[np.int64]) -> list[float]:
+    """Percent right of each model on its test part."""
+    predicted = predictions(stack, test)
+    return [float((predicted[k, : len(part)] == y[part]).mean() * 100.0) for k, part in enumerate(test)]
+
+
+def predictions(stack: Stack, parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Predicted classes [K, most] of each model's rows; shorter parts are filled up."""
+    most = max(len(part) for part in parts)
+    padded = torch.from_numpy(np.stack([np.resize(part, most) for part in parts]))
+    step = max(1, _EVALUATED // (len(parts) * max(stack.rows.x.shape[1], *stack.protocol.hidden)))
+    found = [stack.logits(padded[:, start : start + step]).argmax(-1) for start in range(0, most, step)]
+    return torch.cat(found, 1).numpy()

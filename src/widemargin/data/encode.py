@@ -1,0 +1,90 @@
+"""A table as one matrix, and each model's own scaling of it, from its training part alone.
+
+Numbers are centred and scaled, missing ones replaced by the median; categories become one column per
+level, missing ones a level of their own. A column that does not vary in a training part, or a level
+that does not occur there, is switched off for that model: nothing was learned about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError
+from .table import Table
+
+# More columns than that are a mistake in the file sooner than a table, and each is a row of weights per model.
+WIDEST = 50_000
+
+
+class Encoded(NamedTuple):
+    """A matrix of all rows; NaN where a number is missing."""
+
+    x: NDArray[np.float64]
+    """[n, F]"""
+    numeric: NDArray[np.bool_]
+    """[F]: numbers, and not the levels of a category."""
+    names: tuple[str, ...]
+
+
+class Scaling(NamedTuple):
+    """What K models make of the matrix: `x · scale + shift`, after `fill` stood in for what is missing."""
+
+    shift: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    fill: NDArray[np.float64] | None
+
+
+def encode(table: Table) -> Encoded:
+    """The matrix [n, F] of a table."""
+    width = sum(1 if column.levels is None else len(column.levels) + 1 for column in table.columns)
+    if width > WIDEST:
+        raise InputError(f"{table.source or table.name}: {width} columns after encoding; {WIDEST} are the limit")
+    columns: list[NDArray[np.float64]] = []
+    names: list[str] = []
+    numeric: list[bool] = []
+    for column in table.columns:
+        if column.levels is None:
+            columns.append(_conditioned(column.values.astype(np.float64)))
+            names.append(column.name)
+            numeric.append(True)
+            continue
+        codes = [*range(len(column.levels)), *([-1] if (column.values < 0).any() else [])]
+        for code in codes:
+            columns.append((column.values == code).astype(np.float64))
+            names.append(f"{column.name}={'missing' if code < 0 else column.levels[code]}")
+            numeric.append(False)
+    return Encoded(np.stack(columns, axis=1), np.array(numeric), tuple(names))
+
+
+def scaling(encoded: Encoded, parts: Sequence[NDArray[np.int64]]) -> Scaling:
+    """Shift, scale and fill [K, F] from the training part of each of K models."""
+    gaps = bool(np.isnan(encoded.x).any())
+    rows = [_scaling_of(encoded, encoded.x[part], gaps) for part in parts]
+    shift, scale, fill = (np.stack(found) for found in zip(*rows, strict=True))
+    return Scaling(shift, scale, fill if gaps else None)
+
+
+def _scaling_of(encoded: Encoded, x: NDArray[np.float64], gaps: bool) -> tuple[NDArray[np.float64], ...]:
+    fill = np.zeros(x.shape[1])
+    if gaps:
+        known = ~np.isnan(x).all(axis=0)
+        fill[known] = np.nanmedian(x[:, known], axis=0)
+        x = np.where(np.isnan(x), fill, x)
+    mean, deviation = x.mean(axis=0), x.std(axis=0)
+    # What differs by less than rounding does not vary.
+    varies = deviation > 1e-9 * np.maximum(1.0, np.abs(mean))
+    scale = np.where(varies, 1.0 / np.where(varies, deviation, 1.0), 0.0)
+    occurs = np.where(x.any(axis=0), 1.0, 0.0)
+    scale = np.where(encoded.numeric, scale, occurs)
+    return np.where(encoded.numeric, -mean * scale, 0.0), scale, fill
+
+
+def _conditioned(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Numbers near 0 of size about 1, so that fp32 keeps their digits; a model's own scaling undoes it."""
+    middle = np.nanmedian(values)
+    size = np.nanmax(np.abs(values - middle))
+    return (values - middle) / size if size > 0 and np.isfinite(size) else values - middle

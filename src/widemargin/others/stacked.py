@@ -1,0 +1,88 @@
+"""The stacked road: K small models at once, each with its own class weights, labels and numbers.
+
+Logits are [C, K, N], classes first, so that a number per model, [K, 1], meets target curves [K, N]
+and logits [C, K, N] alike, and the curves of a margin need not know of stacks. Cosines come from one
+batched product divided by the lengths: with few classes that is far cheaper than unit vectors, and
+the angles are as good as those cosines.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import angle
+from ..margin import Margin
+from .rays import Products, kept_lengths, logits_of
+from .road import Others, Target
+
+
+class _Cosines(torch.autograd.Function):
+    """x [K, N, D], w [K, C, D] → cosines [C, K, N], ‖x‖ [K, N], ‖w‖ [C, K, 1]; one node instead of twenty."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x_length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)  # [K, N, 1]
+        w_length = torch.linalg.vector_norm(w, dim=-1, keepdim=True)  # [K, C, 1]
+        x_inverse, w_inverse = _inverse(x_length), _inverse(w_length)
+        cos = torch.bmm(w, x.mT).mul_(w_inverse).mul_(x_inverse.mT)  # [K, C, N]
+        ctx.save_for_backward(x, w, cos, x_inverse, w_inverse)
+        ctx.set_materialize_grads(False)
+        return cos.transpose(0, 1).contiguous(), x_length.squeeze(2), w_length.transpose(0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, to_cos: Tensor | None, to_x_length: Tensor | None, to_w_length: Tensor | None) -> Any:
+        x, w, cos, x_inverse, w_inverse = ctx.saved_tensors
+        to_cos = torch.zeros_like(cos) if to_cos is None else to_cos.transpose(0, 1)
+        along = to_cos * cos
+        pull = (to_cos * w_inverse).mul_(x_inverse.mT)
+        # What points along a vector does not turn it; only its length may want that part.
+        x_along = along.sum(1).unsqueeze(2).mul_(x_inverse)
+        w_along = along.sum(2, keepdim=True).mul_(w_inverse)
+        if to_x_length is not None:
+            x_along = x_along - to_x_length.unsqueeze(2)
+        if to_w_length is not None:
+            w_along = w_along - to_w_length.transpose(0, 1)
+        to_x = torch.baddbmm(x * x_along.mul_(x_inverse), pull.mT, w, beta=-1)
+        to_w = torch.baddbmm(w * w_along.mul_(w_inverse), pull, x, beta=-1)
+        return to_x, to_w
+
+
+class Stacked:
+    """All classes of K models at once, from embeddings [K, N, D] and class weights [K, C, D]."""
+
+    def __init__(self, margin: Margin, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+        self.classes = weight.shape[1]
+        found: tuple[Tensor, Tensor, Tensor] = _Cosines.apply(x, weight)  # type: ignore[no-untyped-call]
+        self.cosine, self.lengths, self._weight_lengths = found
+        self.product = Products(self.cosine, kept_lengths(margin, self.lengths, self._weight_lengths))
+        self.bias = None if bias is None else bias.T.unsqueeze(2)  # [K, C] → [C, K, 1]
+
+    def logits(self, margin: Margin) -> Tensor:
+        """All logits [C, K, N], no margin applied."""
+        return logits_of(margin, self.product, self.bias)
+
+    def target(self, margin: Margin, y: Tensor) -> Target:
+        theta = angle.from_cosine(self._at(self.cosine, y))
+        radius = self.product.radius
+        if margin.keeps_w and radius is not None:
+            radius = self._at(radius, y)
+        return Target(theta, radius, None if self.bias is None else self._at(self.bias, y))
+
+    def _at(self, values: Tensor, y: Tensor) -> Tensor:
+        return values.expand_as(self.cosine).gather(0, y.unsqueeze(0)).squeeze(0)
+
+    def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
+        z, row = self.logits(margin), y.unsqueeze(0)
+        log_sum = torch.logsumexp(z.scatter(0, row, -torch.inf), 0)
+        return Others(log_sum, z.scatter(0, row, 0.0).sum(0) if total else None)
+
+    def largest_cosine(self, y: Tensor) -> Tensor:
+        return self.cosine.detach().scatter(0, y.unsqueeze(0), -torch.inf).amax(0)
+
+
+def _inverse(length: Tensor) -> Tensor:
+    """1/length, and 0 where there is none, so that a zero vector has cosines and gradients of 0."""
+    return torch.where(length > 0, 1.0 / length, 0.0)

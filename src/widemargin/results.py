@@ -1,0 +1,157 @@
+"""Results on disk: one JSON line per set and method, complete or absent.
+
+A line is added, flushed and synced when its work is done, so a run that was stopped goes on with what
+is missing. Lines of other settings are never mixed in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .data.table import Table
+from .errors import InputError
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one method reached on one set: a line of `results.jsonl`."""
+
+    set: str
+    loss: str
+    """The loss as its parse string, or the name of a baseline."""
+    mean: float
+    """Percent."""
+    std: float
+    """Percent, over the folds."""
+    folds: list[float]
+    """Accuracy in percent of every fold of every run, run after run."""
+    seed: int
+    seconds: float
+    versions: dict[str, str]
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Everything else that makes the result what it is: runs, parts, protocol, data."""
+    angles: dict[str, float] = field(default_factory=dict)
+    """WC-Intra, W-Inter, C-Inter in radians; empty for baselines."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Which line it is."""
+        return self.set, self.loss
+
+
+def result_of(
+    table: Table, loss: str, folds: list[float], seconds: float, seed: int, settings: dict[str, Any], **more: Any
+) -> Result:
+    """A result with its mean and standard deviation (n − 1) worked out."""
+    std = float(np.std(folds, ddof=1)) if len(folds) > 1 else 0.0
+    return Result(
+        table.name, loss, float(np.mean(folds)), std, folds, seed, round(seconds, 3), versions(), settings, **more
+    )
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes."""
+    from . import __version__
+
+    found = {"widemargin": __version__, "python": platform.python_version()}
+    for name in ("torch", "numpy", "scikit-learn"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def fingerprint(table: Table) -> str:
+    """A short hash of everything a model sees of a table."""
+    digest = hashlib.sha256(repr(table.classes).encode())
+    digest.update(table.y.tobytes())
+    for column in table.columns:
+        digest.update(repr((column.name, column.levels)).encode())
+        digest.update(np.ascontiguousarray(column.values).tobytes())
+    return digest.hexdigest()[:16]
+
+
+class Store:
+    """`results.jsonl` of a folder."""
+
+    def __init__(self, folder: str | Path, overwrite: bool = False) -> None:
+        self.folder = Path(folder)
+        self.path = self.folder / "results.jsonl"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if overwrite:
+                self.path.unlink(missing_ok=True)
+            with self.path.open("a"):
+                pass
+        except OSError as error:
+            raise InputError(f"{folder}: cannot be written ({error.strerror or error}); choose another --out") from None
+        self.results = self._read()
+
+    def _read(self) -> dict[tuple[str, str], Result]:
+        """Lines that are there; a last line that was cut off is forgotten and its work done again."""
+        text = self.path.read_text(encoding="utf-8", errors="replace")
+        lines = text.split("\n")
+        whole, rest = lines[:-1], lines[-1]
+        found: dict[tuple[str, str], Result] = {}
+        for number, line in enumerate(whole, 1):
+            try:
+                result = from_json(line)
+            except (ValueError, TypeError, KeyError):
+                advice = "delete the line, or start anew with --overwrite"
+                raise InputError(f"{self.path}: line {number} is not a result; {advice}") from None
+            found[result.key] = result
+        if rest:
+            self.path.write_text("".join(line + "\n" for line in whole), encoding="utf-8")
+        return found
+
+    def matching(self, key: tuple[str, str], seed: int, settings: dict[str, Any]) -> Result | None:
+        """The result that is there already; one of other settings is a mistake to be told."""
+        found = self.results.get(key)
+        if found is None:
+            return None
+        wanted = json.loads(json.dumps({"seed": seed, **settings}))
+        there = {"seed": found.seed, **found.settings}
+        for name in sorted({*wanted, *there}):
+            if wanted.get(name) != there.get(name):
+                raise InputError(
+                    f"{self.path} holds {key[1]} on {key[0]} with another {name} ({there.get(name)}, "
+                    f"now {wanted.get(name)}): choose another --out, or --overwrite"
+                )
+        return found
+
+    def add(self, result: Result) -> None:
+        """One more line, safely on disk."""
+        self.results[result.key] = result
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def from_json(line: str) -> Result:
+    """A line as a result; unknown fields are an error, as a line of something else would have."""
+    value = json.loads(line)
+    allowed = {spec.name for spec in fields(Result)}
+    if not isinstance(value, dict) or not set(value) <= allowed or not isinstance(value["folds"], list):
+        raise ValueError("not a result")
+    result = Result(**value)
+    if not all(isinstance(fold, int | float) for fold in result.folds):
+        raise ValueError("not a result")
+    return result
+
+
+def in_order(results: Iterable[Result], keys: Iterable[tuple[str, str]]) -> list[Result]:
+    """Results in the order asked for."""
+    found = {result.key: result for result in results}
+    return [found[key] for key in keys]

@@ -1,0 +1,58 @@
+"""Protocol: how every small model is trained; one for all tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..errors import InputError
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A ReLU network under a loss, trained with AdamW, a short warm-up and a cosine to zero.
+
+    hidden: widths of the layers before the class weights; the last is the embedding, which has no ReLU, so that
+        angles use the whole sphere. `(96, 24)` and the class weights are the paper's three layers.
+    epochs, min_steps: passes over the training part, but never fewer optimizer steps than `min_steps`:
+        a table of a hundred rows needs as many steps as one of a thousand.
+    batch: rows per step (all of them where there are fewer).
+    lr, warmup: peak learning rate, and the share of the steps that lead up to it.
+    weight_decay: decoupled (AdamW), on matrices whose length matters.
+    dropout: share of hidden units left out in each training step.
+    smoothing: label smoothing.
+    """
+
+    hidden: tuple[int, ...] = (96, 24)
+    epochs: float = 8.0
+    min_steps: int = 300
+    batch: int = 16
+    lr: float = 0.02
+    warmup: float = 0.1
+    weight_decay: float = 0.3
+    dropout: float = 0.2
+    smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.hidden or any(isinstance(h, bool) or int(h) != h or h < 1 for h in self.hidden):
+            raise InputError(f"hidden must be whole numbers of at least 1, got {self.hidden}")
+        lowest = {"epochs": 0, "min_steps": 1, "batch": 1, "warmup": 0, "weight_decay": 0, "dropout": 0, "smoothing": 0}
+        for name, low in lowest.items():
+            if not low <= getattr(self, name) < float("inf"):
+                raise InputError(f"{name} must be at least {low}, got {getattr(self, name)}")
+        if not 0 < self.lr < float("inf"):
+            raise InputError(f"lr must be above 0, got {self.lr}")
+        for name in ("warmup", "dropout", "smoothing"):
+            if getattr(self, name) >= 1:
+                raise InputError(f"{name} must be below 1, got {getattr(self, name)}")
+
+    def with_layers(self, layers: int) -> Protocol:
+        """The same with another depth: `layers` matrices, the class weights included."""
+        if layers < 2:
+            raise InputError(f"layers counts the class weights too and must be at least 2, got {layers}")
+        first, last = self.hidden[0], self.hidden[-1]
+        return replace(self, hidden=(first,) * (layers - 2) + (last,))
+
+    def plan(self, rows: int) -> tuple[int, int]:
+        """Optimizer steps, and rows in each, for a training part of so many rows."""
+        batch = min(self.batch, rows)
+        return max(self.min_steps, round(self.epochs * rows / batch)), batch

@@ -1,0 +1,46 @@
+"""Which method is better, and is that more than chance: tests over many sets and over the folds of one.
+
+Many sets, a score each (J. Demšar, Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 7,
+2006): `ranks`, `friedman`, then `nemenyi` with its critical difference, or `wilcoxon` with Holm's correction.
+One set, many folds that overlap (Nadeau & Bengio 2003; Bouckaert & Frank 2004): `corrected_t`, `interval`,
+`not_worse`. `verdict_many_sets` and `verdict_one_set` say the outcome in words and claim nothing untested.
+
+Scores are the higher the better, as a table [sets, methods]. No torch is needed.
+
+>>> scores = [[0.91, 0.90, 0.85], [0.80, 0.80, 0.70], [0.99, 0.97, 0.96]]
+>>> mean_ranks(scores).round(2).tolist()
+[1.17, 1.83, 3.0]
+"""
+
+from .correction import holm
+from .critical import cliques, critical_difference, nemenyi, q_alpha
+from .friedman_ranks import Friedman, friedman
+from .ranking import Wins, mean_ranks, ranks, wins
+from .resampled import Comparison, corrected_t, interval, not_worse
+from .signed_ranks import Pair, SignedRank, signed_rank, wilcoxon
+from .verdict import Verdict, verdict_many_sets, verdict_one_set
+
+__all__ = [
+    "Comparison",
+    "Friedman",
+    "Pair",
+    "SignedRank",
+    "Verdict",
+    "Wins",
+    "cliques",
+    "corrected_t",
+    "critical_difference",
+    "friedman",
+    "holm",
+    "interval",
+    "mean_ranks",
+    "nemenyi",
+    "not_worse",
+    "q_alpha",
+    "ranks",
+    "signed_rank",
+    "verdict_many_sets",
+    "verdict_one_set",
+    "wilcoxon",
+    "wins",
+]
