@@ -33,6 +33,7 @@ _HOMES = {
     "Warmup": "schedule",
     "AngleMeter": "metrics.angles",
     "Angles": "metrics.angles",
+    "MarginClassifier": "estimator",
     "MarginModel": "classifier",
     "angles": "metrics.angles",
     "attach": "classifier",
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from .classifier import MarginModel, attach
     from .criterion import Criterion
     from .errors import InputError
+    from .estimator import MarginClassifier
     from .head import Head
     from .margin import Margin, margin_softmax
     from .metrics.angles import AngleMeter, Angles, angles

@@ -23,6 +23,8 @@ class Criterion(Loss):
     kind: ClassVar[str] = "classical"
     takes: ClassVar[str] = "values"
     """What it is given: `values` (regression), `answers` (a logit per yes or no) or `classes` (logits of C classes)."""
+    chooses: ClassVar[bool] = False
+    """Whether it can tell one of C classes, given logits [N, C] and class numbers [N]."""
 
     def pointwise(self, prediction: Tensor, target: Tensor) -> Tensor:
         """The loss of every prediction, [N] or [N, …]."""

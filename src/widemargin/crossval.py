@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from .catalogue import Sum
-from .data.encode import Scaling, encode, scaling
+from .data.encode import Encoded, decorrelation, encode, scaling
 from .data.table import Table
 from .errors import InputError
 from .option import Loss
@@ -91,7 +91,7 @@ def cross_validate(
     for block in np.array_split(np.arange(len(split)), stacks):
         chosen = [split[k] for k in block]
         training = [part.training for part in chosen]
-        rows = as_rows(encoded.x, scaling(encoded, training), table.y, len(table.classes), dtype)
+        rows = rows_for(encoded, table.y, len(table.classes), training, dtype)
         stack = Stack(loss, rows, training, [(seed, int(k)) for k in block], protocol, plan)
         stack.run(told=None if told is None else _share(told, plan[0] * stacks))
         correct += _accuracies(stack, [part.test for part in chosen], table.y)
@@ -105,15 +105,25 @@ def _share(told: Callable[[float], None], steps: int) -> Callable[[int], None]:
     return lambda done: told(done / steps)
 
 
-def as_rows(x: NDArray[np.float64], scales: Scaling, y: NDArray[np.int64], classes: int, dtype: torch.dtype) -> Rows:
-    """Matrix, scaling and labels as the tensors a stack wants."""
+def rows_for(
+    encoded: Encoded,
+    y: NDArray[np.int64],
+    classes: int,
+    parts: Sequence[NDArray[np.int64]],
+    dtype: torch.dtype = torch.float32,
+) -> Rows:
+    """A table as the models that learn from `parts` of it see it."""
 
     def tensor(values: NDArray[np.float64]) -> torch.Tensor:
         return torch.from_numpy(values).to(dtype)
 
+    scales = scaling(encoded, parts)
     fill = None if scales.fill is None else tensor(scales.fill).unsqueeze(1)
     shift, scale = tensor(scales.shift).unsqueeze(1), tensor(scales.scale).unsqueeze(1)
-    return Rows(tensor(x), torch.from_numpy(y), classes, shift, scale, fill)
+    turn = decorrelation(encoded, parts, scales)
+    return Rows(
+        tensor(encoded.x), torch.from_numpy(y), classes, shift, scale, fill, None if turn is None else tensor(turn)
+    )
 
 
 def _accuracies(stack: Stack, test: Sequence[NDArray[np.int64]], y: NDArray[np.int64]) -> list[float]:

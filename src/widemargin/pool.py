@@ -67,7 +67,7 @@ class _one_thread_each:  # noqa: N801 - reads as what it does
 
 
 def _prepare(reports: Any, stop: Any) -> None:
-    global _reports, _stop  # noqa: PLW0603 - the one way to hand a queue to a worker
+    global _reports, _stop  # the one way to hand a queue to a worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears the interrupt and says stop
     _reports, _stop = reports, stop
 

@@ -25,6 +25,7 @@ class CrossEntropy(Criterion):
     name = "cross_entropy"
     reference = "torch.nn.functional.cross_entropy"
     takes = "classes"
+    chooses = True
 
     smoothing: float = option(0.0, "label smoothing ε", low=0, high=1, quiet=True)
 

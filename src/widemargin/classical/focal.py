@@ -28,6 +28,7 @@ class Focal(Criterion):
     name = "focal"
     reference = "Lin et al., Focal loss, arXiv 1708.02002, Eq. 4"
     takes = "answers"
+    chooses = True
 
     gamma: float = option(2.0, "how much the easy ones are turned down", low=0)
 

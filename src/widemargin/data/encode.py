@@ -1,8 +1,8 @@
 """A table as one matrix, and each model's own scaling of it, from its training part alone.
 
-Numbers are centred and scaled, missing ones replaced by the median; categories become one column per
-level, missing ones a level of their own. A column that does not vary in a training part, or a level
-that does not occur there, is switched off for that model: nothing was learned about it.
+Numbers are centred, scaled and decorrelated, missing ones replaced by the median; categories become
+one column per level, missing ones a level of their own. A column that does not vary in a training part,
+or a level that does not occur there, is switched off for that model: nothing was learned about it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from .table import Table
 
 # More columns than that are a mistake in the file sooner than a table, and each is a row of weights per model.
 WIDEST = 50_000
+# Correlations of more numbers than that are mostly noise in tables of ordinary length, and a matrix per model.
+DECORRELATED = 128
+# Share of the identity in the correlations: keeps what hardly varies from being blown up.
+SHRINKAGE = 0.1
 
 
 class Encoded(NamedTuple):
@@ -66,6 +70,27 @@ def scaling(encoded: Encoded, parts: Sequence[NDArray[np.int64]]) -> Scaling:
     rows = [_scaling_of(encoded, encoded.x[part], gaps) for part in parts]
     shift, scale, fill = (np.stack(found) for found in zip(*rows, strict=True))
     return Scaling(shift, scale, fill if gaps else None)
+
+
+def decorrelation(encoded: Encoded, parts: Sequence[NDArray[np.int64]], scales: Scaling) -> NDArray[np.float64] | None:
+    """Matrices [K, F, F] that make the scaled numbers of each training part uncorrelated; None where that is no use.
+
+    The symmetric root of the inverse of the shrunk correlations (ZCA): each column stays itself as far as possible.
+    Levels of categories are left alone.
+    """
+    numbers = np.flatnonzero(encoded.numeric)
+    if not 2 <= len(numbers) <= DECORRELATED:
+        return None
+    turns = np.tile(np.eye(encoded.x.shape[1]), (len(parts), 1, 1))
+    for k, part in enumerate(parts):
+        x = encoded.x[np.ix_(part, numbers)]
+        if scales.fill is not None:
+            x = np.where(np.isnan(x), scales.fill[k, numbers], x)
+        x = x * scales.scale[k, numbers] + scales.shift[k, numbers]
+        correlation = (1.0 - SHRINKAGE) * (x.T @ x) / len(part) + SHRINKAGE * np.eye(len(numbers))
+        values, vectors = np.linalg.eigh(correlation)
+        turns[k][np.ix_(numbers, numbers)] = (vectors / np.sqrt(values)) @ vectors.T
+    return turns
 
 
 def _scaling_of(encoded: Encoded, x: NDArray[np.float64], gaps: bool) -> tuple[NDArray[np.float64], ...]:

@@ -59,7 +59,7 @@ class StackedCriterion(nn.Module):
 
     def __init__(self, criterion: Criterion, start: Tensor) -> None:
         super().__init__()
-        if criterion.takes != "classes":
+        if not criterion.chooses:
             raise InputError(f"{criterion.name} does not choose between classes; take cross_entropy, focal or a margin")
         self.criterion = criterion
         self.weight = nn.Parameter(start)
@@ -114,6 +114,10 @@ class StackedObjective(nn.Module):
         self.parts = nn.ModuleList(_part(loss, start, smoothing) for _, loss in self.spec.parts)
         if not any(isinstance(part, StackedHead | StackedCriterion) for part in self.parts):
             raise InputError(f"{self.spec!r} has no class weights, so it cannot tell classes apart; add a margin to it")
+        if smoothing and not any(isinstance(part, StackedHead) for part in self.parts):
+            raise InputError(
+                f"{self.spec!r} has no margin that could take smoothing; write cross_entropy(smoothing={smoothing:g})"
+            )
 
     @property
     def head(self) -> StackedHead | StackedCriterion:

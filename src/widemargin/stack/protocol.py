@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 
 from ..errors import InputError
 
@@ -26,21 +27,23 @@ class Protocol:
     epochs: float = 8.0
     min_steps: int = 300
     batch: int = 16
-    lr: float = 0.02
+    lr: float = 0.03
     warmup: float = 0.1
     weight_decay: float = 0.3
     dropout: float = 0.2
     smoothing: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.hidden or any(isinstance(h, bool) or int(h) != h or h < 1 for h in self.hidden):
+        if not self.hidden or not all(_is(Integral, width) and width >= 1 for width in self.hidden):
             raise InputError(f"hidden must be whole numbers of at least 1, got {self.hidden}")
-        lowest = {"epochs": 0, "min_steps": 1, "batch": 1, "warmup": 0, "weight_decay": 0, "dropout": 0, "smoothing": 0}
-        for name, low in lowest.items():
-            if not low <= getattr(self, name) < float("inf"):
-                raise InputError(f"{name} must be at least {low}, got {getattr(self, name)}")
-        if not 0 < self.lr < float("inf"):
-            raise InputError(f"lr must be above 0, got {self.lr}")
+        for name, low in {"min_steps": 1, "batch": 1}.items():
+            if not _is(Integral, getattr(self, name)) or getattr(self, name) < low:
+                raise InputError(f"{name} must be a whole number of at least {low}, got {getattr(self, name)!r}")
+        for name in ("epochs", "warmup", "weight_decay", "dropout", "smoothing"):
+            if not _is(Real, getattr(self, name)) or not 0 <= getattr(self, name) < float("inf"):
+                raise InputError(f"{name} must be a number of at least 0, got {getattr(self, name)!r}")
+        if not _is(Real, self.lr) or not 0 < self.lr < float("inf"):
+            raise InputError(f"lr must be a number above 0, got {self.lr!r}")
         for name in ("warmup", "dropout", "smoothing"):
             if getattr(self, name) >= 1:
                 raise InputError(f"{name} must be below 1, got {getattr(self, name)}")
@@ -56,3 +59,7 @@ class Protocol:
         """Optimizer steps, and rows in each, for a training part of so many rows."""
         batch = min(self.batch, rows)
         return max(self.min_steps, round(self.epochs * rows / batch)), batch
+
+
+def _is(kind: type, value: object) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)

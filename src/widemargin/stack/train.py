@@ -38,15 +38,18 @@ class Rows:
     """[K, 1, F]: model k sees `x · scale + shift`."""
     scale: Tensor
     """[K, 1, F]"""
-    fill: Tensor | None
+    fill: Tensor | None = None
     """[K, 1, F]: what stands in for a missing value; None where nothing is missing."""
+    turn: Tensor | None = None
+    """[K, F, F]: decorrelates the scaled columns, `(x · scale + shift) @ turn`; None leaves them as they are."""
 
     def seen(self, rows: Tensor) -> Tensor:
-        """Rows [..., K, B] of the table as the models see them, [..., K, B, F]."""
+        """Rows [K, B] of the table as the models see them, [K, B, F]."""
         x = self.x.index_select(0, rows.flatten()).view(*rows.shape, -1)
         if self.fill is not None:
             x = torch.where(torch.isnan(x), self.fill, x)
-        return x.mul_(self.scale).add_(self.shift)
+        x = x.mul_(self.scale).add_(self.shift)
+        return x if self.turn is None else torch.bmm(x, self.turn)
 
 
 class Stack:
@@ -92,13 +95,13 @@ class Stack:
     def run(self, steps: int | None = None, told: Callable[[int], None] | None = None) -> None:
         """The next `steps` steps (all that remain by default); `told` hears how many were done."""
         end = self.steps if steps is None else min(self.steps, self.step + steps)
-        models, features = self.order.shape[1], self.rows.x.shape[1]
+        models, features = len(self.order), self.rows.x.shape[1]
         slab = max(1, _SLAB // (models * self.batch * max(features, 1)))
         self.objective.train()
         while self.step < end:
             count = min(slab, end - self.step)
-            order = self.order[self.step : self.step + count]
-            x, y, masks = self.rows.seen(order), self.rows.y[order], self._dropout(count)
+            order = self.order[:, self.step * self.batch : (self.step + count) * self.batch]
+            x, y, masks = self._by_step(self.rows.seen(order)), self._by_step(self.rows.y[order]), self._dropout(count)
             for i in range(count):
                 embedded = self.network(x[i], [mask[i] for mask in masks])
                 loss = self.objective(embedded, y[i]).sum() / self.batch
@@ -107,6 +110,10 @@ class Stack:
                 self.step += 1
             if told is not None:
                 told(count)
+
+    def _by_step(self, rows: Tensor) -> Tensor:
+        """[K, steps·B, …] → [steps, K, B, …]."""
+        return rows.view(len(rows), -1, self.batch, *rows.shape[2:]).transpose(0, 1).contiguous()
 
     def _learning_rate(self, step: int) -> float:
         done = step / self.steps
@@ -183,10 +190,10 @@ class _AdamW:
 def _order(
     training: Sequence[np.ndarray], seeds: Sequence[Sequence[int]], steps: int, batch: int, device: torch.device
 ) -> Tensor:
-    """Which rows every model sees in every step, [steps, K, B]: its training part again and again, shuffled anew."""
+    """Which rows every model sees, [K, steps·B]: its training part again and again, shuffled anew."""
     order = np.empty((len(training), steps * batch), np.int64)
     for k, (part, seed) in enumerate(zip(training, seeds, strict=True)):
         passes = math.ceil(steps * batch / len(part))
         shuffled = np.random.default_rng([*seed, 2]).permuted(np.tile(part, (passes, 1)), axis=1)
         order[k] = shuffled.ravel()[: steps * batch]
-    return torch.from_numpy(order.reshape(len(training), steps, batch).transpose(1, 0, 2).copy()).to(device)
+    return torch.from_numpy(order).to(device)

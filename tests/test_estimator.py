@@ -1,0 +1,324 @@
+"""MarginClassifier is a citizen of scikit-learn, and its model is the one a comparison trains."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_blobs
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils.estimator_checks import check_dataframe_column_names_consistency, parametrize_with_checks
+
+import widemargin as wm
+from widemargin import MarginClassifier, crossval
+from widemargin.data.encode import encode
+from widemargin.data.table import Column, Table
+from widemargin.stack.protocol import Protocol
+from widemargin.stack.single import hold_out
+from widemargin.stack.train import Stack
+
+LOSSES = [
+    "arcgrad(s=5)",
+    "softmax",
+    "arcface(s=20, m=0.1)",
+    "adacos(floor=2)",
+    "softmax + 0.02*center",
+    "cross_entropy",
+]
+X, Y = load_iris(return_X_y=True)
+NAMES = np.array(["setosa", "versicolor", "virginica"])[Y]
+
+
+def quick(loss="arcgrad(s=5)", **changed):
+    return MarginClassifier(loss, **{"min_steps": 60, "epochs": 1, "hidden": (24, 8), "random_state": 0, **changed})
+
+
+# `array_api` is skipped by scikit-learn itself unless SCIPY_ARRAY_API is set; every other check runs.
+@parametrize_with_checks([MarginClassifier(loss, min_steps=40, epochs=1) for loss in LOSSES])
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+def test_feature_names_are_kept_and_compared():
+    check_dataframe_column_names_consistency("MarginClassifier", quick())
+
+
+def test_defaults_are_the_protocols():
+    model, protocol = MarginClassifier(), Protocol()
+    for name in ("hidden", "epochs", "min_steps", "batch", "lr", "warmup", "weight_decay", "dropout", "smoothing"):
+        assert getattr(model, name) == getattr(protocol, name), name
+    assert model.fit(X, Y).score(X, Y) > 0.95
+
+
+# ---------------------------------------------------------------- the same model as a comparison's
+
+
+def folds(gaps):
+    x = X.copy()
+    if gaps:
+        x[np.random.default_rng(0).random(x.shape) < 0.1] = np.nan
+    data = Table("iris", tuple(Column(f"x{i}", x[:, i]) for i in range(4)), Y.astype(np.int64), ("a", "b", "c"))
+    return x, data, crossval.partitions(data.y, 1, 5, seed=2)
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_fit_is_a_fold_of_a_comparison(loss, gaps, monkeypatch):
+    monkeypatch.setattr(MarginClassifier, "_dtype", torch.float64)
+    x, data, split = folds(gaps)
+    model = quick(loss, random_state=4).fit(x[split[0].training], Y[split[0].training])
+    protocol = Protocol(hidden=(24, 8), epochs=1, min_steps=60)
+    rows = crossval.rows_for(encode(data), data.y, 3, [part.training for part in split], torch.float64)
+    stack = Stack(loss, rows, [part.training for part in split], [(4, k) for k in range(5)], protocol)
+    stack.run()
+    np.testing.assert_allclose(model.class_weights_, stack.objective.head.weight[0].detach(), rtol=1e-9, atol=1e-9)
+    expected = stack.logits(torch.arange(150).expand(5, -1))[0]
+    np.testing.assert_allclose(model.decision_function(x), expected, rtol=1e-8, atol=1e-8)
+    score = crossval.cross_validate(data, loss, split, protocol, seed=4, dtype=torch.float64)
+    assert score.folds[0] == pytest.approx(100 * model.score(x[split[0].test], Y[split[0].test]))
+    assert model.angles(x[split[0].training], Y[split[0].training]).wc_intra > 0
+
+
+def test_single_precision_is_near_double(monkeypatch):
+    single = quick().fit(X, Y).predict_proba(X)
+    monkeypatch.setattr(MarginClassifier, "_dtype", torch.float64)
+    np.testing.assert_allclose(quick().fit(X, Y).predict_proba(X), single, atol=1e-4)
+
+
+def test_missing_values_are_the_medians_of_the_training_rows():
+    x, _, split = folds(gaps=True)
+    training = x[split[0].training]
+    full = np.where(np.isnan(training), np.nanmedian(training, axis=0), training)
+    with_gaps, without = quick().fit(training, Y[split[0].training]), quick().fit(full, Y[split[0].training])
+    np.testing.assert_allclose(with_gaps.class_weights_, without.class_weights_)
+    np.testing.assert_allclose(with_gaps.predict_proba(x), without.predict_proba(x))  # gaps that come later, too
+    assert quick().fit(np.c_[x, np.full(150, np.nan)], Y).score(np.c_[x, np.full(150, np.nan)], Y) > 0.8
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_standardize_makes_units_irrelevant(standardize):
+    other = np.array([0.0, 1e9, 1e9, -5.0]) + X * np.array([1e-12, 1e3, 1.0, 1e4])
+    model, twin = quick(standardize=standardize).fit(X, Y), quick(standardize=standardize).fit(other, Y)
+    assert np.allclose(model.transform(X), twin.transform(other), atol=1e-3) is standardize
+
+
+# ---------------------------------------------------------------- what comes out
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_probabilities_logits_and_labels_agree(loss):
+    model = quick(loss).fit(X, NAMES)
+    logits, probabilities = model.decision_function(X), model.predict_proba(X)
+    assert logits.shape == probabilities.shape == (150, 3)
+    assert logits.dtype == probabilities.dtype == np.float64
+    np.testing.assert_allclose(probabilities.sum(1), 1.0, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(np.log(probabilities), model.predict_log_proba(X), rtol=1e-6)
+    assert (model.classes_[logits.argmax(1)] == model.predict(X)).all()
+    assert model.score(X, NAMES) > 0.8
+
+
+def test_two_classes_have_one_column():
+    model = quick("arcface(s=20, m=0.1)").fit(X[:100], NAMES[:100])
+    lead = model.decision_function(X[:100])
+    assert lead.shape == (100,)
+    assert (model.classes_[(lead > 0).astype(int)] == model.predict(X[:100])).all()
+    np.testing.assert_allclose(model.predict_proba(X[:100])[:, 1], 1 / (1 + np.exp(-lead)))
+
+
+def test_embeddings_and_angles():
+    model = quick(hidden=[16, 6]).fit(X, NAMES)
+    embedded = model.transform(X)
+    assert embedded.shape == (150, 6) == (150, model.embedding_dim_)
+    assert model.class_weights_.shape == (3, 6)
+    assert model.angles(X, NAMES) == wm.angles(
+        torch.tensor(embedded), torch.tensor(Y), torch.tensor(model.class_weights_)
+    )
+    assert model.angles(X[:100], NAMES[:100]).empty_classes == [2]
+    assert model.transform(X.astype(np.float32)).dtype == np.float32
+    assert list(model.get_feature_names_out()) == [f"marginclassifier{i}" for i in range(6)]
+    assert list(model.set_output(transform="pandas").transform(X).columns) == list(model.get_feature_names_out())
+
+
+def test_rows_do_not_depend_on_their_company():
+    model = quick().fit(X, Y)
+    one_by_one = np.concatenate([model.predict_proba(X[i : i + 1]) for i in range(150)])
+    np.testing.assert_allclose(one_by_one, model.predict_proba(X), rtol=1e-12)
+
+
+def test_the_course_is_written_down(capsys):
+    model = quick(epochs=3, batch=32, min_steps=1, verbose=1).fit(X, Y)
+    assert model.n_steps_ == round(3 * 150 / 32)
+    assert model.n_iter_ == len(model.loss_curve_) == 3
+    assert model.loss_curve_[-1] < model.loss_curve_[0]
+    assert model.validation_scores_ is None
+    assert "step 14 of 14, loss" in capsys.readouterr().out
+    quick(patience=0).fit(X, Y)  # nothing to be patient about
+    assert capsys.readouterr().out == ""
+
+
+# ---------------------------------------------------------------- early stopping
+
+
+def test_early_stopping_keeps_the_best_weights():
+    model = quick(early_stopping=True, validation_fraction=0.3, patience=3, min_steps=500, lr=0.1).fit(X, Y)
+    training, validation = hold_out(Y, 0.3, seed=0)
+    assert not np.intersect1d(training, validation).size
+    assert np.bincount(Y[validation]).tolist() == [15, 15, 15]
+    assert model.n_steps_ < 500
+    assert model.best_validation_score_ == max(model.validation_scores_)
+    assert model.score(X[validation], Y[validation]) == model.best_validation_score_
+    again = quick(early_stopping=True, validation_fraction=0.3, patience=3, min_steps=500, lr=0.1).fit(X, Y)
+    assert (again.class_weights_ == model.class_weights_).all()
+
+
+def test_early_stopping_learns_nothing_from_what_it_holds_out():
+    far = X.copy()
+    _, validation = hold_out(Y, 0.1, seed=0)
+    far[validation] *= 1000
+    models = [quick(early_stopping=True, patience=100).fit(x, Y) for x in (X, far)]
+    np.testing.assert_array_equal(*(model._model.view.scale for model in models))
+    np.testing.assert_allclose(*(model.loss_curve_ for model in models))
+
+
+def test_no_class_is_held_out_whole():
+    y = np.array([0] * 50 + [1] * 2 + [2])
+    for fraction in (0.01, 0.5, 0.99):
+        training, validation = hold_out(y, fraction, seed=1)
+        assert set(y[training]) == {0, 1, 2}
+        assert len(training) + len(validation) == 53
+    with pytest.raises(wm.InputError, match="early_stopping=False"):
+        quick(early_stopping=True).fit(X[[0, 60, 120]], Y[[0, 60, 120]])
+
+
+# ---------------------------------------------------------------- at home in scikit-learn
+
+
+def test_pipeline_grid_search_and_cross_validation():
+    search = GridSearchCV(make_pipeline(MinMaxScaler(), quick()), {"marginclassifier__loss": LOSSES[:3]}, cv=3)
+    search.fit(X, NAMES)
+    assert search.best_score_ > 0.8
+    assert search.best_params_["marginclassifier__loss"] in LOSSES
+    assert cross_val_score(quick(), X, NAMES, cv=3, scoring="roc_auc_ovr").min() > 0.8
+    features = make_pipeline(quick(), LogisticRegression()).fit(X, NAMES)
+    assert features.score(X, NAMES) > 0.8
+
+
+def test_data_frames_and_column_names():
+    frame = pd.DataFrame(X, columns=["sl", "sw", "pl", "pw"]).astype({"sw": "float32"})
+    labels = pd.Series(NAMES, dtype="category")
+    model = quick().fit(frame, labels)
+    assert model.feature_names_in_.tolist() == ["sl", "sw", "pl", "pw"]
+    assert model.n_features_in_ == 4
+    assert model.score(frame, labels) > 0.8
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame[["pw", "sl", "sw", "pl"]])
+    gap = frame.astype("Float64")
+    gap.iloc[3, 1] = pd.NA
+    assert quick().fit(gap, pd.Series(NAMES)).score(gap, NAMES) > 0.8
+
+
+@pytest.mark.parametrize(
+    "loss", [*LOSSES, "normface(s=learnable(8))", "cosface(s=warmup(2, 8, steps=30), m=[0, 0.1, 0.2])"]
+)
+def test_a_restored_model_predicts_the_same(loss):
+    model = quick(loss).fit(X, NAMES)
+    expected = model.predict_proba(X)
+    for twin in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model), clone(model).fit(X, NAMES)):
+        assert (twin.predict_proba(X) == expected).all()
+        assert twin.get_params() == model.get_params()
+    with pytest.raises(NotFittedError):
+        clone(model).predict(X)
+    many = quick(loss, batch=1000).fit(*make_blobs(20_000, 4, random_state=0))
+    assert len(pickle.dumps(many)) < len(pickle.dumps(model)) + 20_000  # no rows inside
+
+
+def test_a_loss_may_be_a_value():
+    model = quick(wm.ArcGrad(s=5)).fit(X, Y)
+    assert (model.predict_proba(X) == quick("arcgrad(s=5)").fit(X, Y).predict_proba(X)).all()
+    assert clone(model).set_params(loss="softmax").fit(X, Y).score(X, Y) > 0.8
+
+
+@pytest.mark.parametrize("loss", ["arcgrad(s=5)", "softmax + 0.5*triplet(mining=distance)"])
+def test_random_state_is_all_the_chance_there_is(loss):
+    torch.manual_seed(5)
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    np.random.seed(5)  # noqa: NPY002 - the global generator is what must stay untouched
+    numpy_state = np.random.get_state()[1].copy()  # noqa: NPY002
+    with torch.no_grad():  # somebody else's business
+        first = quick(loss).fit(X, Y)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_num_threads() == threads
+    assert (np.random.get_state()[1] == numpy_state).all()  # noqa: NPY002
+    torch.manual_seed(6)
+    assert (quick(loss).fit(X, Y).class_weights_ == first.class_weights_).all()
+    assert (quick(loss, random_state=1).fit(X, Y).class_weights_ != first.class_weights_).any()
+    generators = [quick(loss, random_state=np.random.RandomState(3)).fit(X, Y).class_weights_ for _ in range(2)]
+    assert (generators[0] == generators[1]).all()
+    assert quick(loss, random_state=None).fit(X, Y).score(X, Y) > 0.5
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"loss": "arcfase"}, "did you mean 'arcface'"),
+        ({"loss": "arcface(margin=1)"}, "unknown option"),
+        ({"loss": 5}, "parse string"),
+        ({"loss": "triplet"}, "no class weights"),
+        ({"loss": "l2"}, "does not choose"),
+        ({"loss": "cosface(m=[0.1, 0.2])"}, "2 numbers for 3 classes"),
+        ({"hidden": ()}, "hidden"),
+        ({"hidden": 64}, "sequence"),
+        ({"hidden": ("a",)}, "hidden"),
+        ({"epochs": "many"}, "epochs"),
+        ({"batch": 2.5}, "batch"),
+        ({"lr": -1}, "lr"),
+        ({"dropout": 1.0}, "dropout"),
+        ({"lr": 1e30, "loss": "softmax"}, "smaller lr"),
+        ({"loss": "cross_entropy", "smoothing": 0.1}, "smoothing"),
+        ({"device": "quantum"}, "device='cpu'"),
+        ({"early_stopping": True, "validation_fraction": 1.0}, "validation_fraction"),
+        ({"early_stopping": True, "patience": 0}, "patience"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_when_fitting(wrong, message):
+    with pytest.raises(wm.InputError, match=message) as told:
+        quick(**wrong).fit(X, Y)
+    assert "\n" not in str(told.value)
+
+
+def test_bad_rows_are_refused():
+    with pytest.raises(TypeError, match=r"[Ss]parse"):
+        quick().fit(sparse.csr_matrix(X), Y)
+    with pytest.raises(ValueError, match="infinity"):
+        quick().fit(np.where(X > 7, np.inf, X), Y)
+    with pytest.raises(wm.InputError, match="row 3 of X"):
+        quick().fit(np.where(np.arange(150)[:, None] == 3, 1e200, X), Y)
+    with pytest.raises(wm.InputError, match="one class"):
+        quick().fit(X[:50], NAMES[:50])
+    with pytest.raises(ValueError, match="Unknown label type"):
+        quick().fit(X, X[:, 0])
+    model = quick().fit(X, NAMES)
+    with pytest.raises(wm.InputError, match="row 1 of X"):
+        model.predict(np.array([X[0], X[1] * 1e90]))
+    with pytest.raises(wm.InputError, match="'rose' was not among"):
+        model.angles(X[:2], ["setosa", "rose"])
+    with pytest.raises(ValueError, match="Seed must be"):
+        quick(random_state=-1).fit(X, Y)
+
+
+def test_importing_the_package_waits_for_nothing():
+    code = "import sys, widemargin; assert not {'torch', 'sklearn', 'pandas'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
