@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from . import __version__
+from .commands import compare, reproduce
 from .errors import InputError
 
 SHELLS = ("bash", "zsh", "tcsh")
@@ -54,6 +55,8 @@ def parser() -> _Parser:
     )
     top.add_argument("--version", action="version", version=f"widemargin {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    compare.add(commands)
+    reproduce.add(commands)
 
     losses = commands.add_parser("losses", help="list all losses, or explain one")
     losses.add_argument("name", nargs="*", help="explain these: names, aliases or full spellings")

@@ -5,17 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .baselines import BASELINES, cross_validate_baseline
 from .crossval import Score, cross_validate, partitions
 from .data.table import Table
 from .pool import Told, run_all
+from .progress import bar
 from .results import Result, Store, fingerprint, result_of
 from .stack.protocol import Protocol
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 # The methods of the paper's Table I, spelled out.
 PAPER_LOSSES = (
@@ -58,25 +56,38 @@ def spelled(losses: str | None, baselines: bool = False) -> list[str]:
     return list(dict.fromkeys([*found, *(BASELINES if baselines else ())]))
 
 
-def compare(plan: Plan, store: Store, progress: Progress | None = None) -> list[Result]:
-    """Every method on every table; what the store holds already is not done again."""
+def compare(plan: Plan, store: Store) -> list[Result]:
+    """Every method on every table, with a progress bar; what the store holds already is not done again."""
+    for table in plan.tables:  # all mistakes before the first minute of work
+        partitions(table.y, plan.runs, plan.folds, plan.seed, plan.stratify)
     keys = [(table, method) for table in plan.tables for method in plan.methods]
-    checked = [(table.y, partitions(table.y, plan.runs, plan.folds, plan.seed, plan.stratify)) for table in plan.tables]
-    del checked  # all mistakes before the first minute of work
     missing = [
         (table, method, plan)
         for table, method in keys
         if store.matching((table.name, method), plan.seed, plan.settings(table, method)) is None
     ]
-    told: Told = lambda share: None  # noqa: E731 - nobody listens
-    if progress is not None:
-        bar = progress.add_task("training", total=len(keys), completed=len(keys) - len(missing))
-        told = lambda share: progress.advance(bar, share)  # noqa: E731
-    for result in run_all(_work, missing, plan.jobs, told):
-        store.add(result)
-    if progress is not None:
-        progress.update(bar, completed=len(keys))
+    with bar("cross-validation", len(keys), len(keys) - len(missing)) as told:
+        for result in run_all(_work, missing, plan.jobs, told):
+            store.add(result)
     return [store.results[table.name, method] for table, method in keys]
+
+
+def notes(plan: Plan) -> list[str]:
+    """What is worth knowing before the work begins; a loss that cannot choose between these classes raises."""
+    import torch
+
+    from .stack.objective import StackedObjective
+
+    said: list[str] = [note for table in plan.tables for note in table.notes]
+    for table in plan.tables:
+        start = torch.zeros(1, len(table.classes), plan.protocol.hidden[-1])
+        for method in plan.methods:
+            if method not in BASELINES:
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    StackedObjective(method, start, plan.protocol.smoothing)
+                said += [f"{table.name}: {warning.message}" for warning in caught]
+    return list(dict.fromkeys(said))
 
 
 def _work(table: Table, method: str, plan: Plan, told: Told) -> Result:

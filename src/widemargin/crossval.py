@@ -137,5 +137,5 @@ def predictions(stack: Stack, parts: Sequence[NDArray[np.int64]]) -> NDArray[np.
     most = max(len(part) for part in parts)
     padded = torch.from_numpy(np.stack([np.resize(part, most) for part in parts]))
     step = max(1, _EVALUATED // (len(parts) * max(stack.rows.x.shape[1], *stack.protocol.hidden)))
-    found = [stack.logits(padded[:, start : start + step]).argmax(-1) for start in range(0, most, step)]
+    found = [stack.answers(padded[:, start : start + step]) for start in range(0, most, step)]
     return torch.cat(found, 1).numpy()

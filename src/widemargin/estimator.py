@@ -173,7 +173,7 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
     def _protocol(self) -> Protocol:
         """The protocol with these numbers, which it checks."""
         if not isinstance(self.hidden, list | tuple | np.ndarray):
-            raise InputError(f"hidden must be a sequence of whole numbers such as (96, 24), got {self.hidden!r}")
+            raise InputError(f"hidden must be a sequence of whole numbers such as (64, 24), got {self.hidden!r}")
         numbers = {spec.name: getattr(self, spec.name) for spec in fields(Protocol) if spec.name != "hidden"}
         return Protocol(hidden=tuple(self.hidden), **numbers)
 

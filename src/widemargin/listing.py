@@ -26,15 +26,15 @@ SHELF_TITLES = {
 }
 
 
-def console() -> Console:
-    """A console that does not fold tables when its output goes to a file or a pipe."""
+def console(width: int = 120) -> Console:
+    """A console that does not fold tables when its output goes to a file or a pipe, which take `width` columns."""
     from rich.console import Console
 
     class Screen(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # the command's own handler knows what to do
 
-    return Screen() if sys.stdout.isatty() else Screen(width=120)
+    return Screen() if sys.stdout.isatty() else Screen(width=width)
 
 
 def page(kind: type[Loss]) -> dict[str, Any]:

@@ -20,5 +20,6 @@ def bar(what: str, total: float, done: float = 0.0) -> Iterator[Callable[[float]
         TimeRemainingColumn(elapsed_when_finished=True),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total, completed=done)
+        task = progress.add_task(what, total=total)
+        progress.advance(task, done)
         yield lambda share: progress.advance(task, share)

@@ -46,6 +46,16 @@ class StackedHead(nn.Module):
         now = self.numbers.now(None, x.dtype)
         return Stacked(self.margin, x, self.weight, self.bias).logits(now).permute(1, 2, 0)
 
+    def ranking(self, x: Tensor) -> Tensor:
+        """Scores [K, N, C] whose largest is the answer: the logits at scale 1, which order classes alike.
+
+        A scale of 0, where an adaptive margin may end, would make all logits equal and the first class the answer.
+        """
+        now = self.numbers.now(None, x.dtype)
+        if self.bias is None:
+            now = now.with_values(s=1.0)
+        return Stacked(self.margin, x, self.weight, self.bias).logits(now).permute(1, 2, 0)
+
     @property
     def decays(self) -> bool:
         """Whether the lengths of the class weights matter, so that decay may shrink them."""
@@ -68,6 +78,10 @@ class StackedCriterion(nn.Module):
     def logits(self, x: Tensor) -> Tensor:
         """Logits [K, N, C]."""
         return torch.baddbmm(self.bias, x, self.weight.mT)
+
+    def ranking(self, x: Tensor) -> Tensor:
+        """Scores [K, N, C] whose largest is the answer."""
+        return self.logits(x)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Loss [K, N]."""
@@ -136,6 +150,10 @@ class StackedObjective(nn.Module):
     def logits(self, x: Tensor) -> Tensor:
         """Logits [K, N, C]."""
         return self.head.logits(x)
+
+    def ranking(self, x: Tensor) -> Tensor:
+        """Scores [K, N, C] whose largest is the answer."""
+        return self.head.ranking(x)
 
 
 def _part(loss: Loss, start: Tensor, smoothing: float) -> nn.Module:

@@ -13,7 +13,7 @@ class Protocol:
     """A ReLU network under a loss, trained with AdamW, a short warm-up and a cosine to zero.
 
     hidden: widths of the layers before the class weights; the last is the embedding, which has no ReLU, so that
-        angles use the whole sphere. `(96, 24)` and the class weights are the paper's three layers.
+        angles use the whole sphere. `(64, 24)` and the class weights are the paper's three layers.
     epochs, min_steps: passes over the training part, but never fewer optimizer steps than `min_steps`:
         a table of a hundred rows needs as many steps as one of a thousand.
     batch: rows per step (all of them where there are fewer).
@@ -23,7 +23,7 @@ class Protocol:
     smoothing: label smoothing.
     """
 
-    hidden: tuple[int, ...] = (96, 24)
+    hidden: tuple[int, ...] = (64, 24)
     epochs: float = 8.0
     min_steps: int = 300
     batch: int = 16

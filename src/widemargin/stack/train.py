@@ -142,6 +142,12 @@ class Stack:
         self.objective.eval()
         return self.objective.logits(self.embed(rows))
 
+    @torch.no_grad()
+    def answers(self, rows: Tensor) -> Tensor:
+        """Predicted classes [K, B] of rows [K, B] of the table."""
+        self.objective.eval()
+        return self.objective.ranking(self.embed(rows)).argmax(-1)
+
 
 class _Group(NamedTuple):
     parameters: list[Tensor]

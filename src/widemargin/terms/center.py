@@ -68,13 +68,17 @@ class CenterPart(TermPart):
         if self.learn:
             return
         x, y = ranks.gather_rows(at_least_fp32(x)), ranks.gather_rows(y.long())
-        present, index = torch.unique(y, return_inverse=True)
-        sums = x.new_zeros(len(present), x.shape[1]).index_add_(0, index, x)
-        count = torch.bincount(index, minlength=len(present)).to(x.dtype).unsqueeze(1)
-        before = self.centers[present].to(x.dtype)
+        # Few classes: all of them at once, as one without samples stays where it is. Many: only those present.
+        few = len(self.centers) <= len(x)
+        present, index = (None, y) if few else torch.unique(y, return_inverse=True)
+        before = (self.centers if present is None else self.centers[present]).to(x.dtype)
+        sums = torch.zeros_like(before).index_add_(0, index, x)
+        count = torch.bincount(index, minlength=len(before)).to(x.dtype).unsqueeze(1)
         step = (count * before - sums) / (1.0 + count)
         moved = (before - self.alpha * step).to(self.centers.dtype)
-        if torch.compiler.is_compiling():  # see numbers.py: a compiled backward pass would see what was overwritten
+        if present is None:  # see numbers.py: buffers are replaced
+            self.centers = moved
+        elif torch.compiler.is_compiling():
             self.centers = self.centers.index_copy(0, present, moved)
         else:
             self.centers[present] = moved

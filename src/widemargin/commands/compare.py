@@ -1,0 +1,95 @@
+"""`widemargin compare`: which loss serves this table?"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import tabular
+
+if TYPE_CHECKING:
+    from ..data.table import Table
+
+
+def add(commands: Any) -> None:
+    """The command and its options."""
+    parser = commands.add_parser(
+        "compare",
+        help="compare losses on a table: which one serves my data?",
+        description="Cross-validate losses on tables, ten times ten folds, and say honestly which differ.",
+    )
+    parser.add_argument("data", nargs="*", metavar="DATA", help="CSV, TSV or Parquet files, or names of sets (iris)")
+    parser.add_argument("--target", metavar="COLUMN", help="column with the classes (default: the last)")
+    parser.add_argument("--losses", help='a list such as "softmax, arcgrad(s=5)"; the paper\'s seven by default')
+    parser.add_argument("--baselines", action="store_true", help="add scikit-learn's classifiers on the same folds")
+    tabular.add_folds(parser)
+    tabular.add_out(parser, "compare-NAME")
+    tabular.add_data(parser)
+    tabular.add_protocol(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Compare, print the table, write the page."""
+    from ..compare import Plan, compare, notes, spelled
+    from ..errors import InputError
+    from ..report.compare_page import compare_page
+    from ..report.comparison import comparison
+    from ..report.terminal import print_comparison
+    from ..results import Store
+
+    methods = spelled(options.losses, options.baselines)
+    tables = [_table(data, options) for data in options.data or ["iris"]]
+    names = [table.name for table in tables]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"two tables are named {name}; rename one of the files")
+    plan = Plan(
+        tables,
+        methods,
+        options.runs,
+        options.folds,
+        options.stratify,
+        options.seed,
+        tabular.protocol(options),
+        options.jobs,
+    )
+    for note in notes(plan):
+        print(f"note: {note}", file=sys.stderr)
+    store = Store(options.out or "compare-" + "-".join(names[:3]), options.overwrite)
+    before = len(store.results)
+    results = compare(plan, store)
+    found = comparison(results)
+    print_comparison(found)
+    about = [_described(table) for table in tables] + [note for table in tables for note in table.notes]
+    command = "widemargin " + " ".join(shlex.quote(word) for word in sys.argv[1:])
+    path = store.folder / "report.html"
+    path.write_text(compare_page(found, about, command), encoding="utf-8")
+    if before:
+        print(f"{before} of {len(results)} results were there already; --overwrite makes them anew", file=sys.stderr)
+    print(f"wrote {path} and {store.path}")
+
+
+def _table(data: str, options: argparse.Namespace) -> Table:
+    from ..data.read import read_table
+    from ..data.uci import load_set, set_names
+    from ..errors import InputError
+
+    if data in set_names() and not Path(data).exists():
+        if options.target is not None:
+            raise InputError(f"--target is for files; the classes of {data} are known")
+        return load_set(data, options.data_dir)
+    return read_table(data, options.target)
+
+
+def _described(table: Table) -> str:
+    categories = sum(column.levels is not None for column in table.columns)
+    return (
+        f"{table.name}: {len(table)} rows, {len(table.columns)} columns"
+        + (f" ({categories} of them categories)" if categories else "")
+        + f", {len(table.classes)} classes"
+        + (f"; source: {table.source}." if table.source else ".")
+    )

@@ -1,0 +1,66 @@
+"""Options that every command on tables shares."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..stack.protocol import Protocol
+
+_PROTOCOL: tuple[tuple[str, Any, str], ...] = (
+    ("epochs", float, "passes over the training part"),
+    ("min-steps", int, "optimizer steps at the least"),
+    ("batch", int, "rows per step"),
+    ("lr", float, "peak learning rate"),
+    ("warmup", float, "share of the steps that lead up to it"),
+    ("weight-decay", float, "decoupled weight decay"),
+    ("dropout", float, "share of hidden units left out in a step"),
+    ("smoothing", float, "label smoothing"),
+)
+
+
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """Where data sets are found."""
+    parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
+
+
+def add_protocol(parser: argparse.ArgumentParser) -> None:
+    """How the models are trained; the defaults are one protocol for all tables."""
+    group = parser.add_argument_group("network and training (one default protocol for all tables)")
+    group.add_argument("--layers", type=int, help="matrices, the class weights included (default 3)")
+    group.add_argument("--hidden", type=int, nargs="+", metavar="N", help="widths, the last the embedding's")
+    for name, kind, meaning in _PROTOCOL:
+        group.add_argument(f"--{name}", type=kind, metavar="X", help=meaning)
+
+
+def add_folds(parser: argparse.ArgumentParser) -> None:
+    """How the rows are parted."""
+    parser.add_argument("--runs", type=int, default=10, help="random partitions (default 10)")
+    parser.add_argument("--folds", type=int, default=10, help="parts of each (default 10)")
+    parser.add_argument("--stratify", action="store_true", help="keep the shares of the classes in every part")
+    parser.add_argument("--seed", type=int, default=0, help="start of every random draw (default 0)")
+
+
+def add_out(parser: argparse.ArgumentParser, default: str) -> None:
+    """Where results go, and on how many processes they are made."""
+    parser.add_argument("--out", metavar="DIR", help=f"folder for results.jsonl and report.html (default {default})")
+    parser.add_argument("--overwrite", action="store_true", help="start anew instead of going on with what is there")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
+
+
+def protocol(options: argparse.Namespace) -> Protocol:
+    """The default protocol with what was given."""
+    from dataclasses import replace
+
+    from ..errors import InputError
+    from ..stack.protocol import Protocol
+
+    given = {name.replace("-", "_"): getattr(options, name.replace("-", "_")) for name, _, _ in _PROTOCOL}
+    found = replace(Protocol(), **{name: value for name, value in given.items() if value is not None})
+    if options.hidden is not None:
+        if options.layers is not None and options.layers != len(options.hidden) + 1:
+            raise InputError(f"--layers {options.layers} does not fit --hidden with {len(options.hidden)} widths")
+        return replace(found, hidden=tuple(options.hidden))
+    return found if options.layers is None else found.with_layers(options.layers)

@@ -1,0 +1,34 @@
+"""Table II: the fifteen data sets, their shapes against the paper's, source and licence.
+
+Cost: a second. Expected: every shape as in the paper.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Options."""
+    from ..commands import tabular
+
+    tabular.add_data(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the table."""
+    from rich.table import Table as Grid
+
+    from ..data.paper import table2
+    from ..data.uci import SETS, TABLE1, load_set
+    from ..listing import console
+
+    grid = Grid(title="Table II: data sets, ours = the paper's", title_justify="left", title_style="bold")
+    for column in ("set", "the paper's name", "classes", "features", "rows", "agrees", "licence"):
+        grid.add_column(column, justify="right" if column in ("classes", "features", "rows") else "left")
+    for name in TABLE1:
+        table, entry = load_set(name, options.data_dir), SETS[name]
+        shape = (len(table.classes), len(table.columns), len(table))
+        same = shape == tuple(table2()[name])
+        grid.add_row(name, entry.paper_name, *map(str, shape), "yes" if same else "NO", entry.licence)
+    console().print(grid)

@@ -1,0 +1,1 @@
+"""Results as tables, figures and single-file pages; never trains anything."""

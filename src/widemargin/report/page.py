@@ -1,0 +1,95 @@
+"""A page as one file that opens offline: no script, no network, light and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+_STYLE = """
+:root { --ink: #1d2129; --soft: #5b6472; --line: #d9dde3; --ground: #ffffff; --raised: #f6f7f9; --accent: #b3304a; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e8eaee; --soft: #a3acb9; --line: #3a414c; --ground: #15181d; --raised: #1e2229; --accent: #ff8fa3; }
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--ground); color: var(--ink); line-height: 1.5;
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
+main { max-width: 1060px; margin: 0 auto; padding: 28px 20px 60px; }
+h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 4px; }
+h2 { font-size: 1.15rem; margin: 40px 0 6px; }
+p { max-width: 74ch; margin: 6px 0 12px; }
+.lead { fill: none; stroke: var(--soft); stroke-width: 1; }
+.sub, figcaption, .note { color: var(--soft); font-size: .92rem; }
+.verdict { border-left: 4px solid var(--accent); background: var(--raised); padding: 12px 16px; margin: 18px 0;
+  border-radius: 0 6px 6px 0; max-width: 80ch; }
+figure { margin: 12px 0 8px; }
+svg { width: 100%; max-width: 900px; height: auto; display: block; font: 13px system-ui, sans-serif; }
+svg text { fill: var(--ink); stroke: none; } svg text.tick { fill: var(--soft); font-size: 12px; }
+svg text.strong { font-weight: 600; } svg .grid { stroke: var(--line); } svg .faint { opacity: .22; stroke: none; }
+svg .axis { stroke: var(--ink); } svg .bar { stroke: var(--ink); stroke-width: 5; stroke-linecap: round; opacity: .75; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .93rem; font-variant-numeric: tabular-nums; }
+th, td { padding: 5px 12px; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; } thead th { border-bottom: 2px solid var(--soft); }
+tfoot td { border-top: 2px solid var(--soft); border-bottom: none; color: var(--soft); }
+td.best { font-weight: 700; } td.alike::after { content: " ≈"; color: var(--accent); }
+td.under { color: var(--accent); }
+pre, code { font: .88rem ui-monospace, "SFMono-Regular", Menlo, Consolas, monospace; }
+pre { background: var(--raised); padding: 10px 14px; border-radius: 6px; overflow-x: auto; }
+details summary { cursor: pointer; color: var(--soft); }
+"""
+
+
+def page(title: str, sub: str, body: Iterable[str]) -> str:
+    """The whole document."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body><main>"
+        f'<h1>{escape(title)}</h1><p class="sub">{escape(sub)}</p>' + "\n".join(body) + "</main></body></html>\n"
+    )
+
+
+def heading(text: str, explained: str = "") -> str:
+    """A section's title, and a sentence on how to read it."""
+    return f"<h2>{escape(text)}</h2>" + (f'<p class="sub">{escape(explained)}</p>' if explained else "")
+
+
+def paragraph(text: str, kind: str = "") -> str:
+    """A paragraph of plain text."""
+    return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
+
+
+def figure(svg: str, caption: str = "") -> str:
+    """A figure with its caption."""
+    return (
+        f'<figure class="wide">{svg}' + (f"<figcaption>{escape(caption)}</figcaption>" if caption else "") + "</figure>"
+    )
+
+
+Cell = tuple[str, str]
+"""Text and class."""
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], foot: Sequence[Sequence[Cell]] = ()) -> str:
+    """A table that scrolls by itself on narrow screens."""
+
+    def line(cells: Sequence[Cell]) -> str:
+        inside = "".join(
+            f'<td class="{kind}">{escape(text)}</td>' if kind else f"<td>{escape(text)}</td>" for text, kind in cells
+        )
+        return f"<tr>{inside}</tr>"
+
+    top = "".join(f"<th>{escape(text)}</th>" for text in head)
+    body = "".join(map(line, rows))
+    below = f"<tfoot>{''.join(map(line, foot))}</tfoot>" if foot else ""
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody>{below}</table></div>'
+
+
+def code(text: str) -> str:
+    """Text as it is typed."""
+    return f"<pre>{escape(text)}</pre>"
+
+
+def details(summary: str, inside: str) -> str:
+    """Something to open."""
+    return f"<details><summary>{escape(summary)}</summary>{inside}</details>"
