@@ -132,6 +132,8 @@ class _Arccos(torch.autograd.Function):
     @staticmethod
     def slope(cos: Tensor) -> Tensor:
         squared_sine = (1.0 - cos) * (1.0 + cos)  # and not 1 − cos², which has lost its digits near ±1
+        if not (torch.is_grad_enabled() or torch.compiler.is_compiling()):  # fewer passes where nobody goes through
+            return torch.rsqrt(squared_sine).neg_().masked_fill_(squared_sine <= 0, 0.0)
         inside = squared_sine > 0
         return torch.where(inside, -torch.rsqrt(torch.where(inside, squared_sine, 1.0)), 0.0)
 

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from . import __version__
-from .commands import compare, reproduce
+from .commands import compare, reproduce, tabular
 from .errors import InputError
 
 SHELLS = ("bash", "zsh", "tcsh")
@@ -82,6 +82,18 @@ def parser() -> _Parser:
     numerics.add_argument("--road", choices=("dense", "stream"), default="dense", help="road of our heads")
     numerics.add_argument("--json", metavar="FILE", help="also write the figures to a file")
     numerics.set_defaults(run=_bench_numerics)
+    crossval = which.add_parser("crossval", help="time per fit against plain PyTorch and scikit-learn")
+    crossval.add_argument("--sets", help="names of sets, with commas (default iris)")
+    crossval.add_argument("--epochs", type=float, default=60.0, help="epochs of every fit (default 60)")
+    crossval.add_argument("--fits", type=int, default=10, help="fits of the peers (default 10; ours are 100)")
+    tabular.add_data(crossval)
+    crossval.add_argument("--json", metavar="FILE", help="also write the figures to a file")
+    crossval.set_defaults(run=_bench_crossval)
+    protocol = which.add_parser("protocol", help="how compare's one protocol was chosen, on inner folds")
+    tabular.add_data(protocol)
+    protocol.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
+    protocol.add_argument("--json", metavar="FILE", help="also write the figures to a file")
+    protocol.set_defaults(run=_bench_protocol)
 
     completion = commands.add_parser("completion", help="print a completion script for your shell")
     completion.add_argument("shell", choices=SHELLS, help='for bash: eval "$(widemargin completion bash)"')
@@ -166,6 +178,18 @@ def _bench_numerics(options: argparse.Namespace) -> None:
     from .bench.table import print_numerics
 
     print_numerics(options.losses, options.road, options.json)
+
+
+def _bench_crossval(options: argparse.Namespace) -> None:
+    from .bench.crossval import print_crossval
+
+    print_crossval(options.sets, options.data_dir, options.epochs, options.fits, options.json)
+
+
+def _bench_protocol(options: argparse.Namespace) -> None:
+    from .bench.protocol import print_protocols
+
+    print_protocols(options.data_dir, options.jobs, options.json)
 
 
 def _completion(options: argparse.Namespace) -> None:

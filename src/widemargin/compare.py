@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from .baselines import BASELINES, cross_validate_baseline
-from .crossval import Score, cross_validate, partitions
+from .crossval import Score, check, cross_validate, partitions
 from .data.table import Table
+from .errors import InputError
 from .pool import Told, run_all
 from .progress import bar
 from .results import Result, Store, fingerprint, result_of
@@ -51,25 +53,42 @@ def spelled(losses: str | None, baselines: bool = False) -> list[str]:
     """Methods in their canonical spelling, each once; the paper's seven by default."""
     from .catalogue import parse_list
 
-    values = parse_list(losses) if losses else parse_list(", ".join(PAPER_LOSSES))
+    values = parse_list(", ".join(PAPER_LOSSES) if losses is None else losses)
     found = [repr(value) for value in values]
     return list(dict.fromkeys([*found, *(BASELINES if baselines else ())]))
 
 
 def compare(plan: Plan, store: Store) -> list[Result]:
     """Every method on every table, with a progress bar; what the store holds already is not done again."""
-    for table in plan.tables:  # all mistakes before the first minute of work
-        partitions(table.y, plan.runs, plan.folds, plan.seed, plan.stratify)
-    keys = [(table, method) for table in plan.tables for method in plan.methods]
-    missing = [
-        (table, method, plan)
-        for table, method in keys
+    check_plan(plan)
+    alone = replace(plan, tables=())  # a job carries its own table, and not all of them
+    jobs = [(table, method, alone) for table, method in missing(plan, store)]
+    total = len(plan.tables) * len(plan.methods)
+    with (
+        bar("cross-validation", total, total - len(jobs)) as told,
+        closing(run_all(_work, jobs, plan.jobs, told)) as done,
+    ):
+        for result in done:
+            store.add(result)
+    return [store.results[table.name, method] for table in plan.tables for method in plan.methods]
+
+
+def check_plan(plan: Plan) -> None:
+    """All mistakes before the first minute of work, and before a result that is there is overwritten."""
+    if plan.jobs < 1:
+        raise InputError(f"jobs must be at least 1, got {plan.jobs}")
+    for table in plan.tables:
+        check(table, plan.runs, plan.folds, plan.seed, plan.protocol)
+
+
+def missing(plan: Plan, store: Store) -> list[tuple[Table, str]]:
+    """What the store does not hold yet."""
+    return [
+        (table, method)
+        for table in plan.tables
+        for method in plan.methods
         if store.matching((table.name, method), plan.seed, plan.settings(table, method)) is None
     ]
-    with bar("cross-validation", len(keys), len(keys) - len(missing)) as told:
-        for result in run_all(_work, missing, plan.jobs, told):
-            store.add(result)
-    return [store.results[table.name, method] for table, method in keys]
 
 
 def notes(plan: Plan) -> list[str]:

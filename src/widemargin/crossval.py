@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from .catalogue import Sum
-from .data.encode import Encoded, decorrelation, encode, scaling
+from .data.encode import Encoded, check_width, decorrelation, encode, scaling
 from .data.table import Table
 from .errors import InputError
 from .option import Loss
@@ -28,7 +28,12 @@ from .stack.train import Rows, Stack
 
 # Weights of a stack of models: with gradients and moments four times as many numbers, well below 100 MiB.
 _STACK_WEIGHTS = 1 << 22
+# Rows that a stack draws in all its training: its order is kept, 8 bytes for each.
+_STACK_DRAWS = 1 << 25
 _EVALUATED = 1 << 22
+# What one model may have and draw: more is a slip in an option, and would end in an allocation that fails.
+LARGEST_MODEL, MOST_DRAWS = 1 << 27, 1 << 28
+LARGEST_SEED = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -52,10 +57,7 @@ class Score(NamedTuple):
 def partitions(y: NDArray[np.int64], runs: int, folds: int, seed: int, stratify: bool = False) -> list[Partition]:
     """`runs` random partitions into `folds` parts; stratified ones deal the rows of each class out in turn."""
     rows = len(y)
-    if runs < 1:
-        raise InputError(f"runs must be at least 1, got {runs}")
-    if not 2 <= folds <= rows:
-        raise InputError(f"folds must be between 2 and the number of rows ({rows}), got {folds}")
+    _check_split(rows, runs, folds, seed)
     found = []
     for run in range(runs):
         order = np.random.default_rng([seed, run]).permutation(rows)
@@ -67,6 +69,31 @@ def partitions(y: NDArray[np.int64], runs: int, folds: int, seed: int, stratify:
         for part in parts:
             found.append(Partition(np.setdiff1d(np.arange(rows), part), np.sort(part)))
     return found
+
+
+def _check_split(rows: int, runs: int, folds: int, seed: int) -> None:
+    if runs < 1:
+        raise InputError(f"runs must be at least 1, got {runs}")
+    if not 2 <= folds <= rows:
+        raise InputError(f"folds must be between 2 and the number of rows ({rows}), got {folds}")
+    if not 0 <= seed <= LARGEST_SEED:
+        raise InputError(f"seed must be between 0 and {LARGEST_SEED}, got {seed}")
+
+
+def check(table: Table, runs: int, folds: int, seed: int, protocol: Protocol) -> None:
+    """Every mistake that can be seen without work, before any is done."""
+    _check_split(len(table), runs, folds, seed)
+    weights = _weights(check_width(table), protocol, len(table.classes))
+    if weights > LARGEST_MODEL:
+        raise InputError(
+            f"{table.name}: a model has {weights} weights; {LARGEST_MODEL} are the limit, take fewer hidden"
+        )
+    if protocol.epochs * len(table) > MOST_DRAWS or protocol.min_steps * min(protocol.batch, len(table)) > MOST_DRAWS:
+        raise InputError(f"{table.name}: a model draws more than {MOST_DRAWS} rows; take fewer epochs or min_steps")
+
+
+def _weights(inputs: int, protocol: Protocol, classes: int) -> int:
+    return sum(a * b for a, b in pairwise((inputs, *protocol.hidden, classes)))
 
 
 def cross_validate(
@@ -81,11 +108,10 @@ def cross_validate(
     """Train on every training part at once, and judge on the test parts; `told` hears shares of the work."""
     begun = time.perf_counter()
     encoded = encode(table)
-    width = (encoded.x.shape[1], *protocol.hidden, len(table.classes))
-    weights = sum(a * b for a, b in pairwise(width))
-    many = min(len(split), max(1, _STACK_WEIGHTS // weights))
-    stacks = math.ceil(len(split) / many)
     plan = protocol.plan(min(len(part.training) for part in split))
+    weights = _weights(encoded.x.shape[1], protocol, len(table.classes))
+    many = max(1, min(len(split), _STACK_WEIGHTS // weights, _STACK_DRAWS // (plan[0] * plan[1])))
+    stacks = math.ceil(len(split) / many)
     correct: list[float] = []
     angles: list[torch.Tensor] = []
     for block in np.array_split(np.arange(len(split)), stacks):
@@ -136,6 +162,7 @@ def predictions(stack: Stack, parts: Sequence[NDArray[np.int64]]) -> NDArray[np.
     """Predicted classes [K, most] of each model's rows; shorter parts are filled up."""
     most = max(len(part) for part in parts)
     padded = torch.from_numpy(np.stack([np.resize(part, most) for part in parts]))
-    step = max(1, _EVALUATED // (len(parts) * max(stack.rows.x.shape[1], *stack.protocol.hidden)))
+    widest = max(stack.rows.x.shape[1], *stack.protocol.hidden, stack.rows.classes)
+    step = max(1, _EVALUATED // (len(parts) * widest))
     found = [stack.answers(padded[:, start : start + step]) for start in range(0, most, step)]
     return torch.cat(found, 1).numpy()

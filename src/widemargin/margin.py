@@ -135,6 +135,11 @@ class Margin(Loss):
         """Whether φ is the cosine itself, so that lengths fold into the matrix product."""
         return type(self).phi is Margin.phi
 
+    @property
+    def plain_target(self) -> bool:
+        """Whether the target's curve is the others', so that its logit is an ordinary one, less the offset."""
+        return self.linear and type(self).psi is Margin.psi
+
     def sized(self, classes: int) -> Self:
         """The same margin with the defaults that depend on the number of classes filled in."""
         for name, value in self.values():
@@ -175,10 +180,13 @@ def target_logit(margin: Margin, theta: Tensor, radius: Tensor | None, bias: Ten
         p = p * radius
     if bias is not None:
         p = p + bias
+    return less_offset(margin, p)
+
+
+def less_offset(margin: Margin, p: Tensor) -> Tensor:
+    """The target's logit [N] less what the margin takes off it as it stands."""
     offset = margin.offset()
-    if isinstance(offset, Tensor) or offset != 0.0:
-        p = p - offset
-    return p
+    return p - offset if isinstance(offset, Tensor) or offset != 0.0 else p
 
 
 def split_softmax(p: Tensor, log_others: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from .margin import Margin
 from .option import PerClass
 from .precision import widest
-from .schedule import Learnable
+from .schedule import Learnable, Schedule
 
 
 class Numbers(nn.Module):
@@ -50,6 +50,8 @@ class Numbers(nn.Module):
                 self._hold(f"per_class_{name}", self._start(f"per_class_{name}", device), False)
         for name in margin.adaptive:
             self._hold(f"state_{name}", self._start(f"state_{name}", device))
+        moving = (Learnable, PerClass, Schedule)
+        self._still = not margin.adaptive and not any(isinstance(value, moving) for _, value in margin.values())
         self.reset()
 
     @torch.no_grad()
@@ -76,6 +78,8 @@ class Numbers(nn.Module):
 
     def now(self, y: Tensor | None, dtype: torch.dtype) -> Margin:
         """The margin of this step, every moving number in its place; per-class ones looked up at `y`."""
+        if self._still:
+            return self.margin
         held: dict[str, Tensor] = {}
         for name, value in self.margin.values():
             if isinstance(value, Learnable):

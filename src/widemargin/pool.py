@@ -1,15 +1,19 @@
-"""Independent pieces of work on several processes, with progress and a way to stop at once."""
+"""Independent pieces of work on several processes, with progress and a way to stop at once.
+
+Every worker has a line of its own to the first process and shares no lock with anyone: it can be ended at any
+moment, its death is seen at once, and when the first process dies the line breaks and the worker leaves too.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-import queue
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+import traceback
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import connection
 from typing import Any, TypeVar
 
 from .errors import InputError
@@ -17,80 +21,123 @@ from .errors import InputError
 T = TypeVar("T")
 
 Told = Callable[[float], None]
-_reports: Any = None
-_stop: Any = None
+MOST = 60  # Windows waits for no more than 63 things at once
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-def run_all(work: Callable[..., T], jobs: Sequence[tuple[Any, ...]], processes: int, told: Told) -> Iterator[T]:
+def run_all(
+    work: Callable[..., T], jobs: Sequence[tuple[Any, ...]], processes: int, told: Told
+) -> Generator[T, None, None]:
     """`work(*job, told)` for every job, results as they come; `told` hears shares of a job."""
-    processes = min(processes, len(jobs))
+    processes = min(processes, len(jobs), MOST)
     if processes <= 1:
         for job in jobs:
             yield work(*job, told)
         return
-    context = multiprocessing.get_context("spawn")  # safe with threads, and the same on every system
-    reports, stop = context.Queue(), context.Event()
-    with _one_thread_each():
-        executor = ProcessPoolExecutor(processes, context, _prepare, (reports, stop))
-        waiting: set[Future[T]] = {executor.submit(_reporting, work, job) for job in jobs}
+    workers: dict[Any, Any] = {}  # line → process
     try:
-        while waiting:
-            done, waiting = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
-            _drain(reports, told)
-            for future in done:
-                yield future.result()
-    except BrokenProcessPool:
+        with _one_thread_each(), _undisturbed():
+            for _ in range(processes):
+                _start(workers)
+        yield from _answers(work, jobs, workers, told)
+    except (EOFError, ConnectionError):
         raise InputError(
             "a worker process died, most likely for lack of memory; try --jobs 1. What was done is kept"
         ) from None
     finally:
-        stop.set()
-        executor.shutdown(wait=True, cancel_futures=True)
-        _drain(reports, told)
+        for process in workers.values():
+            process.terminate()
+        for line, process in workers.items():
+            process.join()
+            line.close()
 
 
-class _one_thread_each:  # noqa: N801 - reads as what it does
+def _start(workers: dict[Any, Any]) -> None:
+    context = multiprocessing.get_context("spawn")  # safe with threads, and the same on every system
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs,), daemon=True)
+    process.start()
+    theirs.close()  # so that the line ends with the worker
+    workers[ours] = process
+
+
+def _answers(
+    work: Callable[..., T], jobs: Sequence[tuple[Any, ...]], workers: dict[Any, Any], told: Told
+) -> Iterator[T]:
+    waiting = iter(jobs)
+    busy = list(workers)
+    for line in busy:
+        line.send((work, next(waiting)))
+    while busy:
+        for line in connection.wait(busy):
+            kind, value = line.recv()  # type: ignore[union-attr]
+            if kind == "share":
+                told(value)
+                continue
+            if kind == "error":
+                raise value
+            job = next(waiting, None)
+            if job is None:
+                busy.remove(line)
+            else:
+                line.send((work, job))  # type: ignore[union-attr]  # before anybody does anything with the result
+            yield value
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
     """Workers started inside compute with one thread: as many workers as cores need no more."""
-
-    NAMES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-
-    def __enter__(self) -> None:
-        self.before = {name: os.environ.get(name) for name in self.NAMES}
-        os.environ.update(dict.fromkeys(self.NAMES, "1"))
-
-    def __exit__(self, *error: object) -> None:
-        for name, value in self.before.items():
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
 
 
-def _prepare(reports: Any, stop: Any) -> None:
-    global _reports, _stop  # the one way to hand a queue to a worker
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears the interrupt and says stop
-    _reports, _stop = reports, stop
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Workers started inside never hear an interrupt, not even while they import; the first process hears it after."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _reporting(work: Callable[..., T], job: tuple[Any, ...]) -> T:
-    last = [time.monotonic(), 0.0]
+def _serve(line: Any) -> None:
+    """A worker: one job after the other, until the line breaks."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears the interrupt and ends its workers
+    try:
+        while True:
+            work, job = line.recv()
+            try:
+                answer = "done", work(*job, _teller(line))
+            except ConnectionError:
+                raise
+            except Exception as error:
+                error.add_note(f"in a worker process:\n{traceback.format_exc()}")
+                answer = "error", error
+            line.send(answer)
+    except (EOFError, ConnectionError):
+        return  # the first process is no more
 
-    def told(share: float) -> None:
-        if _stop.is_set():
-            raise InputError("stopped")
-        last[1] += share
-        if time.monotonic() - last[0] > 0.1:  # a report now and then is enough
-            _reports.put(last[1])
-            last[:] = [time.monotonic(), 0.0]
 
-    result = work(*job, told)
-    _reports.put(last[1])
-    return result
+def _teller(line: Any) -> Told:
+    last, share = time.monotonic(), 0.0
 
+    def told(more: float) -> None:
+        nonlocal last, share
+        share += more
+        if time.monotonic() - last > 0.1:  # a report now and then is enough
+            line.send(("share", share))
+            last, share = time.monotonic(), 0.0
 
-def _drain(reports: Any, told: Told) -> None:
-    while True:
-        try:
-            told(reports.get_nowait())
-        except queue.Empty:
-            return
+    return told

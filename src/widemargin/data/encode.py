@@ -1,4 +1,4 @@
-"""A table as one matrix, and each model's own scaling of it, from its training part alone.
+"""A table as one matrix, numbers first, and each model's own scaling of it, from its training part alone.
 
 Numbers are centred, scaled and decorrelated, missing ones replaced by the median; categories become
 one column per level, missing ones a level of their own. A column that does not vary in a training part,
@@ -22,6 +22,8 @@ WIDEST = 50_000
 DECORRELATED = 128
 # Share of the identity in the correlations: keeps what hardly varies from being blown up.
 SHRINKAGE = 0.1
+# Less than that share of a column's reach, or of its mean, is lost in single precision: such a column does not vary.
+SMALLEST_SHARE, SMALLEST_OF_MEAN = 1e-15, 1e-7
 
 
 class Encoded(NamedTuple):
@@ -44,13 +46,11 @@ class Scaling(NamedTuple):
 
 def encode(table: Table) -> Encoded:
     """The matrix [n, F] of a table."""
-    width = sum(1 if column.levels is None else len(column.levels) + 1 for column in table.columns)
-    if width > WIDEST:
-        raise InputError(f"{table.source or table.name}: {width} columns after encoding; {WIDEST} are the limit")
+    check_width(table)
     columns: list[NDArray[np.float64]] = []
     names: list[str] = []
     numeric: list[bool] = []
-    for column in table.columns:
+    for column in sorted(table.columns, key=lambda column: column.levels is not None):
         if column.levels is None:
             columns.append(_conditioned(column.values.astype(np.float64)))
             names.append(column.name)
@@ -64,6 +64,14 @@ def encode(table: Table) -> Encoded:
     return Encoded(np.stack(columns, axis=1), np.array(numeric), tuple(names))
 
 
+def check_width(table: Table) -> int:
+    """How many columns the matrix has at most, if that is no mistake."""
+    width = sum(1 if column.levels is None else len(column.levels) + 1 for column in table.columns)
+    if width > WIDEST:
+        raise InputError(f"{table.source or table.name}: {width} columns after encoding; {WIDEST} are the limit")
+    return width
+
+
 def scaling(encoded: Encoded, parts: Sequence[NDArray[np.int64]]) -> Scaling:
     """Shift, scale and fill [K, F] from the training part of each of K models."""
     gaps = bool(np.isnan(encoded.x).any())
@@ -73,23 +81,23 @@ def scaling(encoded: Encoded, parts: Sequence[NDArray[np.int64]]) -> Scaling:
 
 
 def decorrelation(encoded: Encoded, parts: Sequence[NDArray[np.int64]], scales: Scaling) -> NDArray[np.float64] | None:
-    """Matrices [K, F, F] that make the scaled numbers of each training part uncorrelated; None where that is no use.
+    """Matrices [K, P, P] that make the P scaled numbers of each training part uncorrelated; None where that is no use.
 
     The symmetric root of the inverse of the shrunk correlations (ZCA): each column stays itself as far as possible.
-    Levels of categories are left alone.
+    Levels of categories, which come after the numbers, are left alone.
     """
-    numbers = np.flatnonzero(encoded.numeric)
-    if not 2 <= len(numbers) <= DECORRELATED:
+    numbers = int(encoded.numeric.sum())
+    if not 2 <= numbers <= DECORRELATED:
         return None
-    turns = np.tile(np.eye(encoded.x.shape[1]), (len(parts), 1, 1))
+    turns = np.empty((len(parts), numbers, numbers))
     for k, part in enumerate(parts):
-        x = encoded.x[np.ix_(part, numbers)]
+        x = encoded.x[part, :numbers]
         if scales.fill is not None:
-            x = np.where(np.isnan(x), scales.fill[k, numbers], x)
-        x = x * scales.scale[k, numbers] + scales.shift[k, numbers]
-        correlation = (1.0 - SHRINKAGE) * (x.T @ x) / len(part) + SHRINKAGE * np.eye(len(numbers))
+            x = np.where(np.isnan(x), scales.fill[k, :numbers], x)
+        x = x * scales.scale[k, :numbers] + scales.shift[k, :numbers]
+        correlation = (1.0 - SHRINKAGE) * (x.T @ x) / len(part) + SHRINKAGE * np.eye(numbers)
         values, vectors = np.linalg.eigh(correlation)
-        turns[k][np.ix_(numbers, numbers)] = (vectors / np.sqrt(values)) @ vectors.T
+        turns[k] = (vectors / np.sqrt(values)) @ vectors.T
     return turns
 
 
@@ -100,8 +108,7 @@ def _scaling_of(encoded: Encoded, x: NDArray[np.float64], gaps: bool) -> tuple[N
         fill[known] = np.nanmedian(x[:, known], axis=0)
         x = np.where(np.isnan(x), fill, x)
     mean, deviation = x.mean(axis=0), x.std(axis=0)
-    # What differs by less than rounding does not vary.
-    varies = deviation > 1e-9 * np.maximum(1.0, np.abs(mean))
+    varies = deviation > np.maximum(SMALLEST_SHARE, SMALLEST_OF_MEAN * np.abs(mean))
     scale = np.where(varies, 1.0 / np.where(varies, deviation, 1.0), 0.0)
     occurs = np.where(x.any(axis=0), 1.0, 0.0)
     scale = np.where(encoded.numeric, scale, occurs)
@@ -109,7 +116,9 @@ def _scaling_of(encoded: Encoded, x: NDArray[np.float64], gaps: bool) -> tuple[N
 
 
 def _conditioned(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Numbers near 0 of size about 1, so that fp32 keeps their digits; a model's own scaling undoes it."""
+    """Numbers near 0 of size at most 1, so that fp32 keeps their digits; a model's own scaling undoes it."""
+    if np.nanmax(np.abs(values)) > 1e300:  # differences and squares of these overflow
+        values = values * 1e-100
     middle = np.nanmedian(values)
     size = np.nanmax(np.abs(values - middle))
-    return (values - middle) / size if size > 0 and np.isfinite(size) else values - middle
+    return (values - middle) / size if size > 0 else values - middle

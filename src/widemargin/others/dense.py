@@ -47,6 +47,9 @@ class Dense:
         radius = kept_lengths(margin, self.rays.length, self.weight_lengths.index_select(0, y))
         return Target(theta, radius, None if self.bias is None else self.bias[y].to(theta.dtype))
 
+    def own(self, margin: Margin, y: Tensor) -> None:
+        return None
+
     def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
         return others_of(self.logits(margin), y, total)
 
@@ -68,6 +71,9 @@ class Given:
         theta = angle.from_cosine(self.product.value.gather(1, column).squeeze(1))
         radius = self.product.radius
         return Target(theta, None if radius is None else radius.gather(1, column).squeeze(1), None)
+
+    def own(self, margin: Margin, y: Tensor) -> None:
+        return None
 
     def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
         return others_of(logits_of(margin, self.product, None), y, total)

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ..margin import Batch, Margin, smoothed, split_softmax, target_logit
+from ..margin import Batch, Margin, less_offset, smoothed, split_softmax, target_logit
 
 
 class Target(NamedTuple):
@@ -34,11 +34,18 @@ class Road(Protocol):
     """A way to `L`: one object per call, which holds the embeddings and class weights of that call."""
 
     classes: int
-    lengths: Tensor
-    """‖x‖ [N]."""
+
+    @property
+    def lengths(self) -> Tensor:
+        """‖x‖ [N]."""
+        ...
 
     def target(self, margin: Margin, y: Tensor) -> Target:
         """The target of each sample."""
+        ...
+
+    def own(self, margin: Margin, y: Tensor) -> Tensor | None:
+        """The target's logit [N] without any margin where a road has it at no cost; None where its angle is better."""
         ...
 
     def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
@@ -61,11 +68,10 @@ def loss_on(
     smoothing: float = 0.0,
 ) -> tuple[Tensor, Margin]:
     """Loss [N] of a margin on a road, and the margin as it was used (adapted to this batch if `adapt`)."""
-    target = road.target(margin, y)
     if adapt and margin.adaptive:
         with torch.no_grad():
             batch = Batch.of(
-                target.theta,
+                road.target(margin, y).theta,
                 road.lengths,
                 step,
                 lambda of: road.others(of, y).log_sum,
@@ -73,7 +79,12 @@ def loss_on(
                 keep,
             )
             margin = margin.adapted(batch)
-    p = target_logit(margin, target.theta, target.radius, target.bias)
+    own = road.own(margin, y) if margin.plain_target else None
+    if own is None:
+        target = road.target(margin, y)
+        p = target_logit(margin, target.theta, target.radius, target.bias)
+    else:
+        p = less_offset(margin, own)
     others = road.others(margin, y, total=smoothing > 0)
     loss = split_softmax(p, others.log_sum)
     if others.total is not None:

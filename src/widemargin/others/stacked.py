@@ -50,29 +50,66 @@ class _Cosines(torch.autograd.Function):
         return to_x, to_w
 
 
+class _Dots(torch.autograd.Function):
+    """x [K, N, D], w [K, C, D] → products [C, K, N]; an embedding of length 0 has no direction and gets no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+        ctx.save_for_backward(x, w)
+        return torch.bmm(w, x.mT).transpose(0, 1).contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        x, w = ctx.saved_tensors
+        gradient = gradient.transpose(0, 1)
+        to_x = torch.bmm(gradient.mT, w)
+        nowhere = torch.linalg.vector_norm(x, dim=-1, keepdim=True) == 0
+        return to_x.masked_fill_(nowhere, 0.0), torch.bmm(gradient, x)
+
+
 class Stacked:
     """All classes of K models at once, from embeddings [K, N, D] and class weights [K, C, D]."""
 
     def __init__(self, margin: Margin, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-        self.classes = weight.shape[1]
-        found: tuple[Tensor, Tensor, Tensor] = _Cosines.apply(x, weight)  # type: ignore[no-untyped-call]
-        self.cosine, self.lengths, self._weight_lengths = found
-        self.product = Products(self.cosine, kept_lengths(margin, self.lengths, self._weight_lengths))
+        self._x, self._weight, self.classes = x, weight, weight.shape[1]
         self.bias = None if bias is None else bias.T.unsqueeze(2)  # [K, C] → [C, K, 1]
+        self._found: tuple[Tensor, Tensor, Tensor] | None = None
+        if margin.linear and margin.keeps_x and margin.keeps_w:  # nothing to divide out and multiply in again
+            self.product = Products(_Dots.apply(x, weight), None)  # type: ignore[no-untyped-call]
+        else:
+            cosine, x_length, w_length = self._cosines()
+            self.product = Products(cosine, kept_lengths(margin, x_length, w_length))
+        self._logits: tuple[Margin, Tensor] | None = None
+
+    def _cosines(self) -> tuple[Tensor, Tensor, Tensor]:
+        if self._found is None:
+            self._found = _Cosines.apply(self._x, self._weight)  # type: ignore[no-untyped-call]
+        return self._found
+
+    @property
+    def lengths(self) -> Tensor:
+        """‖x‖ [K, N]."""
+        return self._cosines()[1]
 
     def logits(self, margin: Margin) -> Tensor:
         """All logits [C, K, N], no margin applied."""
-        return logits_of(margin, self.product, self.bias)
+        if self._logits is None or self._logits[0] is not margin:
+            self._logits = margin, logits_of(margin, self.product, self.bias)
+        return self._logits[1]
+
+    def own(self, margin: Margin, y: Tensor) -> Tensor:
+        return self._at(self.logits(margin), y)
 
     def target(self, margin: Margin, y: Tensor) -> Target:
-        theta = angle.from_cosine(self._at(self.cosine, y))
-        radius = self.product.radius
+        cosine, x_length, w_length = self._cosines()
+        radius = kept_lengths(margin, x_length, w_length)
         if margin.keeps_w and radius is not None:
             radius = self._at(radius, y)
-        return Target(theta, radius, None if self.bias is None else self._at(self.bias, y))
+        bias = None if self.bias is None else self._at(self.bias, y)
+        return Target(angle.from_cosine(self._at(cosine, y)), radius, bias)
 
     def _at(self, values: Tensor, y: Tensor) -> Tensor:
-        return values.expand_as(self.cosine).gather(0, y.unsqueeze(0)).squeeze(0)
+        return values.expand(self.classes, *y.shape).gather(0, y.unsqueeze(0)).squeeze(0)
 
     def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
         z, row = self.logits(margin), y.unsqueeze(0)
@@ -80,9 +117,9 @@ class Stacked:
         return Others(log_sum, z.scatter(0, row, 0.0).sum(0) if total else None)
 
     def largest_cosine(self, y: Tensor) -> Tensor:
-        return self.cosine.detach().scatter(0, y.unsqueeze(0), -torch.inf).amax(0)
+        return self._cosines()[0].detach().scatter(0, y.unsqueeze(0), -torch.inf).amax(0)
 
 
 def _inverse(length: Tensor) -> Tensor:
     """1/length, and 0 where there is none, so that a zero vector has cosines and gradients of 0."""
-    return torch.where(length > 0, 1.0 / length, 0.0)
+    return length.reciprocal().masked_fill_(length == 0, 0.0)

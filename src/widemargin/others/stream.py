@@ -139,6 +139,9 @@ class Stream:
         return Target(theta, kept_lengths(margin, self.rays.length, length), bias)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # a loop over blocks would be unrolled into one huge graph
+    def own(self, margin: Margin, y: Tensor) -> None:
+        return None
+
     def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
         # Every number of the margin is an input, so that learnable ones get their gradient wherever φ uses them.
         numbers = {n: v for n, v in margin.values() if isinstance(v, Tensor) and v.is_floating_point()}

@@ -159,3 +159,49 @@ def _open(width: float, height: float, title: str) -> str:
 
 def _short(name: str, longest: int = 34) -> str:
     return name if len(name) <= longest else name[: longest - 1] + "…"
+
+
+def lines(
+    x: Sequence[float],
+    rows: Sequence[tuple[str, Sequence[float], str]],
+    across: str,
+    up: str,
+    title: str,
+) -> str:
+    """A line with dots per row (name, values, colour), names at the right end, moved apart where they would meet."""
+    left, right, top, bottom = 60, 600, 16, 330
+    low, high = min(v for _, values, _ in rows for v in values), max(v for _, values, _ in rows for v in values)
+    pad = 0.05 * max(high - low, 1e-6)
+    low, high = low - pad, high + pad
+
+    def place(value: float, lowest: float, highest: float, start: float, end: float) -> float:
+        return start + (value - lowest) / max(highest - lowest, 1e-9) * (end - start)
+
+    parts = [_open(WIDTH, bottom + 48, title)]
+    for tick in ticks(low, high):
+        y = place(tick, low, high, bottom, top)
+        parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="tick" x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>')
+    for value in x:
+        at = place(value, min(x), max(x), left, right)
+        parts.append(f'<text class="tick" x="{at:.1f}" y="{bottom + 18}" text-anchor="middle">{value:g}</text>')
+    middle = (left + right) / 2
+    parts.append(f'<text class="tick" x="{middle}" y="{bottom + 38}" text-anchor="middle">{escape(across)}</text>')
+    parts.append(f'<text class="tick" x="{left}" y="{top - 4}">{escape(up)}</text>')
+    free = bottom + 8.0
+    for i, (name, values, ink) in enumerate(sorted(rows, key=lambda row: row[1][-1])):
+        spots = [
+            (place(a, min(x), max(x), left, right), place(v, low, high, bottom, top))
+            for a, v in zip(x, values, strict=True)
+        ]
+        dash = "" if i % 2 == 0 else ' stroke-dasharray="7 4"'
+        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in spots)
+        parts.append(f"<g><title>{escape(name)}: {escape(', '.join(f'{v:.1f}' for v in values))}</title>")
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{ink}" stroke-width="2.2"{dash}/>')
+        parts += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3.5" fill="{ink}"/>' for a, b in spots]
+        free = min(free - 17.0, spots[-1][1])
+        parts.append(
+            f'<line x1="{right + 5}" x2="{right + 20}" y1="{spots[-1][1]:.1f}" y2="{free:.1f}" stroke="{ink}"/>'
+        )
+        parts.append(f'<text x="{right + 24}" y="{free + 4:.1f}">{escape(_short(name))}</text></g>')
+    return "".join(parts) + "</svg>"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from torch.optim.adamw import adamw
 
 from ..catalogue import Sum
 from ..option import Loss
-from .network import StackedNetwork
+from .network import StackedNetwork, through
 from .objective import StackedObjective, class_weight_start
 from .protocol import Protocol
 
@@ -41,7 +40,7 @@ class Rows:
     fill: Tensor | None = None
     """[K, 1, F]: what stands in for a missing value; None where nothing is missing."""
     turn: Tensor | None = None
-    """[K, F, F]: decorrelates the scaled columns, `(x · scale + shift) @ turn`; None leaves them as they are."""
+    """[K, P, P]: decorrelates the first P scaled columns, `(x · scale + shift) @ turn`; None leaves them as they are."""
 
     def seen(self, rows: Tensor) -> Tensor:
         """Rows [K, B] of the table as the models see them, [K, B, F]."""
@@ -49,7 +48,11 @@ class Rows:
         if self.fill is not None:
             x = torch.where(torch.isnan(x), self.fill, x)
         x = x.mul_(self.scale).add_(self.shift)
-        return x if self.turn is None else torch.bmm(x, self.turn)
+        if self.turn is None:
+            return x
+        numbers = self.turn.shape[-1]
+        turned = torch.bmm(x[..., :numbers], self.turn)
+        return turned if numbers == x.shape[-1] else torch.cat([turned, x[..., numbers:]], -1)
 
 
 class Stack:
@@ -98,14 +101,15 @@ class Stack:
         models, features = len(self.order), self.rows.x.shape[1]
         slab = max(1, _SLAB // (models * self.batch * max(features, 1)))
         self.objective.train()
+        layers = self.network.layers()
+        even = torch.full((models, self.batch), 1.0 / self.batch, dtype=self.rows.x.dtype, device=self.rows.x.device)
         while self.step < end:
             count = min(slab, end - self.step)
             order = self.order[:, self.step * self.batch : (self.step + count) * self.batch]
             x, y, masks = self._by_step(self.rows.seen(order)), self._by_step(self.rows.y[order]), self._dropout(count)
             for i in range(count):
-                embedded = self.network(x[i], [mask[i] for mask in masks])
-                loss = self.objective(embedded, y[i]).sum() / self.batch
-                loss.backward()
+                embedded = through(layers, x[i], [mask[i] for mask in masks])
+                self.objective(embedded, y[i]).backward(even)  # every model's mean
                 self._adamw.step(self._learning_rate(self.step))
                 self.step += 1
             if told is not None:
@@ -149,48 +153,39 @@ class Stack:
         return self.objective.ranking(self.embed(rows)).argmax(-1)
 
 
-class _Group(NamedTuple):
-    parameters: list[Tensor]
-    first: list[Tensor]
-    second: list[Tensor]
-    counts: list[Tensor]
-    weight_decay: float
-
-
 class _AdamW:
     """AdamW (arXiv 1711.05101) with torch's own kernel; the optimizer object around it costs more than it here."""
 
     def __init__(self, parameters: Sequence[tuple[Tensor, bool]], weight_decay: float) -> None:
-        self.groups = []
-        for decayed in (True, False):
-            group = [p for p, wanted in parameters if wanted == decayed]
-            first, second = ([torch.zeros_like(p) for p in group] for _ in range(2))
-            counts = [torch.zeros((), dtype=torch.float32, device=p.device) for p in group]
-            self.groups.append(_Group(group, first, second, counts, weight_decay if decayed else 0.0))
+        self.parameters = [p for p, _ in parameters]
+        self.decayed = [p for p, wanted in parameters if wanted]
+        self.weight_decay = weight_decay
+        self.first, self.second = ([torch.zeros_like(p) for p in self.parameters] for _ in range(2))
+        self.counts = [torch.zeros((), dtype=torch.float32, device=p.device) for p in self.parameters]
 
     @torch.no_grad()
     def step(self, lr: float) -> None:
         """One step down the gradients, which are then forgotten."""
-        for group in self.groups:
-            if group.parameters:
-                adamw(
-                    group.parameters,
-                    [torch.zeros_like(p) if p.grad is None else p.grad for p in group.parameters],
-                    group.first,
-                    group.second,
-                    [],
-                    group.counts,
-                    fused=True,
-                    amsgrad=False,
-                    beta1=0.9,
-                    beta2=0.999,
-                    lr=lr,
-                    weight_decay=group.weight_decay,
-                    eps=1e-8,
-                    maximize=False,
-                )
-            for p in group.parameters:
-                p.grad = None
+        if self.weight_decay:
+            torch._foreach_mul_(self.decayed, 1.0 - lr * self.weight_decay)
+        adamw(
+            self.parameters,
+            [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters],
+            self.first,
+            self.second,
+            [],
+            self.counts,
+            fused=True,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=lr,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )
+        for p in self.parameters:
+            p.grad = None
 
 
 def _order(

@@ -1,0 +1,149 @@
+"""Ten times ten folds of a set, three ways: our stack, the same network fold by fold in PyTorch, scikit-learn's.
+
+All three train the same shape for the same number of epochs and with the same batch size, in one process
+with the same number of threads; times are per fit, and what counts are the ratios of one run. The plain loop
+is what one would write: `nn.Linear`, `F.cross_entropy`, `torch.optim.AdamW`. The loss is softmax for all three,
+as the other two have no other.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from ..crossval import Partition, cross_validate, partitions
+from ..data.encode import Encoded, encode, scaling
+from ..data.table import Table
+from ..stack.protocol import Protocol
+
+PEERS = ("plain PyTorch, fold by fold", "scikit-learn's MLPClassifier")
+
+
+def measure(table: Table, epochs: float, fits: int, seed: int = 0) -> dict[str, Any]:
+    """Seconds per fit and accuracy of ours on 100 folds, and of the peers on the first `fits` of them."""
+    split = partitions(table.y, 10, 10, seed)
+    # The same amount of work for all: so many epochs, no minimum of steps, plain scaling for the peers.
+    protocol = replace(Protocol(), epochs=epochs, min_steps=1)
+    cross_validate(table, "softmax", split[:2], replace(protocol, epochs=1.0), seed)  # first calls are slow
+    begun = time.perf_counter()
+    ours = cross_validate(table, "softmax", split, protocol, seed)
+    found = {"set": table.name, "epochs": epochs, "hidden": protocol.hidden, "batch": protocol.batch}
+    found["ours"] = {
+        "seconds_per_fit": (time.perf_counter() - begun) / len(split),
+        "accuracy": float(np.mean(ours.folds)),
+    }
+    few = split[:: max(1, len(split) // fits)][:fits]
+    encoded = encode(table)
+    for name, peer in zip(PEERS, (_plain, _sklearn), strict=True):
+        begun = time.perf_counter()
+        folds = peer(encoded, table, few, protocol)
+        found[name] = {"seconds_per_fit": (time.perf_counter() - begun) / len(few), "accuracy": float(np.mean(folds))}
+    return found
+
+
+def _scaled(encoded: Encoded, part: Partition) -> NDArray[np.float64]:
+    shift, scale, fill = scaling(encoded, [part.training])
+    x = encoded.x if fill is None else np.where(np.isnan(encoded.x), fill[0], encoded.x)
+    scaled: NDArray[np.float64] = x * scale[0] + shift[0]
+    return scaled
+
+
+def _plain(encoded: Encoded, table: Table, split: Sequence[Partition], protocol: Protocol) -> list[float]:
+    """A network per fold, as one writes it."""
+    found = []
+    for k, part in enumerate(split):
+        torch.manual_seed(k)
+        x = torch.from_numpy(_scaled(encoded, part)).float()
+        y = torch.from_numpy(table.y)
+        first, second = protocol.hidden
+        network = nn.Sequential(
+            nn.Linear(x.shape[1], first),
+            nn.ReLU(),
+            nn.Dropout(protocol.dropout),
+            nn.Linear(first, second),
+            nn.Linear(second, len(table.classes), bias=False),
+        )
+        optimizer = torch.optim.AdamW(network.parameters(), lr=0.01)
+        rows = torch.from_numpy(part.training)
+        steps, batch = protocol.plan(len(rows))
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+        done = 0
+        while done < steps:
+            for chosen in torch.split(rows[torch.randperm(len(rows))], batch):
+                if done == steps:
+                    break
+                loss = nn.functional.cross_entropy(network(x[chosen]), y[chosen])
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                schedule.step()
+                done += 1
+        network.eval()
+        with torch.no_grad():
+            answers = network(x[part.test]).argmax(1).numpy()
+        found.append(float((answers == table.y[part.test]).mean() * 100))
+    return found
+
+
+def _sklearn(encoded: Encoded, table: Table, split: Sequence[Partition], protocol: Protocol) -> list[float]:
+    """scikit-learn's network of the same shape, for the same number of epochs."""
+    from sklearn.neural_network import MLPClassifier
+
+    found = []
+    for k, part in enumerate(split):
+        x = _scaled(encoded, part)
+        epochs = max(1, round(protocol.epochs))
+        model = MLPClassifier(
+            protocol.hidden,
+            batch_size=min(protocol.batch, len(part.training)),
+            max_iter=epochs,
+            n_iter_no_change=epochs,
+            random_state=k,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(x[part.training], table.y[part.training])
+        found.append(float((model.predict(x[part.test]) == table.y[part.test]).mean() * 100))
+    return found
+
+
+def print_crossval(sets: str | None, data_dir: str | None, epochs: float, fits: int, json_path: str | None) -> None:
+    """The table of ratios."""
+    from rich.table import Table as Grid
+
+    from ..data.uci import load_set
+    from ..listing import check_writable, console
+
+    if json_path:
+        check_writable(json_path)
+    tables = [load_set(name.strip(), data_dir) for name in (sets or "iris").split(",")]
+    found = [measure(table, epochs, fits) for table in tables]
+    grid = Grid(
+        title=f"Milliseconds per fit, {epochs:g} epochs, {torch.get_num_threads()} threads", title_justify="left"
+    )
+    for column in ("set", "ours", *PEERS, "times faster", "accuracy of the three"):
+        grid.add_column(column, justify="left" if column == "set" else "right", overflow="fold")
+    for row in found:
+        ours = row["ours"]["seconds_per_fit"]
+        theirs = [row[name]["seconds_per_fit"] for name in PEERS]
+        accuracy = [row[name]["accuracy"] for name in ("ours", *PEERS)]
+        grid.add_row(
+            row["set"],
+            f"{ours * 1e3:.2f}",
+            *(f"{seconds * 1e3:.1f}" for seconds in theirs),
+            " / ".join(f"{seconds / ours:.0f}×" for seconds in theirs),
+            " / ".join(f"{value:.1f}" for value in accuracy),
+        )
+    console().print(grid)
+    if json_path:
+        with open(json_path, "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=1)
