@@ -120,11 +120,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command is None:
             top.print_help()
             return 0
+        options.words = given
         options.run(options)
         if sys.stdout is not None:
             sys.stdout.flush()
     except InputError as error:
         print(f"widemargin: {error}", file=sys.stderr)
+        return 2
+    except MemoryError:
+        print("widemargin: out of memory; take fewer --jobs, or a sample of the rows", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader left, as `| head` does
         _silence_output()

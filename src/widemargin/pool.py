@@ -69,8 +69,9 @@ def _answers(
     for line in busy:
         line.send((work, next(waiting)))
     while busy:
-        for line in connection.wait(busy):
-            kind, value = line.recv()  # type: ignore[union-attr]
+        ready: list[Any] = list(connection.wait(busy))
+        for line in ready:
+            kind, value = line.recv()
             if kind == "share":
                 told(value)
                 continue
@@ -80,7 +81,7 @@ def _answers(
             if job is None:
                 busy.remove(line)
             else:
-                line.send((work, job))  # type: ignore[union-attr]  # before anybody does anything with the result
+                line.send((work, job))  # before anybody does anything with the result
             yield value
 
 
@@ -118,8 +119,10 @@ def _serve(line: Any) -> None:
     try:
         while True:
             work, job = line.recv()
+            teller = _Teller(line)
             try:
-                answer = "done", work(*job, _teller(line))
+                answer = "done", work(*job, teller)
+                teller.send()
             except ConnectionError:
                 raise
             except Exception as error:
@@ -130,14 +133,18 @@ def _serve(line: Any) -> None:
         return  # the first process is no more
 
 
-def _teller(line: Any) -> Told:
-    last, share = time.monotonic(), 0.0
+class _Teller:
+    """Shares of a job, told to the first process now and then."""
 
-    def told(more: float) -> None:
-        nonlocal last, share
-        share += more
-        if time.monotonic() - last > 0.1:  # a report now and then is enough
-            line.send(("share", share))
-            last, share = time.monotonic(), 0.0
+    def __init__(self, line: Any) -> None:
+        self.line, self.share, self.last = line, 0.0, time.monotonic()
 
-    return told
+    def __call__(self, share: float) -> None:
+        self.share += share
+        if time.monotonic() - self.last > 0.1:
+            self.send()
+
+    def send(self) -> None:
+        """What was not told yet."""
+        self.line.send(("share", self.share))
+        self.share, self.last = 0.0, time.monotonic()

@@ -19,7 +19,8 @@ def bar(what: str, total: float, done: float = 0.0) -> Iterator[Callable[[float]
         TextColumn("{task.percentage:>3.0f} %"),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(what, total=total)
         progress.advance(task, done)
         yield lambda share: progress.advance(task, share)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -41,7 +41,7 @@ class Result:
     settings: dict[str, Any] = field(default_factory=dict)
     """Everything else that makes the result what it is: runs, parts, protocol, data."""
     angles: dict[str, float] = field(default_factory=dict)
-    """WC-Intra, W-Inter, C-Inter in radians; empty for baselines."""
+    """WC-Intra, W-Inter, C-Inter in radians, those that are known; empty for baselines."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -50,13 +50,18 @@ class Result:
 
 
 def result_of(
-    table: Table, loss: str, folds: list[float], seconds: float, seed: int, settings: dict[str, Any], **more: Any
+    table: Table,
+    loss: str,
+    folds: list[float],
+    seconds: float,
+    seed: int,
+    settings: dict[str, Any],
+    angles: dict[str, float],
 ) -> Result:
     """A result with its mean and standard deviation (n − 1) worked out."""
-    std = float(np.std(folds, ddof=1)) if len(folds) > 1 else 0.0
-    return Result(
-        table.name, loss, float(np.mean(folds)), std, folds, seed, round(seconds, 3), versions(), settings, **more
-    )
+    mean, std = float(np.mean(folds)), float(np.std(folds, ddof=1)) if len(folds) > 1 else 0.0
+    known = {name: value for name, value in angles.items() if math.isfinite(value)}  # JSON has no NaN
+    return Result(table.name, loss, mean, std, folds, seed, round(seconds, 3), versions(), settings, known)
 
 
 def versions() -> dict[str, str]:
@@ -100,9 +105,8 @@ class Store:
 
     def _read(self) -> dict[tuple[str, str], Result]:
         """Lines that are there; a last line that was cut off is forgotten and its work done again."""
-        text = self.path.read_text(encoding="utf-8", errors="replace")
-        lines = text.split("\n")
-        whole, rest = lines[:-1], lines[-1]
+        data = self.path.read_bytes()
+        *whole, rest = data.split(b"\n")
         found: dict[tuple[str, str], Result] = {}
         for number, line in enumerate(whole, 1):
             try:
@@ -112,7 +116,7 @@ class Store:
                 raise InputError(f"{self.path}: line {number} is not a result; {advice}") from None
             found[result.key] = result
         if rest:
-            self.path.write_text("".join(line + "\n" for line in whole), encoding="utf-8")
+            os.truncate(self.path, len(data) - len(rest))  # in place: what is there stays there whatever happens
         return found
 
     def matching(self, key: tuple[str, str], seed: int, settings: dict[str, Any]) -> Result | None:
@@ -120,8 +124,7 @@ class Store:
         found = self.results.get(key)
         if found is None:
             return None
-        wanted = json.loads(json.dumps({"seed": seed, **settings}))
-        there = {"seed": found.seed, **found.settings}
+        wanted, there = _flat(seed, json.loads(json.dumps(settings))), _flat(found.seed, found.settings)
         for name in sorted({*wanted, *there}):
             if wanted.get(name) != there.get(name):
                 raise InputError(
@@ -134,24 +137,26 @@ class Store:
         """One more line, safely on disk."""
         self.results[result.key] = result
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")
+            file.write(json.dumps(asdict(result), ensure_ascii=False, allow_nan=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
 
-def from_json(line: str) -> Result:
+def _flat(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
+    """All settings by name, those of the protocol among them, so that the one which differs can be named."""
+    return {"seed": seed, **settings, "protocol": None, **settings.get("protocol", {})}
+
+
+_KINDS = {"str": str, "int": int, "float": (int, float), "list": list, "dict": dict}
+
+
+def from_json(line: str | bytes) -> Result:
     """A line as a result; unknown fields are an error, as a line of something else would have."""
     value = json.loads(line)
-    allowed = {spec.name for spec in fields(Result)}
-    if not isinstance(value, dict) or not set(value) <= allowed or not isinstance(value["folds"], list):
+    kinds = {spec.name: _KINDS[str(spec.type).partition("[")[0]] for spec in fields(Result)}
+    if not isinstance(value, dict) or not all(isinstance(value[name], kinds[name]) for name in value):
         raise ValueError("not a result")
     result = Result(**value)
-    if not all(isinstance(fold, int | float) for fold in result.folds):
+    if not result.folds or not all(isinstance(fold, int | float) for fold in result.folds):
         raise ValueError("not a result")
     return result
-
-
-def in_order(results: Iterable[Result], keys: Iterable[tuple[str, str]]) -> list[Result]:
-    """Results in the order asked for."""
-    found = {result.key: result for result in results}
-    return [found[key] for key in keys]

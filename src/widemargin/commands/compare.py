@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +33,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Compare, print the table, write the page."""
-    from ..compare import Plan, compare, notes, spelled
+    from ..compare import Plan, check_plan, compare, missing, notes, spelled
     from ..errors import InputError
     from ..report.compare_page import compare_page
     from ..report.comparison import comparison
@@ -57,19 +56,20 @@ def run(options: argparse.Namespace) -> None:
         tabular.protocol(options),
         options.jobs,
     )
+    check_plan(plan)
     for note in notes(plan):
         print(f"note: {note}", file=sys.stderr)
     store = Store(options.out or "compare-" + "-".join(names[:3]), options.overwrite)
-    before = len(store.results)
+    new = len(missing(plan, store))
     results = compare(plan, store)
     found = comparison(results)
     print_comparison(found)
     about = [_described(table) for table in tables] + [note for table in tables for note in table.notes]
-    command = "widemargin " + " ".join(shlex.quote(word) for word in sys.argv[1:])
     path = store.folder / "report.html"
-    path.write_text(compare_page(found, about, command), encoding="utf-8")
-    if before:
-        print(f"{before} of {len(results)} results were there already; --overwrite makes them anew", file=sys.stderr)
+    path.write_text(compare_page(found, about, tabular.typed(options)), encoding="utf-8")
+    if new < len(results):
+        there = f"{len(results) - new} of {len(results)} results were there already"
+        print(f"{there}; --overwrite makes them anew", file=sys.stderr)
     print(f"wrote {path} and {store.path}")
 
 
@@ -78,7 +78,7 @@ def _table(data: str, options: argparse.Namespace) -> Table:
     from ..data.uci import load_set, set_names
     from ..errors import InputError
 
-    if data in set_names() and not Path(data).exists():
+    if data in set_names() and not Path(data).is_file():  # a folder of that name may well be where results went
         if options.target is not None:
             raise InputError(f"--target is for files; the classes of {data} are known")
         return load_set(data, options.data_dir)

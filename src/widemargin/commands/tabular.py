@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ def add_out(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument("--out", metavar="DIR", help=f"folder for results.jsonl and report.html (default {default})")
     parser.add_argument("--overwrite", action="store_true", help="start anew instead of going on with what is there")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
+
+
+def typed(options: argparse.Namespace) -> str:
+    """The command as it was typed."""
+    return shlex.join(("widemargin", *options.words))
 
 
 def protocol(options: argparse.Namespace) -> Protocol:

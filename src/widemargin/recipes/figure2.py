@@ -101,6 +101,6 @@ def _sentence(rows: list[tuple[str, list[float], str]]) -> str:
     return (
         "The paper's Figure 2 sees Soft, ArcFace and AdaCos at chance (33 %) with ten layers, and ArcGrad fall least. "
         f"Here, from three layers to ten, {fall[0][1]} falls most ({fall[0][0]:+.1f} points) and {fall[-1][1]} least "
-        f"({fall[-1][0]:+.1f}). Weights are drawn so that signals keep their size through ReLU layers (He et al.) and one "
-        "protocol serves every depth; the paper does not state its own."
+        f"({fall[-1][0]:+.1f}). Weights are drawn so that signals keep their size through ReLU layers (He et al.), and "
+        "one protocol serves every depth; the paper does not state its own."
     )

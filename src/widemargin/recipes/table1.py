@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..report.comparison import Comparison
-    from ..results import Result
 
 # The paper's columns and our spelling of them.
 METHODS = {
@@ -43,7 +42,7 @@ def run(options: argparse.Namespace) -> None:
     """Train, print ours beside theirs, write the page."""
     from ..baselines import BASELINES
     from ..commands import tabular
-    from ..compare import Plan, compare
+    from ..compare import Plan, check_plan, compare
     from ..data.uci import TABLE1, load_set
     from ..report.compare_page import compare_page
     from ..report.comparison import comparison
@@ -55,28 +54,31 @@ def run(options: argparse.Namespace) -> None:
     tables = [load_set(name, options.data_dir) for name in TABLE1]
     protocol = tabular.protocol(options)
     how = (options.runs, options.folds, options.stratify, options.seed, protocol, options.jobs)
+    plan = Plan(tables, list(METHODS.values()), *how)
+    check_plan(plan)
     store = Store(options.out or "table1", options.overwrite)
+    before = len(store.results)
     binary = [table for table in tables if len(table.classes) == 2]
-    results = compare(Plan(tables, list(METHODS.values()), *how), store)
+    results = compare(plan, store)
     floored = compare(Plan(binary, [FLOORED], *how), store)
     seconds = time.perf_counter() - begun
     found = comparison(results)
     print_comparison(found)
     table1_beside.print_beside(found)
     table1_beside.print_floor(results, floored)
+    sections = [table1_beside.beside_section(found), table1_beside.floor_section(results, floored)]
     if options.baselines:
         baselines = compare(Plan(tables, list(BASELINES), *how), store)
         table1_beside.print_baselines(results, baselines)
         found = comparison([*results, *baselines])
-    sections = [table1_beside.beside_section(found), table1_beside.floor_section(results, floored)]
     about = [
         f"Fifteen sets of the UCI repository, cleaned to the shapes of the paper's Table II; {__doc__.splitlines()[0]}"
     ]
-    command = f"widemargin reproduce table1 --seed {options.seed}"
     path = store.folder / "report.html"
     title = "Table I of the ArcGrad paper, made again"
-    path.write_text(compare_page(found, about, command, sections, title), encoding="utf-8")
-    print(f"{seconds:.1f} s for the losses; wrote {path} and {store.path}")
+    path.write_text(compare_page(found, about, tabular.typed(options), sections, title), encoding="utf-8")
+    kept = f", {before} results were there already" if before else ""
+    print(f"{seconds:.1f} s for the losses{kept}; wrote {path} and {store.path}")
 
 
 def paper_beside(found: Comparison) -> list[tuple[str, str, float, float]]:
@@ -91,8 +93,3 @@ def paper_beside(found: Comparison) -> list[tuple[str, str, float, float]]:
         for column, method in METHODS.items()
         if (one.set, method) in ours
     ]
-
-
-def means(results: list[Result], loss: str) -> list[float]:
-    """Mean accuracies of a method, set by set."""
-    return [result.mean for result in results if result.loss == loss]

@@ -89,9 +89,13 @@ def _together(found: Comparison) -> list[str]:
     parts = [page.heading("Critical-difference diagram", friedman), page.figure(diagram)]
     parts.append(
         page.heading(
-            "Accuracy by set", "Mean and 95 % interval of each method; folds share rows, and the interval knows."
+            "Accuracy by set",
+            "The mean of each method; open a set for the 95 % intervals (folds share rows, and the interval knows).",
         )
     )
+    names = [one.set for one in found.sets]
+    everything = svg.dots(names, found.methods, together.scores.tolist(), [colour(m) for m in found.methods])
+    parts.append(page.figure(everything))
     for one in found.sets:
         picture = svg.intervals(
             [r.loss for r in one.results],

@@ -23,6 +23,17 @@ def ticks(low: float, high: float, about: int = 6) -> list[float]:
     return [round(k * step, 10) for k in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
+def ends(values: Sequence[float], share: float, least: float = 0.02) -> tuple[float, float]:
+    """Ends of an axis with a margin of so large a share; values that (nearly) agree stand in the middle of one.
+
+    >>> ends([90.0, 100.0], 0.1), ends([100.0], 0.1)
+    ((89.0, 101.0), (99.0, 101.0))
+    """
+    low, high = min(values), max(values)
+    pad = share * (high - low) if high - low > least else 1.0
+    return low - pad, high + pad
+
+
 def intervals(
     names: Sequence[str],
     means: Sequence[float],
@@ -34,10 +45,7 @@ def intervals(
 ) -> str:
     """A dot and an interval per name, one under the other; `faint` are single values behind them."""
     left, right, top, bottom = 250, 700, 12, 44
-    seen = [v for span in spans for v in span] + [v for row in faint for v in row]
-    low, high = min(seen), max(seen)
-    pad = 0.04 * max(high - low, 1e-6)
-    low, high = low - pad, high + pad
+    low, high = ends([v for span in spans for v in span] + [v for row in faint for v in row], 0.04)
     height = top + _ROW * len(names) + bottom
 
     def x(value: float) -> float:
@@ -68,6 +76,46 @@ def intervals(
     return "".join(parts) + "</svg>"
 
 
+def dots(rows: Sequence[str], names: Sequence[str], values: Sequence[Sequence[float]], colours: Sequence[str]) -> str:
+    """For every row (a set) a dot per name (a method) on one axis, with a legend; `values` [rows][names] in percent."""
+    left, right, step = 250, 820, 24
+    top = 16 + 20 * math.ceil(len(names) / 3)
+    seen = [v for row in values for v in row]
+    low, high = min(seen) - 1.0, max(seen) + 1.0
+    base = top + step * len(rows)
+
+    def x(value: float) -> float:
+        return left + (value - low) / (high - low) * (right - left)
+
+    parts = [_open(WIDTH, base + 40, "Accuracy of every method on every set")]
+    for k, name in enumerate(names):
+        at, y = 60.0 + 260 * (k % 3), 12.0 + 20 * (k // 3)
+        parts.append(f'{_mark(k, at, y, colours[k])}<text class="tick" x="{at + 10}" y="{y + 4}">')
+        parts.append(f"{escape(_short(name, 30))}</text>")
+    for tick in ticks(low, high, 8):
+        parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{top}" y2="{base}"/>')
+        parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{base + 16}" text-anchor="middle">{tick:g}</text>')
+    for i, row in enumerate(rows):
+        y = top + step * i + step / 2
+        parts.append(f'<text x="{left - 12}" y="{y + 4.5}" text-anchor="end">{escape(_short(row))}</text>')
+        for k, name in enumerate(names):
+            tip = escape(f"{row}, {name}: {values[i][k]:.2f}")
+            parts.append(f"<g><title>{tip}</title>{_mark(k, x(values[i][k]), y, colours[k])}</g>")
+    middle = (left + right) / 2
+    parts.append(f'<text class="tick" x="{middle}" y="{base + 34}" text-anchor="middle">accuracy in percent</text>')
+    return "".join(parts) + "</svg>"
+
+
+def _mark(k: int, x: float, y: float, ink: str) -> str:
+    """A mark whose shape changes with `k`, so that two of one colour can be told apart."""
+    if k % 3 == 0:
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{ink}" opacity=".85"/>'
+    if k % 3 == 1:
+        return f'<rect x="{x - 4.2:.1f}" y="{y - 4.2:.1f}" width="8.4" height="8.4" fill="{ink}" opacity=".85"/>'
+    points = f"{x:.1f},{y - 5.5:.1f} {x + 5:.1f},{y + 4:.1f} {x - 5:.1f},{y + 4:.1f}"
+    return f'<polygon points="{points}" fill="{ink}" opacity=".85"/>'
+
+
 def _jitter(k: int) -> float:
     return ((k * 7) % 11 - 5) * 1.1
 
@@ -83,11 +131,8 @@ def groups(
 ) -> str:
     """Methods on an axis, and a bar under those that no test tells apart (Demšar's diagram)."""
     order = sorted(range(len(names)), key=lambda i: places[i] if best_left else -places[i])
-    low, high = min(places), max(places)
-    if ruler:
-        high = max(high, low + ruler[0])
-    pad = 0.06 * max(high - low, 1e-6)
-    low, high = low - pad, high + pad
+    first = min(places)
+    low, high = ends([*places, first + ruler[0]] if ruler else places, 0.06)
     left, right, line = 300, 540, 62
 
     def x(value: float) -> float:
@@ -105,8 +150,7 @@ def groups(
         parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{line - 10}" text-anchor="middle">{tick:g}</text>')
     parts.append(f'<text class="tick" x="{left - 12}" y="{line + 4}" text-anchor="end">{escape(axis)}</text>')
     if ruler:
-        start = x(low + pad)
-        end = x(low + pad + ruler[0])
+        start, end = x(first), x(first + ruler[0])
         parts.append(f'<line class="axis" x1="{start:.1f}" x2="{end:.1f}" y1="16" y2="16" stroke-width="3"/>')
         parts.append(f'<text class="tick" x="{end + 8:.1f}" y="20">{escape(ruler[1])}</text>')
     for level, members in enumerate(together):

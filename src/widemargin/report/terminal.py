@@ -25,7 +25,8 @@ def print_comparison(found: Comparison) -> None:
 
 def _print_one_set(one: OnOneSet) -> None:
     count = len(one.results[0].folds)
-    grid = Grid(title=f"{one.set}: accuracy in percent over {count} folds", title_justify="left", title_style="bold")
+    title = Text(f"{one.set}: accuracy in percent over {count} folds")
+    grid = Grid(title=title, title_justify="left", title_style="bold")
     grid.add_column("loss")
     for column in ("mean ± std", "95 % interval", "rank", "folds won"):
         grid.add_column(column, justify="right")

@@ -40,7 +40,7 @@ class Rows:
     fill: Tensor | None = None
     """[K, 1, F]: what stands in for a missing value; None where nothing is missing."""
     turn: Tensor | None = None
-    """[K, P, P]: decorrelates the first P scaled columns, `(x · scale + shift) @ turn`; None leaves them as they are."""
+    """[K, P, P]: decorrelates the first P scaled columns, `(x · scale + shift) @ turn`; None leaves them alone."""
 
     def seen(self, rows: Tensor) -> Tensor:
         """Rows [K, B] of the table as the models see them, [K, B, F]."""
