@@ -1,4 +1,4 @@
-"""scikit-learn's classifiers on the same folds and the same encoding, as points of reference."""
+"""scikit-learn's classifiers on the same folds, scaled but not decorrelated, as points of reference."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def notes(plan: Plan) -> list[str]:
 
     from .stack.objective import StackedObjective
 
-    said: list[str] = [note for table in plan.tables for note in table.notes]
+    said: list[str] = [f"{table.name}: {note}" for table in plan.tables for note in table.notes]
     for table in plan.tables:
         start = torch.zeros(1, len(table.classes), plan.protocol.hidden[-1])
         for method in plan.methods:
@@ -107,6 +107,15 @@ def notes(plan: Plan) -> list[str]:
                     StackedObjective(method, start, plan.protocol.smoothing)
                 said += [f"{table.name}: {warning.message}" for warning in caught]
     return list(dict.fromkeys(said))
+
+
+def diverged(results: Sequence[Result]) -> list[str]:
+    """Which losses ended in no numbers at all on some fold, where the first class is then the answer."""
+    return [
+        f"{result.set}: {result.loss} diverged on some folds, and its accuracy means nothing; take a smaller --lr"
+        for result in results
+        if result.loss not in BASELINES and "w_inter" not in result.angles
+    ]
 
 
 def _work(table: Table, method: str, plan: Plan, told: Told) -> Result:

@@ -147,7 +147,7 @@ def _flat(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
     return {"seed": seed, **settings, "protocol": None, **settings.get("protocol", {})}
 
 
-_KINDS = {"str": str, "int": int, "float": (int, float), "list": list, "dict": dict}
+_KINDS: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float), "list": list, "dict": dict}
 
 
 def from_json(line: str | bytes) -> Result:

@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Compare, print the table, write the page."""
-    from ..compare import Plan, check_plan, compare, missing, notes, spelled
+    from ..compare import Plan, check_plan, compare, diverged, missing, notes, spelled
     from ..errors import InputError
     from ..report.compare_page import compare_page
     from ..report.comparison import comparison
@@ -64,7 +64,11 @@ def run(options: argparse.Namespace) -> None:
     results = compare(plan, store)
     found = comparison(results)
     print_comparison(found)
-    about = [_described(table) for table in tables] + [note for table in tables for note in table.notes]
+    lost = diverged(results)
+    for note in lost:
+        print(f"note: {note}", file=sys.stderr)
+    about = [_described(table) for table in tables]
+    about += [f"{note}." for note in (*(f"{t.name}: {note}" for t in tables for note in t.notes), *lost)]
     path = store.folder / "report.html"
     path.write_text(compare_page(found, about, tabular.typed(options)), encoding="utf-8")
     if new < len(results):

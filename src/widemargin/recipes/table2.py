@@ -25,10 +25,11 @@ def run(options: argparse.Namespace) -> None:
 
     grid = Grid(title="Table II: data sets, ours = the paper's", title_justify="left", title_style="bold")
     for column in ("set", "the paper's name", "classes", "features", "rows", "agrees", "licence"):
-        grid.add_column(column, justify="right" if column in ("classes", "features", "rows") else "left")
+        is_number = column in ("classes", "features", "rows")
+        grid.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for name in TABLE1:
         table, entry = load_set(name, options.data_dir), SETS[name]
         shape = (len(table.classes), len(table.columns), len(table))
         same = shape == tuple(table2()[name])
         grid.add_row(name, entry.paper_name, *map(str, shape), "yes" if same else "NO", entry.licence)
-    console().print(grid)
+    console(width=160).print(grid)

@@ -9,7 +9,7 @@ from html import escape
 
 from ..results import Result
 from . import page, svg
-from .comparison import Comparison, OnOneSet
+from .comparison import Comparison, OnManySets, OnOneSet
 from .palette import colour
 
 _ANGLES = (
@@ -26,15 +26,17 @@ def compare_page(
     one = found.sets[0]
     first = one.results[0]
     count = len(first.folds)
-    sub = f"{len(found.methods)} methods, {count} folds each on the same partitions, seed {first.seed}"
+    methods = f"{len(found.methods)} method{'s' if len(found.methods) > 1 else ''}"
+    sub = f"{methods}, {count} folds each on the same partitions, seed {first.seed}"
+    question = f"{one.set}: which loss serves it?"
     if len(found.sets) > 1:
-        sub = f"{len(found.sets)} sets, " + sub
+        sub, question = f"{len(found.sets)} sets, " + sub, f"{len(found.sets)} sets: which loss serves them?"
     body = [f'<p class="verdict">{escape(found.verdict)}</p>', *more]
-    body += _together(found) if found.together is not None else _alone(one)
+    body += _together(found) if found.together is not None else [part for one in found.sets for part in _alone(one)]
     body += _angles(found)
     body += _numbers(found)
     body += _about(about, command, first)
-    return page.page(title or f"{one.set}: which loss serves it?", sub, body)
+    return page.page(title or question, sub, body)
 
 
 def _alone(one: OnOneSet) -> list[str]:
@@ -50,7 +52,7 @@ def _alone(one: OnOneSet) -> list[str]:
     )
     parts = [
         page.heading(
-            "Accuracy",
+            f"Accuracy on {one.set}",
             "The dot is the mean over all folds, the line its 95 % interval; folds share rows, and the interval knows.",
         ),
         page.figure(picture),
@@ -131,7 +133,7 @@ def _mean_angle(found: Comparison, method: str, key: str) -> float:
 
 def _numbers(found: Comparison) -> list[str]:
     explained = "Bold: the best of a row. ≈: not significantly worse than it (corrected resampled t-test, Holm, 5 %)."
-    if found.together is None:
+    if len(found.sets) == 1:
         one = found.sets[0]
         best = max(round(r.mean, 2) for r in one.results)
         rows = []
@@ -141,18 +143,21 @@ def _numbers(found: Comparison) -> list[str]:
             rows.append([*cells, (str(one.wins[i]), ""), (f"{r.seconds:.1f} s", "")])
         head = ("loss", "mean ± std", "95 % interval", "rank", "folds won", "time")
         return [page.heading("The numbers", explained), page.table(head, rows)]
-    together = found.together
     rows = []
     for one in found.sets:
         best = max(round(r.mean, 2) for r in one.results)
         rows.append([(one.set, ""), *(_cell(r, best, one) for r in one.results)])
+    foot = _together_foot(found.together) if found.together is not None else []
+    return [page.heading("The numbers", explained), page.table(("set", *found.methods), rows, foot)]
+
+
+def _together_foot(together: OnManySets) -> list[list[page.Cell]]:
     wins = (f"{n} ({s} shared)" if s else f"{n}" for n, s in zip(together.wins, together.shared, strict=True))
-    foot = [
+    return [
         [("average", ""), *((f"{v:.2f}", "") for v in together.averages)],
         [("mean rank", ""), *((f"{v:.2f}", "") for v in together.mean_ranks)],
         [("wins", ""), *((text, "") for text in wins)],
     ]
-    return [page.heading("The numbers", explained), page.table(("set", *found.methods), rows, foot)]
 
 
 def _cell(result: Result, best: float, one: OnOneSet) -> page.Cell:

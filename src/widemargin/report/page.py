@@ -30,7 +30,8 @@ svg .axis { stroke: var(--ink); } svg .bar { stroke: var(--ink); stroke-width: 5
 table { border-collapse: collapse; font-size: .93rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 5px 12px; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
-thead th { border-bottom: 2px solid var(--soft); white-space: normal; overflow-wrap: break-word; vertical-align: bottom; }
+thead th { border-bottom: 2px solid var(--soft); vertical-align: bottom;
+  white-space: normal; overflow-wrap: break-word; }
 tfoot td { color: var(--soft); } tfoot tr:first-child td { border-top: 2px solid var(--soft); }
 td.best { font-weight: 700; } td.alike::after { content: " ≈"; color: var(--accent); }
 td.under { color: var(--accent); }

@@ -23,14 +23,14 @@ def ticks(low: float, high: float, about: int = 6) -> list[float]:
     return [round(k * step, 10) for k in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def ends(values: Sequence[float], share: float, least: float = 0.02) -> tuple[float, float]:
+def reach(values: Sequence[float], share: float) -> tuple[float, float]:
     """Ends of an axis with a margin of so large a share; values that (nearly) agree stand in the middle of one.
 
-    >>> ends([90.0, 100.0], 0.1), ends([100.0], 0.1)
+    >>> reach([90.0, 100.0], 0.1), reach([100.0], 0.1)
     ((89.0, 101.0), (99.0, 101.0))
     """
     low, high = min(values), max(values)
-    pad = share * (high - low) if high - low > least else 1.0
+    pad = share * (high - low) if high - low > 0.02 else 1.0
     return low - pad, high + pad
 
 
@@ -45,7 +45,7 @@ def intervals(
 ) -> str:
     """A dot and an interval per name, one under the other; `faint` are single values behind them."""
     left, right, top, bottom = 250, 700, 12, 44
-    low, high = ends([v for span in spans for v in span] + [v for row in faint for v in row], 0.04)
+    low, high = reach([v for span in spans for v in span] + [v for row in faint for v in row], 0.04)
     height = top + _ROW * len(names) + bottom
 
     def x(value: float) -> float:
@@ -132,7 +132,7 @@ def groups(
     """Methods on an axis, and a bar under those that no test tells apart (Demšar's diagram)."""
     order = sorted(range(len(names)), key=lambda i: places[i] if best_left else -places[i])
     first = min(places)
-    low, high = ends([*places, first + ruler[0]] if ruler else places, 0.06)
+    low, high = reach([*places, first + ruler[0]] if ruler else places, 0.06)
     left, right, line = 300, 540, 62
 
     def x(value: float) -> float:

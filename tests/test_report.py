@@ -1,0 +1,374 @@
+"""What a report says and shows: ranks, wins and groups of hand-made results; a page that is one safe file."""
+
+import math
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from widemargin import stats
+from widemargin.catalogue import losses
+from widemargin.cli import main
+from widemargin.compare import PAPER_LOSSES
+from widemargin.report import page, svg
+from widemargin.report.compare_page import compare_page
+from widemargin.report.comparison import comparison
+from widemargin.report.palette import colour
+from widemargin.report.terminal import print_comparison
+from widemargin.results import Result
+
+ANGLES = {"wc_intra": 0.2, "w_inter": 2.0, "c_inter": 1.9}
+EVIL = """<script>alert(1)</script>"&quot;'&amp;<b"""
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+CLOSED = {"line", "circle", "rect", "polyline", "polygon", "path"}  # of SVG, which may close themselves
+
+
+def result(loss, folds, name="made", parts=10, angles=ANGLES):
+    folds = [float(fold) for fold in folds]
+    std = float(np.std(folds, ddof=1))
+    versions = {"widemargin": "0", "torch": EVIL}
+    settings = {"runs": len(folds) // parts, "parts": parts}
+    return Result(name, loss, float(np.mean(folds)), std, folds, 0, 1.5, versions, settings, angles)
+
+
+def noisy(mean, seed=0, count=20):
+    return mean + np.random.default_rng(seed).normal(0, 1, count).round(2)
+
+
+class Reader(HTMLParser):
+    """Balanced tags, and all that is in the page."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open, self.tags, self.attributes, self.texts = [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        assert tag in CLOSED | VOID, tag
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+
+    def handle_endtag(self, tag):
+        assert self.open, tag
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append((self.open[-1] if self.open else "", data))
+
+
+def checked(text):
+    """A page that opens offline, runs nothing, and can be read without seeing its pictures."""
+    read = Reader(text)
+    assert text.startswith("<!doctype html>")
+    assert not {"script", "link", "iframe", "img", "object", "embed", "base", "form"} & set(read.tags)
+    assert not [name for _, name, _ in read.attributes if name.startswith("on") or name in ("src", "href", "action")]
+    outside = re.sub(r'xmlns="http://www\.w3\.org/2000/svg"', "", text)
+    assert not re.search(r"https?://|url\(|@import|javascript:", outside)
+    assert len(text.encode()) < 1 << 20
+    of_pictures = [(name, value) for tag, name, value in read.attributes if tag == "svg"]
+    count = read.tags.count("svg")
+    assert of_pictures.count(("role", "img")) == count
+    assert sum(name == "aria-label" and bool(value) for name, value in of_pictures) == count
+    assert not re.search(r'="[^"]*\b(nan|inf)\b[^"]*"', text)
+    assert "lang" in {name for tag, name, _ in read.attributes if tag == "html"}
+    return read
+
+
+# What is compared
+
+
+def test_one_set_by_hand():
+    good, same, bad = noisy(90), noisy(90, 1), noisy(60, 2)
+    found = comparison([result("bad", bad), result("good", good), result("same", same)])
+    assert found.together is None
+    assert found.methods == ("bad", "good", "same")
+    (one,) = found.sets
+    means = [r.mean for r in one.results]
+    assert one.ranks == tuple(1.0 + sum(other > mean for other in means) for mean in means)
+    assert one.ranks[0] == 3
+    assert one.wins[0] == 0
+    assert sum(one.wins) == 20
+    assert one.wins[1] == int((good > same).sum())
+    assert one.not_worse == {"good", "same"}
+    assert [set(group) for group in one.groups] == [{1, 2}]
+    for (low, high), r in zip(one.intervals, one.results, strict=True):
+        assert low < r.mean < high
+        assert high - low > 2 * 2.09 * r.std / math.sqrt(20)  # wider than if folds did not overlap
+    assert found.verdict == one.verdict
+    assert "ahead of bad" in one.verdict
+
+
+def test_folds_that_overlap_need_more_than_the_plain_t_test():
+    """A difference that the usual t-test calls significant and the corrected one does not."""
+    from scipy.stats import ttest_rel
+
+    draw = np.random.default_rng(3)
+    a = draw.normal(90, 2, 100)
+    b = a - draw.normal(0.5, 2, 100)
+    assert ttest_rel(a, b).pvalue < 0.05
+    (one,) = comparison([result("a", a), result("b", b)]).sets
+    assert one.not_worse == {"a", "b"}
+    assert "no evidence" in one.verdict
+
+
+def test_marks_groups_and_verdict_say_the_same():
+    """One family of tests for all three: what a bar joins with the best is marked, and is not called worse."""
+    for seed in range(40):
+        draw = np.random.default_rng(seed)
+        found = comparison([result(f"m{k}", draw.normal(90 - 0.3 * k, 1, 20)) for k in range(6)])
+        (one,) = found.sets
+        best = max(range(6), key=lambda i: one.results[i].mean)
+        joined = {found.methods[i] for group in one.groups if best in group for i in group}
+        assert joined <= one.not_worse
+        assert found.methods[best] in one.not_worse
+        ahead = re.search(r"is ahead of (.*?) \(", one.verdict)
+        worse = set(re.findall(r"m\d", ahead[1])) if ahead else set()
+        assert worse == set(found.methods) - one.not_worse
+
+
+def test_groups_may_overlap():
+    def around(mean, seed):
+        noise = noisy(0, seed, 40)
+        return mean + noise - noise.mean()
+
+    found = comparison([result("c", around(89.4, 2)), result("a", around(91.0, 0)), result("b", around(90.2, 1))])
+    (one,) = found.sets
+    assert [tuple(found.methods[i] for i in group) for group in one.groups] == [("a", "b"), ("b", "c")]
+
+
+def test_ties_share_ranks_and_wins():
+    folds = [90.0, 80.0] * 5
+    found = comparison([result("a", folds), result("b", folds), result("c", [50.0] * 10)])
+    (one,) = found.sets
+    assert one.ranks == (1.5, 1.5, 3.0)
+    assert one.wins == (10, 10, 0)
+    assert one.not_worse >= {"a", "b"}
+    # 90.004 and 90.001 are the same number to anybody who reads the table
+    (near,) = comparison([result("a", [90.004] * 10), result("b", [90.001] * 10)]).sets
+    assert near.ranks == (1.5, 1.5)
+
+
+def test_many_sets_by_hand():
+    scores = {"s1": (90, 80, 70), "s2": (60, 60, 50), "s3": (70, 75, 72), "s4": (99, 98, 97)}
+    rows = [
+        result(loss, noisy(0, 9) - noisy(0, 9).mean() + mean, name)
+        for name, means in scores.items()
+        for loss, mean in zip("abc", means, strict=True)
+    ]
+    found = comparison(rows)
+    together = found.together
+    assert [one.set for one in found.sets] == list(scores)
+    np.testing.assert_allclose(together.scores, list(scores.values()), atol=1e-9)
+    assert together.averages == pytest.approx((79.75, 78.25, 72.25))
+    assert together.mean_ranks == pytest.approx(((1 + 1.5 + 3 + 1) / 4, (2 + 1.5 + 1 + 2) / 4, (3 + 3 + 2 + 3) / 4))
+    assert together.wins == (3, 2, 0)
+    assert together.shared == (1, 1, 0)
+    assert together.critical_difference == pytest.approx(2.343 * math.sqrt(3 * 4 / (6 * 4)), rel=1e-3)
+    assert together.p_friedman == stats.friedman(list(scores.values())).p
+    assert [set(group) for group in together.groups] == [{0, 1, 2}]
+    assert found.verdict == together.verdict
+
+
+def test_one_method_has_nothing_to_be_compared_with(capsys):
+    for names in (["made"], ["made", "other"]):
+        found = comparison([result("softmax", noisy(90), name) for name in names])
+        assert found.together is None
+        assert "nothing to compare" in found.verdict
+        read = checked(compare_page(found))
+        text = " ".join(data for _, data in read.texts)
+        print_comparison(found)
+        out = capsys.readouterr().out
+        for one in found.sets:
+            assert one.set in text
+            assert one.set in out
+            assert one.groups == ()
+            assert one.ranks == (1.0,)
+
+
+# The page
+
+
+def results(methods, sets, parts=10):
+    return [
+        result(method, np.clip(noisy(80 + 2 * m + s, 31 * m + s), 0, 100), name, parts)
+        for s, name in enumerate(sets)
+        for m, method in enumerate(methods)
+    ]
+
+
+@pytest.mark.parametrize("sets", [1, 2, 15, 60])
+@pytest.mark.parametrize("methods", [1, 2, 7, 14])
+def test_a_page_of_any_size_is_one_file_in_order(sets, methods):
+    names = list(dict.fromkeys([*PAPER_LOSSES, *losses("margins")]))[:methods]
+    found = comparison(results(names, [f"set{k}" for k in range(sets)]))
+    read = checked(compare_page(found, ["A sentence on the data."], "widemargin compare"))
+    text = " ".join(data for _, data in read.texts)
+    for word in (*names, f"set{sets - 1}", "A sentence on the data.", "widemargin compare", "95 % interval"):
+        assert word in text
+    assert ("Critical-difference diagram" in text) == (sets > 1 and methods > 1)
+    assert f"{methods} method{'s' * (methods > 1)}, 20 folds each" in text
+    assert found.verdict in text
+
+
+def test_everything_that_comes_from_outside_is_escaped():
+    evil = [f"a{EVIL}", f"b{EVIL}", f"c{EVIL}"]
+    for sets in (1, 3):
+        found = comparison(results(evil, [f"{EVIL}{k}" for k in range(sets)]))
+        text = compare_page(found, [f"about {EVIL}"], f"widemargin {EVIL}", title=f"title {EVIL}")
+        read = checked(text)
+        assert "script" not in read.tags
+        assert "b" not in read.tags
+        assert "<script" not in text
+        assert f"about {EVIL}" in [data for _, data in read.texts]
+        assert any(EVIL in data for tag, data in read.texts if tag == "title")
+        assert any(name == "aria-label" and EVIL in value for _, name, value in read.attributes)
+        assert any(EVIL in data for tag, data in read.texts if tag == "td")
+        assert any(tag == "pre" and EVIL.replace('"', '\\"') in data for tag, data in read.texts)  # settings as JSON
+
+
+def test_a_table_full_of_markup_from_file_to_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    name = "<img src=x onerror=alert(1)> & &quot;q"
+    header = '"<script>alert(1)</script>","b""&quot;","kind<i>"'
+    rows = [f"{k % 7},{(k * 5) % 11},{'<b>no' if k % 2 else '&amp; yes'}" for k in range(30)]
+    Path(f"{name}.csv").write_text("\n".join([header, *rows]))
+    quick = ["--runs", "1", "--folds", "2", "--epochs", "0", "--min-steps", "5", "--hidden", "4", "4", "--jobs", "1"]
+    assert main(["compare", f"{name}.csv", "--losses", "softmax, arcgrad", *quick, "--out", "out"]) == 0
+    text = Path("out/report.html").read_text()
+    read = checked(text)
+    assert any(name in data for tag, data in read.texts if tag == "h1")
+    assert "<img" not in text
+    assert name in capsys.readouterr().out
+
+
+def test_angles_that_are_unknown_are_a_dash():
+    unknown = {"wc_intra": math.nan, "w_inter": 1.5}
+    rows = [result("softmax", noisy(90), angles=unknown), result("svm", noisy(80, 1), angles={})]
+    read = checked(compare_page(comparison(rows)))
+    assert "–" in [data for tag, data in read.texts if tag == "text"]
+    assert "1.50" in [data for tag, data in read.texts if tag == "text"]
+    without = compare_page(comparison([result("svm", noisy(80), angles={}), result("mlp", noisy(81, 1), angles={})]))
+    assert "Compact within" not in without
+    nowhere = {"wc_intra": math.nan, "w_inter": math.nan, "c_inter": math.nan}
+    checked(compare_page(comparison([result("softmax", noisy(90), angles=nowhere)])))
+
+
+@pytest.mark.parametrize("folds", [[100.0] * 10, [0.0] * 10, [96.67] * 10])
+def test_methods_that_all_agree_are_drawn_on_an_axis_one_can_read(folds):
+    found = comparison([result("softmax", folds), result("arcgrad(s=5)", folds)])
+    read = checked(compare_page(found))
+    drawn = [data for tag, data in read.texts if tag == "text" and re.fullmatch(r"-?\d+(\.\d+)?", data)]
+    assert found.sets[0].groups == ((0, 1),)
+    steps = [float(data) for data in drawn if data != f"{folds[0]:.2f}"]
+    assert len(set(steps)) > 2  # not the same number again and again
+    assert "no evidence" in found.verdict
+
+
+def test_numbers_in_the_page_are_those_of_the_results(capsys):
+    found = comparison(results(["softmax", "arcgrad(s=5)"], ["one"]))
+    read = checked(compare_page(found))
+    print_comparison(found)
+    out = capsys.readouterr().out
+    cells = [data for tag, data in read.texts if tag == "td"]
+    for r, (low, high) in zip(found.sets[0].results, found.sets[0].intervals, strict=True):
+        assert f"{r.mean:.2f} ± {r.std:.2f}" in cells
+        assert f"{low:.2f} – {high:.2f}" in cells
+        assert f"{r.mean:.2f}±{r.std:.2f}" in out
+    best = max(found.sets[0].results, key=lambda r: r.mean)
+    assert f'<td class="best">{best.mean:.2f} ± {best.std:.2f}</td>' in compare_page(found)
+
+
+def test_the_terminal_shows_sets_averages_and_marks(capsys):
+    found = comparison(results(["softmax", "adacos"], ["one", "two", "three"]))
+    print_comparison(found)
+    out = capsys.readouterr().out
+    for word in ("one", "two", "three", "average", "mean rank", "wins", "softmax", "adacos", "≈: not significantly"):
+        assert word in out
+    for average in found.together.averages:
+        assert f"{average:.2f}" in out
+
+
+def test_parts_of_a_page():
+    assert page.paragraph("a < b") == "<p>a &lt; b</p>"
+    assert page.table(("x",), [[("1 & 2", "best")]]).count("<td") == 1
+    body = [page.details("more", page.code("<&>")), page.figure("<svg></svg>", "c"), page.heading("h")]
+    Reader(page.page("t", "s", body))
+
+
+# The pictures
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0, 1), (92.3, 97.8), (-3, 3), (0, 100), (1e-7, 3e-7), (33.3, 33.4), (99.99, 100.01), (1, 1e6)]
+)
+def test_ticks_are_round_even_and_inside(low, high):
+    found = svg.ticks(low, high)
+    assert 3 <= len(found) <= 9
+    assert all(low - 1e-9 <= tick <= high + 1e-9 for tick in found)
+    steps = np.diff(found)
+    assert steps == pytest.approx([steps[0]] * len(steps), rel=1e-6)
+    leading = steps[0] / 10 ** math.floor(math.log10(steps[0] * (1 + 1e-9)))
+    assert min(abs(leading - nice) for nice in (1, 2, 5)) < 1e-6
+
+
+def test_the_reach_of_an_axis():
+    low, high = svg.reach([90.0, 100.0, 95.0], 0.1)
+    assert (low, high) == (89.0, 101.0)
+    for same in ([5.0], [5.0, 5.0], [5.0, 5.0 + 1e-9]):
+        low, high = svg.reach(same, 0.1)
+        assert low < 4.5
+        assert high > 5.5
+
+
+def test_a_bar_joins_the_members_of_a_group_and_nobody_else():
+    picture = svg.groups(["a", "b", "c", "d"], [1.0, 1.5, 3.0, 4.0], [(0, 1), (2, 3)], "rank", "t", (1.2, "cd"))
+    places = {}
+    for x, label in re.findall(r'points="([\d.]+),[^"]*"/><text[^>]*>([^<]*)</text>', picture):
+        places[label.split()[0] if label[0] in "abcd" else label.split()[-1]] = float(x)
+    bars = [tuple(map(float, ends)) for ends in re.findall(r'class="bar" x1="([\d.]+)" x2="([\d.]+)"', picture)]
+    covered = [{name for name, x in places.items() if low <= x <= high} for low, high in bars]
+    assert covered == [{"a", "b"}, {"c", "d"}]
+    assert places["a"] < places["b"] < places["c"] < places["d"]
+    turned = svg.groups(["a", "b"], [80.0, 90.0], [], "accuracy", "t", best_left=False)
+    places = [float(x) for x in re.findall(r'points="([\d.]+),', turned)]
+    assert places == sorted(places)  # the best, which is b, is drawn first and to the left
+
+
+def test_dots_stand_where_their_values_are():
+    picture = svg.intervals(["a", "b", "c"], [90, 95, 92], [(88, 92), (94, 96), (91, 93)], ["#111"] * 3, "percent", "t")
+    spots = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', picture)]
+    ends = [(float(a), float(b)) for a, b in re.findall(r'<line x1="([\d.]+)" x2="([\d.]+)" y1="[\d.]+" y2', picture)]
+    assert spots[0] < spots[2] < spots[1]
+    for spot, (low, high) in zip(spots, ends, strict=True):
+        assert spot == pytest.approx((low + high) / 2, abs=0.1)
+    assert (spots[1] - spots[0]) / (spots[2] - spots[0]) == pytest.approx(5 / 2, abs=0.02)
+
+
+def test_long_names_are_cut_in_pictures_only():
+    name = "arcface(s=64, m=0.5) + 0.123456*center(alpha=0.25) + triplet"
+    found = comparison([result(name, noisy(90)), result("softmax", noisy(91, 1))])
+    read = checked(compare_page(found))
+    assert name in [data for tag, data in read.texts if tag == "td"]
+    assert all(len(data) < 45 for tag, data in read.texts if tag == "text" and "arcface" in data)
+
+
+def test_a_loss_has_one_colour_whatever_its_options():
+    for name in losses("margins"):
+        assert colour(name) == colour(f"{name}(s=5)") == colour(f"{name}(s=30, m=[0.1, 0.2])")
+        assert re.fullmatch("#[0-9A-F]{6}", colour(name), re.IGNORECASE)
+        assert colour(f"{name}(s=5) + 0.1*center(alpha=0.5)") == colour("softmax + 0.02*center(alpha=0.5)")
+    margins = [colour(name) for name in losses("margins")]
+    assert len(set(margins)) == len(margins)
+    assert colour("random_forest") == colour("random_forest")
+    assert all(a != b for a, b in pairwise(map(colour, ("softmax", "m_softmax", "l_softmax", "a_softmax"))))

@@ -1,0 +1,307 @@
+"""Results on disk: a line is complete or absent, runs that were stopped go on, nothing is mixed up or lost."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from widemargin import __version__
+from widemargin.cli import main
+from widemargin.compare import Plan
+from widemargin.data.table import Column, Table
+from widemargin.data.uci import load_set
+from widemargin.errors import InputError
+from widemargin.results import Result, Store, fingerprint, from_json, result_of
+from widemargin.stack.protocol import Protocol
+
+ANGLES = {"wc_intra": 0.1, "w_inter": 2.0, "c_inter": 2.1}
+SCHEMA = ["set", "loss", "mean", "std", "folds", "seed", "seconds", "versions", "settings", "angles"]
+
+
+def table(name="made"):
+    values = np.array([1.0, 2.0, np.nan, 4.0])
+    columns = (Column("x", values), Column("c", np.array([0, 1, -1, 0]), ("p", "q")))
+    return Table(name, columns, np.arange(4) % 2, ("a", "b"))
+
+
+def result(loss="softmax", name="made", seed=0, **settings):
+    return result_of(table(name), loss, [90.0, 80.0, 100.0], 1.23456, seed, {"runs": 1, "parts": 3, **settings}, ANGLES)
+
+
+def lines(folder):
+    return [json.loads(line) for line in (Path(folder) / "results.jsonl").read_text().splitlines()]
+
+
+# A line
+
+
+def test_a_line_has_the_agreed_fields(tmp_path):
+    Store(tmp_path).add(result())
+    (line,) = lines(tmp_path)
+    assert list(line) == SCHEMA
+    assert (line["set"], line["loss"], line["seed"]) == ("made", "softmax", 0)
+    assert line["folds"] == [90.0, 80.0, 100.0]
+    assert line["mean"] == pytest.approx(90.0)
+    assert line["std"] == pytest.approx(10.0)  # n − 1
+    assert line["seconds"] == 1.235
+    assert line["versions"]["widemargin"] == __version__
+    assert {"python", "torch", "numpy", "scikit-learn"} <= set(line["versions"])
+    assert line["settings"] == {"runs": 1, "parts": 3}
+    assert line["angles"] == ANGLES
+
+
+def test_what_is_written_is_read(tmp_path):
+    store = Store(tmp_path / "deep" / "folder")
+    one, two = result(), result("arcgrad(s=5)", name="größer, \"'<b>\n")
+    store.add(one)
+    store.add(two)
+    again = Store(store.folder)
+    assert again.results == {one.key: one, two.key: two}
+    assert list(again.results) == [one.key, two.key]
+
+
+def test_an_angle_that_is_unknown_is_left_out_for_json_has_no_nan(tmp_path):
+    angles = {"wc_intra": 0.5, "w_inter": math.inf, "c_inter": math.nan}
+    Store(tmp_path).add(result_of(table(), "softmax", [1.0, 2.0], 0.0, 0, {}, angles))
+    (line,) = lines(tmp_path)
+    assert line["angles"] == {"wc_intra": 0.5}
+    assert "NaN" not in (tmp_path / "results.jsonl").read_text()
+
+
+def test_one_fold_has_no_deviation():
+    assert result_of(table(), "softmax", [50.0], 0.0, 0, {}, {}).std == 0.0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: replace(t, classes=("a", "c")),
+        lambda t: replace(t, y=1 - t.y),
+        lambda t: replace(t, columns=t.columns[::-1]),
+        lambda t: replace(t, columns=(replace(t.columns[0], name="z"), t.columns[1])),
+        lambda t: replace(t, columns=(Column("x", np.array([1.0, 2.0, np.nan, 4.5])), t.columns[1])),
+        lambda t: replace(t, columns=(t.columns[0], replace(t.columns[1], levels=("p", "r")))),
+    ],
+)
+def test_the_fingerprint_knows_everything_a_model_sees(change):
+    assert fingerprint(table()) == fingerprint(table("other name"))
+    assert fingerprint(change(table())) != fingerprint(table())
+
+
+# A file
+
+
+@pytest.mark.parametrize("cut", [1, 20, 300])
+def test_a_last_line_that_was_cut_off_is_forgotten(tmp_path, cut):
+    store = Store(tmp_path)
+    store.add(result())
+    store.add(result("adacos", name="größer"))
+    path = tmp_path / "results.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-cut])
+    again = Store(tmp_path)
+    assert list(again.results) == [("made", "softmax")]
+    assert path.read_bytes() == whole[: whole.index(b"\n") + 1]  # what is there is left as it was
+    again.add(result("adacos", name="größer"))
+    assert path.read_bytes() == whole
+
+
+def test_a_first_line_that_was_cut_off_leaves_an_empty_file(tmp_path):
+    (tmp_path / "results.jsonl").write_text('{"set": "made", "lo')
+    assert Store(tmp_path).results == {}
+    assert (tmp_path / "results.jsonl").read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "",
+        "hello",
+        "[1, 2]",
+        "null",
+        "{}",
+        '{"set": "a"}',
+        b"\xff\xfe junk",
+        json.dumps({**asdict(result()), "extra": 1}),
+        json.dumps({**asdict(result()), "folds": ["90"]}),
+        json.dumps({**asdict(result()), "folds": []}),
+        json.dumps({**asdict(result()), "folds": 90}),
+        json.dumps({**asdict(result()), "settings": [1]}),
+        json.dumps({**asdict(result()), "set": 5}),
+        json.dumps({**asdict(result()), "mean": "high"}),
+    ],
+)
+def test_a_foreign_line_is_named_by_its_number(tmp_path, foreign):
+    store = Store(tmp_path)
+    store.add(result())
+    path = tmp_path / "results.jsonl"
+    line = foreign if isinstance(foreign, bytes) else foreign.encode()
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    before = path.read_bytes()
+    with pytest.raises(InputError) as caught:
+        Store(tmp_path)
+    assert str(caught.value) == f"{path}: line 2 is not a result; delete the line, or start anew with --overwrite"
+    assert path.read_bytes() == before
+    assert Store(tmp_path, overwrite=True).results == {}
+
+
+def test_the_line_of_an_older_version_without_our_own_fields_is_read():
+    line = {name: value for name, value in asdict(result()).items() if name not in ("settings", "angles")}
+    assert from_json(json.dumps(line)).settings == {}
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "taken" / "results.jsonl").mkdir(parents=True)
+    for folder in (tmp_path / "file", tmp_path / "file" / "deeper", tmp_path / "taken"):
+        with pytest.raises(InputError, match=r"cannot be written.*choose another --out"):
+            Store(folder)
+
+
+# Other settings
+
+
+def plan(**change):
+    return Plan([load_set("iris")], ["softmax", "svm"], **{"runs": 2, "folds": 5, **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"seed": 3}, r"another seed \(0, now 3\)"),
+        ({"runs": 3}, r"another runs \(2, now 3\)"),
+        ({"folds": 4}, r"another parts \(5, now 4\)"),
+        ({"stratify": True}, r"another stratify \(False, now True\)"),
+        ({"protocol": Protocol(lr=0.5)}, r"another lr \(0\.03, now 0\.5\)"),
+        ({"protocol": Protocol(hidden=(8, 4))}, r"another hidden \(\[64, 24\], now \[8, 4\]\)"),
+        ({"tables": [replace(load_set("iris"), classes=("x", "y", "z"))]}, "another data"),
+    ],
+)
+def test_results_of_other_settings_are_not_mixed_in(tmp_path, change, named):
+    old, new = plan(), replace(plan(), **change)
+    iris = old.tables[0]
+    store = Store(tmp_path)
+    store.add(result_of(iris, "softmax", [90.0] * 10, 1.0, old.seed, old.settings(iris, "softmax"), ANGLES))
+    again = Store(tmp_path)
+    kept = again.matching(("iris", "softmax"), old.seed, old.settings(iris, "softmax"))
+    assert kept is not None
+    with pytest.raises(InputError, match=named) as caught:
+        again.matching(("iris", "softmax"), new.seed, new.settings(new.tables[0], "softmax"))
+    assert "holds softmax on iris" in str(caught.value)
+    assert str(caught.value).endswith("choose another --out, or --overwrite")
+    assert "\n" not in str(caught.value)
+    assert again.matching(("iris", "adacos"), new.seed, {}) is None
+
+
+def test_a_baseline_does_not_depend_on_our_protocol(tmp_path):
+    old, new = plan(), plan(protocol=Protocol(lr=0.5))
+    iris = old.tables[0]
+    store = Store(tmp_path)
+    store.add(result_of(iris, "svm", [90.0] * 10, 1.0, 0, old.settings(iris, "svm"), {}))
+    assert store.matching(("iris", "svm"), 0, new.settings(iris, "svm")) is not None
+
+
+# Stopped and gone on
+
+LOSSES = "softmax, softmax + 0.02*center, m_softmax, arcface, adacos, arcgrad(s=30), arcgrad(s=5), normface"
+WORK = ["compare", "iris", "--losses", LOSSES, "--runs", "2", "--folds", "10"]
+
+
+def start(out):
+    command = [sys.executable, "-m", "widemargin", *WORK, "--jobs", "2", "--out", str(out)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def wait_for(condition, process, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def count(out):
+    path = out / "results.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else -1
+
+
+def alive(group):
+    """Processes of a group that still run."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, of = stat.read_text().rpartition(")")[2].split()[:3]
+        except (OSError, ValueError):
+            continue
+        if int(of) == group and state not in "ZX":
+            found.append(stat.parent.name)
+    return found
+
+
+def nobody_left(group, seconds=20):
+    end = time.monotonic() + seconds
+    while alive(group) and time.monotonic() < end:
+        time.sleep(0.05)
+    return alive(group) == []
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole")
+    assert main([*WORK, "--jobs", "1", "--out", str(out)]) == 0
+    return sorted((_timeless(line) for line in lines(out)), key=lambda line: line["loss"])
+
+
+def _timeless(line):
+    return {name: value for name, value in line.items() if name != "seconds"}
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes through /proc")
+
+
+@needs_proc
+def test_a_killed_run_goes_on_where_it_stopped(tmp_path, uninterrupted, capsys):
+    with start(tmp_path) as process:
+        wait_for(lambda: count(tmp_path) >= 2, process)
+        process.kill()
+        process.wait()
+        assert nobody_left(process.pid)
+    done = count(tmp_path)
+    assert 2 <= done < 8
+    with (tmp_path / "results.jsonl").open("a") as file:
+        file.write('{"set": "iris", "loss": "ada')  # as a crash of the machine may leave it
+    before = (tmp_path / "results.jsonl").read_bytes()
+    assert main([*WORK, "--jobs", "1", "--out", str(tmp_path)]) == 0
+    assert f"{done} of 8 results were there already" in capsys.readouterr().err
+    after = (tmp_path / "results.jsonl").read_bytes()
+    assert after.startswith(before[: before.rindex(b"\n") + 1])
+    found = sorted((_timeless(line) for line in lines(tmp_path)), key=lambda line: line["loss"])
+    assert found == uninterrupted
+    assert (tmp_path / "report.html").exists()
+
+
+@needs_proc
+@pytest.mark.parametrize(("done", "pause"), [(0, 0.2), (1, 0.0)], ids=["starting", "working"])
+def test_an_interrupt_is_one_line_and_leaves_nobody_behind(tmp_path, done, pause):
+    with start(tmp_path) as process:
+        wait_for(lambda: count(tmp_path) >= done, process)
+        time.sleep(pause)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: every process of the group hears it
+        out, said = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert said.strip() == "widemargin: interrupted"
+        assert out == ""
+        assert nobody_left(process.pid)
+    assert done <= count(tmp_path) < 8
+    store = Store(tmp_path)
+    assert len(store.results) == count(tmp_path)
+    assert all(isinstance(kept, Result) and len(kept.folds) == 20 for kept in store.results.values())
+    assert not (tmp_path / "report.html").exists()
