@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from . import __version__
-from .commands import compare, reproduce, tabular
+from .commands import compare, reproduce, tabular, train
 from .errors import InputError
 
 SHELLS = ("bash", "zsh", "tcsh")
@@ -56,6 +56,7 @@ def parser() -> _Parser:
     top.add_argument("--version", action="version", version=f"widemargin {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     compare.add(commands)
+    train.add(commands)
     reproduce.add(commands)
 
     losses = commands.add_parser("losses", help="list all losses, or explain one")
@@ -85,7 +86,7 @@ def parser() -> _Parser:
     crossval = which.add_parser("crossval", help="time per fit against plain PyTorch and scikit-learn")
     crossval.add_argument("--sets", help="names of sets, with commas (default iris)")
     crossval.add_argument("--epochs", type=float, default=60.0, help="epochs of every fit (default 60)")
-    crossval.add_argument("--fits", type=int, default=10, help="fits of the peers (default 10; ours are 100)")
+    crossval.add_argument("--fits", type=int, default=5, help="fits of the peers (default 5; ours are 100)")
     tabular.add_data(crossval)
     crossval.add_argument("--json", metavar="FILE", help="also write the figures to a file")
     crossval.set_defaults(run=_bench_crossval)

@@ -148,3 +148,19 @@ class _Teller:
         """What was not told yet."""
         self.line.send(("share", self.share))
         self.share, self.last = 0.0, time.monotonic()
+
+
+def peak_memory(processes: int) -> float | None:
+    """MiB that this process and so many workers held at the most, from above; None where the system does not tell.
+
+    Largest sizes of this process and of the largest worker, as often as there are workers; pages they share count
+    for each of them.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    unit = 1024.0 if os.uname().sysname != "Darwin" else 1024.0 * 1024.0
+    return (own + (processes * largest if processes > 1 else 0)) / unit

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from ..data.encode import Encoded, encode, scaling
 from ..data.table import Table
 from ..stack.protocol import Protocol
 
+ROUNDS = 3
 PEERS = ("plain PyTorch, fold by fold", "scikit-learn's MLPClassifier")
 
 
@@ -34,19 +35,21 @@ def measure(table: Table, epochs: float, fits: int, seed: int = 0) -> dict[str, 
     # The same amount of work for all: so many epochs, no minimum of steps, plain scaling for the peers.
     protocol = replace(Protocol(), epochs=epochs, min_steps=1)
     cross_validate(table, "softmax", split[:2], replace(protocol, epochs=1.0), seed)  # first calls are slow
-    begun = time.perf_counter()
-    ours = cross_validate(table, "softmax", split, protocol, seed)
-    found = {"set": table.name, "epochs": epochs, "hidden": protocol.hidden, "batch": protocol.batch}
-    found["ours"] = {
-        "seconds_per_fit": (time.perf_counter() - begun) / len(split),
-        "accuracy": float(np.mean(ours.folds)),
-    }
+    found: dict[str, Any] = {"set": table.name, "epochs": epochs, "hidden": protocol.hidden, "batch": protocol.batch}
     few = split[:: max(1, len(split) // fits)][:fits]
     encoded = encode(table)
-    for name, peer in zip(PEERS, (_plain, _sklearn), strict=True):
-        begun = time.perf_counter()
-        folds = peer(encoded, table, few, protocol)
-        found[name] = {"seconds_per_fit": (time.perf_counter() - begun) / len(few), "accuracy": float(np.mean(folds))}
+    ways: dict[str, Callable[[], tuple[int, list[float]]]] = {
+        "ours": lambda: (len(split), cross_validate(table, "softmax", split, protocol, seed).folds),
+        PEERS[0]: lambda: (len(few), _plain(encoded, table, few, protocol)),
+        PEERS[1]: lambda: (len(few), _sklearn(encoded, table, few, protocol)),
+    }
+    for _ in range(ROUNDS):  # in turn, and the best of each: what else the machine does disturbs all alike
+        for name, way in ways.items():
+            begun = time.perf_counter()
+            count, folds = way()
+            spent = (time.perf_counter() - begun) / count
+            best = min(spent, found.get(name, {}).get("seconds_per_fit", spent))
+            found[name] = {"seconds_per_fit": best, "accuracy": float(np.mean(folds))}
     return found
 
 

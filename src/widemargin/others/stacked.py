@@ -62,9 +62,26 @@ class _Dots(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Any:
         x, w = ctx.saved_tensors
         gradient = gradient.transpose(0, 1)
-        to_x = torch.bmm(gradient.mT, w)
-        nowhere = torch.linalg.vector_norm(x, dim=-1, keepdim=True) == 0
-        return to_x.masked_fill_(nowhere, 0.0), torch.bmm(gradient, x)
+        somewhere = torch.linalg.vector_norm(x, dim=-1, keepdim=True).sign()  # 0 where x is 0, else 1
+        return torch.bmm(gradient.mT, w).mul_(somewhere), torch.bmm(gradient, x)
+
+
+class _LogSumOthers(torch.autograd.Function):
+    """Logits z [C, K, N], targets [1, K, N] → log Σ exp z over the other classes [K, N]; its slope is their softmax."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, row: Tensor) -> Tensor:
+        others = z.scatter(0, row, -torch.inf)
+        top = others.amax(0, keepdim=True)
+        share = others.sub_(top).exp_()
+        total = share.sum(0, keepdim=True)
+        ctx.save_for_backward(share.div_(total))
+        return total.log_().add_(top).squeeze(0)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        (share,) = ctx.saved_tensors
+        return share * gradient, None
 
 
 class Stacked:
@@ -113,7 +130,7 @@ class Stacked:
 
     def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
         z, row = self.logits(margin), y.unsqueeze(0)
-        log_sum = torch.logsumexp(z.scatter(0, row, -torch.inf), 0)
+        log_sum: Tensor = _LogSumOthers.apply(z, row)  # type: ignore[no-untyped-call]
         return Others(log_sum, z.scatter(0, row, 0.0).sum(0) if total else None)
 
     def largest_cosine(self, y: Tensor) -> Tensor:

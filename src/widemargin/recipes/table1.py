@@ -44,6 +44,7 @@ def run(options: argparse.Namespace) -> None:
     from ..commands import tabular
     from ..compare import Plan, check_plan, compare
     from ..data.uci import TABLE1, load_set
+    from ..pool import peak_memory
     from ..report.compare_page import compare_page
     from ..report.comparison import comparison
     from ..report.terminal import print_comparison
@@ -61,7 +62,7 @@ def run(options: argparse.Namespace) -> None:
     binary = [table for table in tables if len(table.classes) == 2]
     results = compare(plan, store)
     floored = compare(Plan(binary, [FLOORED], *how), store)
-    seconds = time.perf_counter() - begun
+    seconds, memory = time.perf_counter() - begun, peak_memory(options.jobs)
     found = comparison(results)
     print_comparison(found)
     table1_beside.print_beside(found)
@@ -78,7 +79,8 @@ def run(options: argparse.Namespace) -> None:
     title = "Table I of the ArcGrad paper, made again"
     path.write_text(compare_page(found, about, tabular.typed(options), sections, title), encoding="utf-8")
     kept = f", {before} results were there already" if before else ""
-    print(f"{seconds:.1f} s for the losses{kept}; wrote {path} and {store.path}")
+    held = "" if memory is None else f", at most {memory:.0f} MiB"
+    print(f"{seconds:.1f} s for the losses{kept}{held}; wrote {path} and {store.path}")
 
 
 def paper_beside(found: Comparison) -> list[tuple[str, str, float, float]]:

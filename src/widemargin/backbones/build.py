@@ -1,0 +1,105 @@
+"""build: a backbone by its name, with its options checked. Names are known without importing torch.
+
+A bare name is ours if we have it, else timm's; `timm:NAME` is always timm's. `resnet18` and `resnet34` are both:
+ours are the paper's for small images, and an option that only timm's have (`stem_type`, `output_stride`,
+`pretrained`) asks for timm's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..errors import InputError, unknown
+from ..literal import keywords, short
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import nn
+
+Size: TypeAlias = "int | tuple[int, int]"
+
+# Name → the file it stands in; there a function of this name makes it.
+_OURS = {"fast": "fast", "resnet18": "resnet", "resnet34": "resnet"}
+_ALSO_TIMM = ("resnet18", "resnet34")
+_FROM_DATA = ("channels", "size")
+_LONGEST_NAME = 200
+
+
+def names() -> list[str]:
+    """Names of our own backbones; timm's stand beside them.
+
+    >>> names()
+    ['fast', 'resnet18', 'resnet34']
+    """
+    return sorted(_OURS)
+
+
+def parse_model(text: str) -> tuple[str, dict[str, Any]]:
+    """Name and options of a model as it is written; nothing is evaluated, nothing built.
+
+    >>> parse_model("fast(width=0.5)"), parse_model("timm:resnet18.a1_in1k(stem_type=deep)")
+    (('fast', {'width': 0.5}), ('timm:resnet18.a1_in1k', {'stem_type': 'deep'}))
+    """
+    if not isinstance(text, str):
+        raise InputError(f"a model is written as text, such as 'fast(width=0.5)'; got {type(text).__name__}")
+    if not text.strip():
+        raise InputError(f"an empty model; write a name such as {', '.join(names())} or one of timm's")
+    found = re.fullmatch(r"([^\s()=,]+)\s*(?:\((.*)\))?", text.strip(), re.DOTALL)
+    if found is None or len(found[1]) > _LONGEST_NAME:
+        raise InputError(f"cannot read the model {short(text)!r}; write name(option=value, …)")
+    name, inside = found[1], found[2]
+    if name.lower() in _OURS:
+        name = name.lower()
+    return name, keywords(inside, name) if inside and inside.strip() else {}
+
+
+def build(name: str, /, *, channels: int = 3, size: Size | None = None, **options: Any) -> nn.Module:
+    """A module from images [N, channels, H, W] to embeddings [N, D] with attribute `dim` = D.
+
+    `size` is the side of the images, or (height, width); without it `img_size` among the options, or 32.
+    Options may stand in the name as well: `build("fast(width=0.5)")`.
+
+    >>> build("fast(width=0.25)", channels=1, size=28).dim
+    64
+    """
+    name, given = parse_model(name)
+    for key, value in options.items():
+        if key in given:
+            raise InputError(f"{name}: {key} is given twice")
+        given[key] = value
+    if given.get("pretrained") is False:
+        del given["pretrained"]
+    channels, height_width = _checked_channels(channels), _height_width(size, given)
+    if name in _OURS:
+        make: Callable[..., nn.Module] = getattr(importlib.import_module(f"{__package__}.{_OURS[name]}"), name)
+        known = [key for key in inspect.signature(make).parameters if key not in _FROM_DATA]
+        strange = [key for key in given if key not in known]
+        if not strange:
+            return make(channels=channels, size=height_width, **given)
+        if name not in _ALSO_TIMM:
+            if "pretrained" in strange:
+                raise InputError(f"{name} has no pretrained weights; timm's models do")
+            raise unknown(f"option of {name}", strange[0], known)
+    from .from_timm import build_timm
+
+    return build_timm(name, channels, height_width, given, names())
+
+
+def _checked_channels(channels: int) -> int:
+    if isinstance(channels, bool) or not isinstance(channels, int) or not 1 <= channels <= 4096:
+        raise InputError(f"channels={channels!r} must be a whole number from 1 to 4096")
+    return channels
+
+
+def _height_width(size: Size | None, options: dict[str, Any]) -> tuple[int, int]:
+    """(height, width) of the images, from `size`, else from the model's own `img_size`, else 32."""
+    given = size if size is not None else options.get("img_size", 32)
+    pair = given if isinstance(given, tuple | list) else (given, given)
+    whole = all(isinstance(side, int) and not isinstance(side, bool) and 1 <= side <= 65_536 for side in pair)
+    if len(pair) != 2 or not whole:
+        raise InputError(f"an image size of {given!r} is not possible; give pixels, such as 32 or (32, 48)")
+    return pair[0], pair[1]

@@ -1,0 +1,44 @@
+"""The seeds' neck: two linear layers between a network and its margin head.
+
+Linear(in, 2048) – ReLU – batch norm – Linear(2048, 512) – batch norm without gain and bias. The last norm centres
+the embeddings, so that the angles to the class weights use the whole sphere and not the corner where a ReLU
+network puts everything.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from torch import Tensor, nn
+
+from ..errors import InputError
+
+
+class Neck(nn.Module):
+    """A backbone with the neck behind it: images → [N, dim]. The backbone is reached as `.backbone`."""
+
+    def __init__(self, backbone: nn.Module, hidden: int = 2048, dim: int = 512) -> None:
+        super().__init__()
+        inside = getattr(backbone, "dim", None)
+        if not isinstance(inside, int):
+            raise InputError(
+                f"a neck needs a backbone with its dim, as build makes; {type(backbone).__name__} lacks it"
+            )
+        self.dim = dim
+        self.backbone = backbone
+        self.layers = nn.Sequential(
+            nn.Linear(inside, hidden),
+            nn.ReLU(),
+            nn.BatchNorm1d(hidden),
+            nn.Linear(hidden, dim),
+            nn.BatchNorm1d(dim, affine=False),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.layers(self.backbone(x)))
+
+    def whiten(self, images: Tensor) -> None:
+        """Hand training images on to a backbone that whitens them (`fast`); the others have no use for them."""
+        inner = getattr(self.backbone, "whiten", None)
+        if inner is not None:
+            inner(images)

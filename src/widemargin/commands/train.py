@@ -1,0 +1,130 @@
+"""`widemargin train`: images, in our own spelling and in the seeds'."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..run import Run
+
+# What the seeds' script does when nothing is said (FORMULAS of the sources): only under --margin-loss.
+_SILENT: dict[str, Any] = {
+    "epochs": 100,
+    "warmup_epochs": 5.0,
+    "warmup_lr": 1e-6,
+    "min_lr": 1e-5,
+    "schedule": "cosine",
+    "augment": "seed",
+    "neck": True,
+    "weight_decay": 0.05,
+    "opt": "adamw",
+}
+_NUMBERS: tuple[tuple[str, Any, str], ...] = (
+    ("epochs", int, "passes over the training images"),
+    ("batch-size", int, "images per step, all processes together"),
+    ("accumulate", int, "steps whose gradients are added before one is taken"),
+    ("lr", float, "peak learning rate"),
+    ("min-lr", float, "where the cosine ends"),
+    ("warmup-epochs", float, "epochs that lead up to the rate"),
+    ("weight-decay", float, "on matrices whose length matters"),
+    ("momentum", float, "of sgd"),
+    ("smoothing", float, "label smoothing"),
+    ("clip", float, "largest gradient norm; 0 does not clip"),
+    ("ema", float, "decay of averaged weights, which are then judged; 0 keeps none"),
+    ("share", float, "part of the training images that is used"),
+    ("hold-out", float, "part of the training images kept back to choose by"),
+    ("input-size", int, "pixels along a side"),
+    ("ckpt-freq", int, "epochs between checkpoints that are kept"),
+    ("seed", int, "start of every random draw"),
+)
+
+
+def add(commands: Any) -> None:
+    """The command and its options."""
+    parser = commands.add_parser(
+        "train",
+        help='train on images: widemargin train cifar10 resnet18 "arcgrad(s=10)"',
+        description="Train a backbone under a loss on images, resumable; the seeds' flags are understood too.",
+    )
+    parser.add_argument("data", nargs="?", help="cifar10, cifar100, mnist, fashion_mnist or a folder of images")
+    parser.add_argument("network", nargs="?", metavar="MODEL", help="resnet18, resnet34, fast, or any timm model")
+    parser.add_argument("loss", nargs="?", help='a loss such as "arcgrad(s=10)" or "softmax + 0.02*center"')
+    for name, kind, meaning in _NUMBERS:
+        parser.add_argument(f"--{name}", type=kind, metavar="X", help=meaning)
+    parser.add_argument("--opt", help="adam, adamw, sgd or muon")
+    parser.add_argument("--schedule", help="onecycle, cosine, plateau or constant")
+    parser.add_argument("--augment", help="none, paper (crop and flip), fast or seed")
+    parser.add_argument("--precision", help="32-true, bf16-mixed, 16-mixed or 64-true")
+    parser.add_argument("--neck", action="store_true", default=None, help="the seeds' embedding neck, 2048 – 512")
+    parser.add_argument("--compile", action="store_true", default=None, help="torch.compile the step")
+    parser.add_argument("--pretrained", action="store_true", help="timm's weights")
+    parser.add_argument("--init-from", metavar="RUN", help="start with the backbone of another run")
+    parser.add_argument("--out", metavar="DIR", help="run folder (default runs/NAME)")
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("--log", nargs="+", default=[], metavar="KIND", help="also tensorboard, wandb")
+    parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
+    seeds = parser.add_argument_group("the seeds' own flags")
+    seeds.add_argument("--data-set", metavar="NAME", help="as DATA")
+    seeds.add_argument("--data-location", metavar="DIR", help="as --data-dir: the data folder or its parent")
+    seeds.add_argument("--model", metavar="NAME", help="as MODEL")
+    seeds.add_argument("--margin-loss", metavar="LOSS", help="as LOSS, with their script's silent defaults")
+    seeds.add_argument("--ra", type=int, metavar="N", help="repeated augmentation")
+    seeds.add_argument("--reprob", type=float, metavar="P", help="random erasing")
+    seeds.add_argument("--gin", nargs="+", default=[], metavar="NAME=VALUE", help="build_model.patch_size=2 …")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Train, print what came out."""
+    from ..training.loop import train
+
+    wanted = run_of(options)
+    folder = options.out or os.path.join("runs", wanted.name or _name(wanted))
+    place = options.data_dir or options.data_location
+    record = train(wanted, folder, resume=options.resume, data_dir=place, also=options.log)
+    test = record["test"]
+    print(f"test: top-1 {test['top1']:.2f} %, with flips {test['top1_flip']:.2f} %, top-5 {test['top5']:.2f} %")
+    print(f"wrote {folder}")
+
+
+def run_of(options: argparse.Namespace) -> Run:
+    """The run that the options describe."""
+    from ..errors import InputError
+    from ..run import Run
+    from ..seedflags import margin_of, parse_gin
+
+    gin = parse_gin(options.gin)
+    values: dict[str, Any] = dict(_SILENT) if options.margin_loss else {}
+    given = [(name.replace("-", "_"), getattr(options, name.replace("-", "_"))) for name, _, _ in _NUMBERS]
+    given += [(name, getattr(options, name)) for name in ("opt", "schedule", "augment", "precision", "neck", "compile")]
+    values.update({name: value for name, value in given if value is not None})
+    for ours, theirs in (("data", "data_set"), ("network", "model")):
+        if getattr(options, ours) and getattr(options, theirs):
+            raise InputError(f"{ours} is given twice: {getattr(options, ours)} and --{theirs.replace('_', '-')}")
+    if options.loss and options.margin_loss:
+        raise InputError("the loss is given twice, in its place and as --margin-loss")
+    values["data"] = (options.data or options.data_set or "cifar10").lower()
+    values["model"] = options.network or options.model or "resnet18"
+    head = gin.get("MarginHead", {})
+    if options.margin_loss:
+        values["loss"] = margin_of(options.margin_loss, head)
+    elif options.loss:
+        values["loss"] = options.loss
+    if options.ra is not None:
+        values["repeats"] = options.ra
+    augment = dict(gin.get("build_transform", {}))
+    if options.reprob is not None:
+        augment["erase"] = options.reprob
+    values["augment_options"] = augment
+    values["model_options"] = {**gin.get("build_model", {}), **({"pretrained": True} if options.pretrained else {})}
+    values["init_from"] = options.init_from
+    values["name"] = os.environ.get("WANDB_NAME")
+    return Run(**values)
+
+
+def _name(wanted: Run) -> str:
+    words = f"{wanted.data}-{wanted.model}-{wanted.loss}-seed{wanted.seed}"
+    return re.sub(r"[^A-Za-z0-9.=_+-]+", "_", words).strip("_")

@@ -1,0 +1,146 @@
+"""Batches of images in memory: the order of an epoch, a part of each batch for every process, augmentation beside it.
+
+Order and augmentation follow from (seed, epoch, step) alone. So a run that goes on at any step sees the same batches
+bit for bit, and the parts of several processes are together the batch of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from .augment import Augment
+from .draws import Rows, generator_of
+from .images import Images
+
+T = TypeVar("T")
+
+Batch = tuple[Tensor, Tensor, tuple[Tensor, Tensor] | None]
+"""Images float32 [N, C, H, W] channels last, labels [N], and if images are mixed the other labels and the share λ."""
+ORDER, STEP = 0, 1  # what a generator is for
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which samples a process has in which step; `batch_size` is that of one process."""
+
+    count: int
+    batch_size: int
+    seed: int
+    rank: int = 0
+    world: int = 1
+    repeats: int = 1
+    drop_last: bool = True
+    shuffle: bool = True
+
+    def __post_init__(self) -> None:
+        for name, low in (("batch_size", 1), ("seed", 0), ("rank", 0), ("world", 1), ("repeats", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+                raise InputError(f"{name}={value!r} must be a whole number of at least {low}")
+        if self.rank >= self.world:
+            raise InputError(f"rank={self.rank} must be below the number of processes, {self.world}")
+        if len(self) == 0:
+            share = f" in each of {self.world} processes" if self.world > 1 else ""
+            raise InputError(f"{self.count} images make no batch of {self.batch_size}{share}; lower the batch size")
+
+    def __len__(self) -> int:
+        """Steps of an epoch."""
+        steps, rest = divmod(self.count * self.repeats, self.batch_size * self.world)
+        return steps + (rest > 0 and not self.drop_last)
+
+    def of_epoch(self, epoch: int) -> Tensor:
+        """All samples in the order of the epoch, each as often in a row as it is repeated."""
+        order = torch.arange(self.count)
+        if self.shuffle:
+            order = torch.randperm(self.count, generator=generator_of(ORDER, self.seed, epoch))
+        return order.repeat_interleave(self.repeats)
+
+    def of_step(self, order: Tensor, epoch: int, step: int, *, paired: bool) -> tuple[Tensor, Rows]:
+        """This process's samples of a step, and its rows of the random numbers.
+
+        Where neighbours will be mixed the batch is shuffled first: repeated samples stand side by side in the order.
+        """
+        generator = generator_of(STEP, self.seed, epoch, step)
+        size = self.batch_size * self.world
+        batch = order[step * size : (step + 1) * size]
+        if paired:
+            batch = batch[torch.randperm(len(batch), generator=generator)]
+        start, stop = (len(batch) * rank // self.world for rank in (self.rank, self.rank + 1))
+        return batch[start:stop], Rows(generator, len(batch), start)
+
+    def steps_from(self, start: int) -> range:
+        if not 0 <= start <= len(self):
+            raise InputError(f"step {start} is not one of the {len(self)} steps of an epoch")
+        return range(start, len(self))
+
+
+class TensorBatches:
+    """Augmented batches of images that are in memory; `len` is the number of steps of an epoch."""
+
+    def __init__(
+        self,
+        images: Images,
+        batch_size: int,
+        augment: Augment,
+        seed: int,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        repeats: int = 1,
+        drop_last: bool = True,
+        shuffle: bool = True,
+    ) -> None:
+        self.images, self.augment = images, augment
+        self.order = Order(len(images), batch_size, seed, rank, world, repeats, drop_last, shuffle)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch from step `start` on; the next one is made while the last one is used."""
+        steps, order = self.order.steps_from(start), self.order.of_epoch(epoch)
+        return ahead(lambda step: self._batch(order, epoch, step), steps)
+
+    def _batch(self, order: Tensor, epoch: int, step: int) -> Batch:
+        rows, source = self.order.of_step(order, epoch, step, paired=self.augment.mixes)
+        x, mix = self.augment(self.images.x.index_select(0, rows), rows, epoch, source)
+        return batch_of(x, self.images.y.index_select(0, rows), mix)
+
+
+def batch_of(x: Tensor, y: Tensor, mix: tuple[Tensor, Tensor] | None) -> Batch:
+    """The batch with the partners' labels in place of their rows."""
+    pair = None if mix is None else (y.index_select(0, mix[0]), mix[1])
+    return x.contiguous(memory_format=torch.channels_last), y, pair
+
+
+def ahead(make: Callable[[int], T], steps: range) -> Iterator[T]:
+    """`make(step)` of every step, the next one already under way in a thread; ends with the loop that leaves early."""
+    if not steps:
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="batches") as thread:
+        _alone(thread)
+        coming = thread.submit(make, steps[0])
+        for step in steps:
+            ready = coming.result()
+            if step + 1 < steps.stop:
+                coming = thread.submit(make, step + 1)
+            yield ready
+
+
+def _alone(thread: ThreadPoolExecutor) -> None:
+    """Let the thread compute on one core: a second team of torch's threads would fight the network's for the others."""
+
+    def one() -> None:
+        torch.get_num_threads()  # a thread takes over the process's number when it first asks, not before
+        torch.set_num_threads(1)
+
+    threads = torch.get_num_threads()
+    thread.submit(one).result()
+    torch.set_num_threads(threads)  # the number is each thread's own, but later threads begin with the last one set

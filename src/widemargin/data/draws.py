@@ -1,0 +1,56 @@
+"""Random numbers of a batch that several processes may share.
+
+What is drawn is drawn for the whole batch, and each process keeps its rows. So a sample is augmented in the same
+way whichever process has it, and two processes see the batches of one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows from `start` on of a batch of `total`, whose numbers `generator` draws."""
+
+    generator: torch.Generator
+    total: int
+    start: int = 0
+
+
+Source = torch.Generator | Rows
+
+
+def generator_of(*numbers: int) -> torch.Generator:
+    """A generator of its own for these numbers: seed, epoch, step."""
+    state = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0]))
+
+
+def whole(source: Source, n: int) -> Rows:
+    """The batch that n rows are part of; with a bare generator they are all of it."""
+    return source if isinstance(source, Rows) else Rows(source, n)
+
+
+def uniform(source: Source, n: int, *shape: int) -> Tensor:
+    """n rows of numbers in [0, 1)."""
+    rows = whole(source, n)
+    return torch.rand(rows.total, *shape, generator=rows.generator)[rows.start : rows.start + n]
+
+
+def integers(source: Source, n: int, high: int, *shape: int) -> Tensor:
+    """n rows of whole numbers from 0 up to, not including, `high`."""
+    rows = whole(source, n)
+    return torch.randint(high, (rows.total, *shape), generator=rows.generator)[rows.start : rows.start + n]
+
+
+def beta(source: Source, n: int, alpha: float) -> Tensor:
+    """n numbers of Beta(α, α); torch's own draws from no generator but the global one."""
+    rows = whole(source, n)
+    seed = int(torch.randint(2**62, (), generator=rows.generator))
+    drawn = np.random.default_rng(seed).beta(alpha, alpha, size=rows.total).astype(np.float32)
+    return torch.from_numpy(drawn)[rows.start : rows.start + n]

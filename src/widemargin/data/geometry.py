@@ -1,0 +1,169 @@
+"""Crops, flips and new sizes for whole batches of small images [N, C, H, W], bytes or floats, without a loop over them.
+
+Each function takes the batch and a source of random numbers and gives a batch of the same dtype; the same source
+gives the same images.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..errors import InputError, unknown
+from .draws import Source, integers, uniform
+
+PAD_MODES = ("zeros", "reflect")
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
+TRIES = 10  # boxes drawn per image until one fits, as the field's random resized crop does
+
+
+def like(values: Tensor, x: Tensor) -> Tensor:
+    """Computed floats in the dtype of x; bytes are rounded."""
+    return values.to(x.dtype) if x.is_floating_point() else values.round().clamp(0, 255).to(x.dtype)
+
+
+def per_image(values: Tensor, x: Tensor) -> Tensor:
+    """One number per image [N], ready to meet x [N, C, H, W]."""
+    return values.to(x.device).view(-1, 1, 1, 1)
+
+
+def pad_crop(x: Tensor, source: Source, padding: int = 4, mode: str = "zeros") -> Tensor:
+    """Each image cut out at a random place of its padded self, at its own size."""
+    n, _, height, width = x.shape
+    shift = integers(source, n, 2 * padding + 1, 2).to(x.device)
+    padded = _padded(x, padding, mode)
+    windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # views, not copies
+    return windows[torch.arange(n, device=x.device), :, shift[:, 0], shift[:, 1]]
+
+
+def translate(x: Tensor, source: Source, pixels: int = 2) -> Tensor:
+    """Each image shifted by up to so many pixels in both directions; its mirror image fills the border."""
+    return pad_crop(x, source, pixels, "reflect")
+
+
+def _padded(x: Tensor, padding: int, mode: str) -> Tensor:
+    if mode not in PAD_MODES:
+        raise unknown("padding", mode, PAD_MODES)
+    if mode == "zeros" or padding == 0:
+        return F.pad(x, (padding,) * 4)
+    if padding >= min(x.shape[2:]):
+        raise InputError(f"reflecting {padding} pixels needs images larger than that, got {list(x.shape[2:])}")
+    for dim in (2, 3):  # by index: torch's own reflection knows no bytes
+        size = x.shape[dim]
+        places = torch.arange(-padding, size + padding, device=x.device).abs()
+        places = torch.where(places >= size, 2 * (size - 1) - places, places)
+        x = x.index_select(dim, places)
+    return x
+
+
+def flip(x: Tensor, source: Source, p: float = 0.5) -> Tensor:
+    """Each image mirrored left to right with this probability."""
+    return _flipped(x, uniform(source, len(x)) < p)
+
+
+def alternating_flip(x: Tensor, indices: Tensor, epoch: int) -> Tensor:
+    """Half of the images mirrored, the other half in the next epoch, so that two epochs show both sides of each.
+
+    Which half an image is in follows from its index in the data set. K. Jordan, 94 % on CIFAR-10 in 3.29 seconds on
+    a single GPU, arXiv 2404.00498, section 3.6.
+    """
+    mixed = indices.to(torch.int64) * -7046029254386353131  # wraps around: 2⁶⁴ divided by the golden ratio
+    mixed = (mixed ^ (mixed >> 29)) * -4658895280553007687
+    return _flipped(x, ((mixed >> 33) + epoch) % 2 == 1)
+
+
+def _flipped(x: Tensor, which: Tensor) -> Tensor:
+    return torch.where(per_image(which, x), x.flip(-1), x)
+
+
+def random_resized_crop(
+    x: Tensor,
+    source: Source,
+    size: int,
+    scale: tuple[float, float] = (0.08, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    interpolation: str = "bicubic",
+) -> Tensor:
+    """A random part of each image, of this share of its area and this ratio of width to height, as size × size pixels.
+
+    Resampling is separable: one small matrix per image and direction, and two batched products. The filters, their
+    widening when an image shrinks and the treatment of the box's border are PIL's.
+    """
+    n, channels, height, width = x.shape
+    top, left, tall, wide = random_boxes(draw_boxes(source, n), height, width, scale, ratio)
+    across = _resampling(left, wide, width, size, interpolation).to(x.device)
+    down = _resampling(top, tall, height, size, interpolation).to(x.device)
+    rows = torch.bmm(x.to(torch.float32).reshape(n, channels * height, width), across.transpose(1, 2))
+    rows = rows.view(n, channels, height, size).transpose(1, 2).reshape(n, height, channels * size)
+    return like(torch.bmm(down, rows).view(n, size, channels, size).transpose(1, 2), x)
+
+
+def draw_boxes(source: Source, n: int) -> Tensor:
+    """The numbers [N, tries + 1, 2] that `random_boxes` makes boxes of, whatever the sizes of the images are."""
+    return uniform(source, n, TRIES + 1, 2)
+
+
+def random_boxes(
+    drawn: Tensor, height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Top, left, height and width [N] of random boxes in whole pixels; where none fits, the largest centred one."""
+    shape, place = drawn[:, :TRIES], drawn[:, TRIES]
+    area = (scale[0] + (scale[1] - scale[0]) * shape[..., 0]) * (height * width)
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    aspect = (low + (high - low) * shape[..., 1]).exp()
+    wide, tall = (area * aspect).sqrt().round().clamp(min=1), (area / aspect).sqrt().round().clamp(min=1)
+    fits = (wide <= width) & (tall <= height)
+    first = fits.to(torch.uint8).argmax(1, keepdim=True)
+    some = fits.any(1)
+    largest = float(height), float(width)
+    if width / height < ratio[0]:
+        largest = float(round(width / ratio[0])), float(width)
+    elif width / height > ratio[1]:
+        largest = float(height), float(round(height * ratio[1]))
+    tall = torch.where(some, tall.gather(1, first).squeeze(1), largest[0])
+    wide = torch.where(some, wide.gather(1, first).squeeze(1), largest[1])
+    top, left = (place[:, 0] * (height - tall + 1)).floor(), (place[:, 1] * (width - wide + 1)).floor()
+    centred = ((height - tall) / 2).floor(), ((width - wide) / 2).floor()
+    return torch.where(some, top, centred[0]), torch.where(some, left, centred[1]), tall, wide
+
+
+def _resampling(start: Tensor, length: Tensor, before: int, after: int, interpolation: str) -> Tensor:
+    """Weights [N, after, before] that make `after` pixels of `length` pixels from `start` on."""
+    step = (length / after).view(-1, 1, 1)
+    centre = start.view(-1, 1, 1) + (torch.arange(after).view(1, -1, 1) + 0.5) * step
+    pixel = torch.arange(before).view(1, 1, -1)
+    if interpolation == "nearest":
+        return (pixel == centre.floor()).float()
+    distance = ((pixel + 0.5 - centre) / step.clamp(min=1.0)).abs()
+    if interpolation == "bilinear":
+        weights = (1 - distance).clamp(min=0.0)
+    elif interpolation == "bicubic":  # Keys, a = −1/2
+        near = (1.5 * distance - 2.5) * distance * distance + 1
+        far = ((-0.5 * distance + 2.5) * distance - 4) * distance + 2
+        weights = torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
+    else:
+        raise unknown("interpolation", interpolation, INTERPOLATIONS)
+    inside = (pixel >= start.view(-1, 1, 1)) & (pixel < (start + length).view(-1, 1, 1))
+    weights = weights * inside
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def resize(x: Tensor, size: int, interpolation: str = "bicubic") -> Tensor:
+    """Images as size × size pixels, smoothed when they shrink."""
+    if interpolation not in INTERPOLATIONS:
+        raise unknown("interpolation", interpolation, INTERPOLATIONS)
+    if tuple(x.shape[2:]) == (size, size):
+        return x
+    values = x.to(torch.float32)
+    if interpolation == "nearest":
+        return like(F.interpolate(values, (size, size), mode="nearest-exact"), x)
+    return like(F.interpolate(values, (size, size), mode=interpolation, antialias=True, align_corners=False), x)
+
+
+def centre_crop(x: Tensor, size: int) -> Tensor:
+    """The middle size × size pixels."""
+    top, left = (x.shape[2] - size) // 2, (x.shape[3] - size) // 2
+    return x[:, :, top : top + size, left : left + size]

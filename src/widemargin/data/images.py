@@ -1,0 +1,81 @@
+"""Small images by name, whole in memory: CIFAR-10, CIFAR-100, MNIST, Fashion-MNIST, checked to be what they should be.
+
+Pixels stay bytes until a batch is made of them: CIFAR-10 is 184 MB so, and four times that as floats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..errors import unknown
+from .image_bytes import Pair
+from .image_catalogue import SETS
+from .image_files import read_originals
+from .stratified import split_off, subset
+
+__all__ = ["ImageSet", "Images", "image_set_names", "load_images", "split_off", "subset"]
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Images x, uint8 [N, C, H, W], their labels y, int64 [N], and the class names."""
+
+    name: str
+    x: Tensor
+    y: Tensor
+    classes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, rows: Tensor) -> Images:
+        """These rows, in this order."""
+        return Images(self.name, self.x.index_select(0, rows), self.y.index_select(0, rows), self.classes)
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """A training and a test part; mean and std are those of the training pixels in [0, 1], per channel."""
+
+    name: str
+    train: Images
+    test: Images
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.train.classes
+
+
+def image_set_names() -> tuple[str, ...]:
+    """Every name `load_images` knows.
+
+    >>> image_set_names()
+    ('cifar10', 'cifar100', 'fashion_mnist', 'mnist')
+    """
+    return tuple(sorted(SETS))
+
+
+def load_images(name: str, data_dir: str | Path | None = None) -> ImageSet:
+    """The set; looked for in `data_dir`, `WIDEMARGIN_DATA` and the cache, else downloaded. `CIFAR-10` is `cifar10`."""
+    short = {_plain(known): known for known in SETS}
+    if _plain(name) not in short:
+        raise unknown("image set", name, SETS)
+    entry = SETS[short[_plain(name)]]
+    originals = read_originals(entry, data_dir)
+
+    def part(pair: Pair) -> Images:
+        x, y = pair
+        pixels = torch.from_numpy(x if x.flags.writeable else x.copy())  # torch shares memory, which bytes must not
+        return Images(entry.name, pixels, torch.from_numpy(y), originals.classes)
+
+    return ImageSet(entry.name, part(originals.train), part(originals.test), entry.mean, entry.std)
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "").replace(" ", "")

@@ -1,0 +1,101 @@
+"""Values as people write them in a flag: Python literals and bare words, read and never evaluated.
+
+`fast(widths=(32, 96, 96))` and `build_model.patch_size=2` carry values for options that are checked elsewhere.
+Here the text becomes plain data, or one line that says why not: numbers, words, True, False, None, and tuples,
+lists and dictionaries of these.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+import warnings
+from typing import Any
+
+from .errors import InputError
+
+LONGEST = 10_000  # characters; longer than any honest value
+_WORD = re.compile(r"[A-Za-z_][\w.:/+-]*")
+_MISSPELT = {"true": "True", "false": "False", "none": "None", "null": "None"}
+
+
+def short(text: str) -> str:
+    """The text, or the beginning of a long one, for a message of one line."""
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def literal(text: str, where: str) -> Any:
+    """The value of `text`; `where` begins the message if it has none.
+
+    >>> literal("(0.8, 1)", "scale"), literal("deep", "stem_type"), literal("rand-m9-mstd0.5", "auto_augment")
+    ((0.8, 1), 'deep', 'rand-m9-mstd0.5')
+    """
+    text = text.strip()
+    if not text:
+        raise InputError(f"{where}: no value after =")
+    if _WORD.fullmatch(text) and text not in ("True", "False", "None"):
+        return _word(text, where)
+    return _plain(_tree(text, where, text), where, text)
+
+
+def keywords(text: str, where: str) -> dict[str, Any]:
+    """The options of `name=value, name=value`, the inside of the parentheses of a call.
+
+    >>> keywords("width=0.5, stem_type=deep", "fast")
+    {'width': 0.5, 'stem_type': 'deep'}
+    """
+    call = _tree(f"f({text})", where, text)
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
+        raise InputError(f"{where}: cannot read {short(text)!r}; options are given by name, as in name(option=value)")
+    found: dict[str, Any] = {}
+    for pair in call.keywords:
+        if pair.arg is None:
+            raise InputError(f"{where}: ** is not part of the language")
+        if pair.arg in found:
+            raise InputError(f"{where}: {pair.arg} is given twice")
+        place = f"{where}: {pair.arg}"
+        node = pair.value
+        found[pair.arg] = _word(node.id, place) if isinstance(node, ast.Name) else _plain(node, place, text)
+    return found
+
+
+def _tree(text: str, where: str, shown: str) -> ast.expr:
+    if len(text) > LONGEST:
+        raise InputError(f"{where}: a value of {len(text)} characters is too long (at most {LONGEST})")
+    try:
+        with warnings.catch_warnings():  # Python remarks on odd spellings; the line below says enough
+            warnings.simplefilter("ignore")
+            return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise _unreadable(where, shown) from None
+
+
+def _word(text: str, where: str) -> str:
+    if text.lower() in _MISSPELT:  # as a word it would count as true wherever it goes
+        raise InputError(f"{where}={text}: write {_MISSPELT[text.lower()]}")
+    return text
+
+
+def _plain(node: ast.expr, where: str, shown: str) -> Any:
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        raise _unreadable(where, shown) from None
+    if not _is_plain(value):
+        raise _unreadable(where, shown)
+    return value
+
+
+def _is_plain(value: Any) -> bool:
+    if value is None or isinstance(value, bool | str):
+        return True
+    if isinstance(value, int | float):
+        return abs(value) < 1e300 and not math.isnan(value)
+    if isinstance(value, tuple | list):
+        return all(_is_plain(item) for item in value)
+    return isinstance(value, dict) and all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
+
+
+def _unreadable(where: str, shown: str) -> InputError:
+    return InputError(f"{where}: cannot read {short(shown)!r}; a value is a number, a word, True, False or a list")

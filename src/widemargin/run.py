@@ -1,0 +1,108 @@
+"""Run: one experiment on images as a frozen value, JSON both ways; all that is needed to run it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from .errors import InputError, unknown
+
+OPTIMIZERS = ("adam", "adamw", "sgd", "muon")
+SCHEDULES = ("onecycle", "cosine", "plateau", "constant")
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is trained, on what, and how. Defaults are the paper's for CIFAR-10 (its Table III), except the rate."""
+
+    data: str = "cifar10"
+    model: str = "resnet18"
+    loss: str = "arcgrad(s=10)"
+    epochs: int = 120
+    batch_size: int = 256
+    seed: int = 0
+    opt: str = "adam"
+    lr: float = 0.001
+    weight_decay: float = 5e-4
+    momentum: float = 0.9
+    schedule: str = "onecycle"
+    warmup_epochs: float = 0.0
+    warmup_lr: float = 1e-6
+    min_lr: float = 0.0
+    smoothing: float = 0.0
+    augment: str = "paper"
+    augment_options: Mapping[str, Any] = field(default_factory=dict)
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    neck: bool = False
+    repeats: int = 1
+    """Repeated augmentation: how often each image stands in an epoch's order, one after the other."""
+    input_size: int | None = None
+    share: float = 1.0
+    """Part of the training images that is used (Figure 3)."""
+    hold_out: float = 0.0
+    """Part of the training images kept back to choose by; the test images never choose anything."""
+    accumulate: int = 1
+    clip: float = 0.0
+    """Largest gradient norm; 0 does not clip."""
+    ema: float = 0.0
+    """Decay of the averaged weights that are evaluated; 0 keeps no average."""
+    precision: str = "32-true"
+    compile: bool = False
+    channels_last: bool = True
+    ckpt_freq: int = 0
+    """Epochs between checkpoints that are kept, beside the last one."""
+    init_from: str | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("opt", OPTIMIZERS), ("schedule", SCHEDULES), ("precision", PRECISIONS)):
+            if getattr(self, name) not in allowed:
+                raise unknown(name, str(getattr(self, name)), allowed)
+        for name, low in (("epochs", 1), ("batch_size", 1), ("repeats", 1), ("accumulate", 1), ("ckpt_freq", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+                raise InputError(f"{name} must be a whole number of at least {low}, got {value!r}")
+        for name in ("lr", "weight_decay", "momentum", "warmup_epochs", "warmup_lr", "min_lr", "clip"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+                raise InputError(f"{name} must be a number of at least 0, got {value!r}")
+        for name, low, high in (("share", 0, 1), ("hold_out", 0, 1), ("ema", 0, 1), ("smoothing", 0, 1)):
+            value = getattr(self, name)
+            inside = low <= value < high if name != "share" else low < value <= high
+            if not inside:
+                raise InputError(f"{name} must lie between {low} and {high}, got {value!r}")
+
+    def to_json(self) -> str:
+        """The run as text; `from_json` reads it back to an equal run."""
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "run.json") -> Run:
+        """A run from its text; a field that does not exist is an error, not silence."""
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise InputError(f"{where}: not JSON ({error})") from None
+        if not isinstance(values, dict):
+            raise InputError(f"{where}: holds no run")
+        allowed = [spec.name for spec in fields(cls)]
+        for name in values:
+            if name not in allowed:
+                raise InputError(f"{where}: {unknown('field of a run', name, allowed)}")
+        try:
+            return cls(**values)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{where}: {error}") from None
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Run:
+        """The run of a folder."""
+        path = Path(folder) / "run.json"
+        try:
+            return cls.from_json(path.read_text(encoding="utf-8"), str(path))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror or error}); is {folder} a run?") from None

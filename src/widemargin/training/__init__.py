@@ -1,0 +1,1 @@
+"""Training on images: one explicit loop, and what it needs, each in a file of its own."""

@@ -1,0 +1,100 @@
+"""Checkpoints: tensors in safetensors, numbers in JSON, whole or not at all; nothing is ever unpickled.
+
+A checkpoint is a folder: `model.safetensors` (network, class weights, state of the loss, averaged weights),
+`training.safetensors` (moments of the optimizer, random state) and `state.json` (step, epoch, numbers).
+It is written beside its place, synced, and renamed, so that a killed run leaves the one before it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+
+
+def save(place: Path, model: dict[str, Tensor], training: dict[str, Tensor], state: dict[str, Any]) -> None:
+    """Write a checkpoint to the folder `place`, replacing one that is there."""
+    from safetensors.torch import save_file
+
+    fresh = place.with_name(place.name + ".new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    save_file(_own(model), fresh / "model.safetensors")
+    save_file(_own(training), fresh / "training.safetensors")
+    (fresh / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
+    for path in fresh.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    old = place.with_name(place.name + ".old")
+    shutil.rmtree(old, ignore_errors=True)
+    if place.exists():
+        place.rename(old)
+    fresh.rename(place)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def load(place: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
+    """Model tensors, training tensors and state of a checkpoint."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if not place.is_dir() and place.with_name(place.name + ".old").is_dir():
+        place = place.with_name(place.name + ".old")  # killed between the two renames
+    try:
+        model, training = load_file(place / "model.safetensors"), load_file(place / "training.safetensors")
+        state = json.loads((place / "state.json").read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"{error.filename or place}: not there; is this a checkpoint?") from None
+    except (SafetensorError, ValueError, OSError) as error:
+        raise InputError(f"{place}: cannot be read ({error}); take an earlier checkpoint") from None
+    return model, training, state
+
+
+def load_model(place: Path) -> dict[str, Tensor]:
+    """Only the model's tensors."""
+    return load(place)[0]
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Everything an optimizer remembers, as tensors by name and numbers for JSON."""
+    tensors: dict[str, Tensor] = {}
+    numbers: dict[str, Any] = {}
+    for index, memory in optimizer.state_dict()["state"].items():
+        for name, value in memory.items():
+            key = f"optimizer.{index}.{name}"
+            if isinstance(value, Tensor):
+                tensors[key] = value
+            elif value is None or isinstance(value, int | float | bool | str):
+                numbers[key] = value
+    return tensors, numbers
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+    """What `optimizer_tensors` gave, put back."""
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in {**tensors, **numbers}.items():
+        if key.startswith("optimizer."):
+            _, index, name = key.split(".", 2)
+            state.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str) -> None:
+    """Weights into a module; another shape or another set of names is one clear line."""
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        first = str(error).strip().splitlines()[-1].strip()
+        raise InputError(f"{where}: these weights are of another model ({first})") from None
+
+
+def _own(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Each tensor contiguous and with memory of its own, as safetensors wants them."""
+    return {name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}

@@ -1,0 +1,34 @@
+"""How angles are spread in an epoch: to the own class and to the others (Figure 4)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .. import angle
+from ..head import Head
+
+BINS = 90  # two degrees each
+
+
+class AngleHistogram:
+    """Counts of θ to the own class and to the other classes, from embeddings that were computed anyway."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.own = torch.zeros(BINS, dtype=torch.int64, device=device)
+        self.others = torch.zeros(BINS, dtype=torch.int64, device=device)
+
+    @torch.no_grad()
+    def add(self, head: Head, x: Tensor, y: Tensor) -> None:
+        """One batch."""
+        unit = angle.direction(x.to(head.weight.dtype))[0]
+        cos = unit @ angle.direction(head.weight)[0].T
+        bins = (angle.from_cosine(cos) * (BINS / angle.PI)).long().clamp_(0, BINS - 1)
+        own = bins.gather(1, y.unsqueeze(1)).squeeze(1)
+        mine = torch.bincount(own, minlength=BINS)
+        self.own += mine
+        self.others += torch.bincount(bins.flatten(), minlength=BINS) - mine
+
+    def counts(self) -> dict[str, list[int]]:
+        """Both histograms, bins of two degrees from 0 to 180."""
+        return {"own": self.own.tolist(), "others": self.others.tolist()}

@@ -1,0 +1,74 @@
+"""The model of a run: backbone, neck if wanted, and objective; and its average over the steps."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..classifier import MarginModel
+from ..objective import Objective
+from ..run import Run
+
+
+def network(run: Run, classes: tuple[str, ...], channels: int, size: int) -> MarginModel:
+    """Backbone and head of a run, drawn from the run's seed."""
+    from ..backbones.build import build
+    from ..backbones.neck import Neck
+
+    torch.manual_seed(run.seed)
+    backbone = build(run.model, channels=channels, size=size, **run.model_options)
+    if run.neck:
+        backbone = Neck(backbone)
+    dim = backbone.dim
+    assert isinstance(dim, int)
+    return MarginModel(backbone, _objective(run, dim, classes))
+
+
+def _objective(run: Run, dim: int, classes: tuple[str, ...]) -> Objective:
+    """Smoothing and names go to a head; a loss without one takes neither."""
+    bare = Objective(run.loss, dim, len(classes))
+    if bare.head is None and not run.smoothing:
+        return bare
+    return Objective(run.loss, dim, len(classes), smoothing=run.smoothing, class_names=classes)
+
+
+class Step(nn.Module):
+    """One training call: images and labels to losses and embeddings, so that a wrapper sees one forward."""
+
+    def __init__(self, model: MarginModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, images: Tensor, y: Tensor, mix: tuple[Tensor, Tensor | float] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Losses [N] and embeddings [N, D], the latter without a gradient."""
+        x = self.model.embed(images)
+        return self.model.objective(x, y, mix=mix), x.detach()
+
+
+class Average:
+    """Exponential average of a model's floating-point state (weights, running statistics); the rest is copied."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.values = {name: value.detach().clone() for name, value in _floats(model).items()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        """One step further."""
+        now = _floats(model)
+        torch._foreach_lerp_(list(self.values.values()), [now[name] for name in self.values], 1.0 - self.decay)
+
+    @torch.no_grad()
+    def swap(self, model: nn.Module) -> None:
+        """Average into the model and the model's own numbers here; again, and all is as before."""
+        for name, value in _floats(model).items():
+            kept = value.detach().clone()
+            value.copy_(self.values[name])
+            self.values[name] = kept
+
+
+def _floats(model: nn.Module) -> dict[str, Tensor]:
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {name: value for name, value in state.items() if value.is_floating_point() and "numbers." not in name}
