@@ -27,3 +27,16 @@ def data_dir() -> Path:
     if not folder.is_dir():
         pytest.skip("no data: set WIDEMARGIN_DATA to a folder with the data sets")
     return folder
+
+
+@pytest.fixture
+def empty_cache(tmp_path, monkeypatch):
+    """An empty cache, no data around, and a port nobody listens on instead of the network."""
+    from widemargin.data import fetch
+
+    monkeypatch.delenv("WIDEMARGIN_DATA", raising=False)
+    monkeypatch.setenv("WIDEMARGIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("WIDEMARGIN_MIRROR", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(fetch, "PAUSE", 0.0)
+    return tmp_path / "cache"

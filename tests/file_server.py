@@ -6,22 +6,30 @@ from urllib.parse import unquote
 
 
 class FileServer:
-    """`files` by path; `answers` are status codes to give first, `asked` is what was asked for."""
+    """`files` by path; `answers` are status codes to give first, `cut` bytes to leave out once, `asked` the paths."""
 
     def __init__(self, files):
-        self.files, self.asked, self.answers = dict(files), [], []
+        self.files, self.asked, self.answers, self.cut = dict(files), [], [], 0
         server = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
                 path = unquote(self.path)
                 server.asked.append(path)
-                status = server.answers.pop(0) if server.answers else 200 if path in server.files else 404
-                content = server.files.get(path, b"") if status == 200 else b""
-                self.send_response(status)
+                status = server.answers.pop(0) if server.answers else 200
+                content = server.files.get(path, b"")
+                if status == 302:
+                    self.send_response(302)
+                    self.send_header("Location", "ftp://127.0.0.1/file")
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
+                self.send_response(status if path in server.files else 404)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
-                self.wfile.write(content)
+                if status == 200:
+                    self.wfile.write(content[: len(content) - server.cut])
+                    server.cut = 0
 
             def log_message(self, *_):
                 pass

@@ -13,23 +13,12 @@ import pytest
 import torch
 
 from file_server import FileServer
-from widemargin.data import fetch
 from widemargin.data.image_catalogue import SETS, ImageFile
 from widemargin.data.images import Images, image_set_names, load_images, split_off, subset
 from widemargin.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("empty_cache")
 CIFAR_FILES = [f"data_batch_{k}.bin" for k in range(1, 6)] + ["test_batch.bin"]
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    """An empty cache, no data around, and a port nobody listens on instead of the network."""
-    monkeypatch.delenv("WIDEMARGIN_DATA", raising=False)
-    monkeypatch.setenv("WIDEMARGIN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("WIDEMARGIN_MIRROR", "http://127.0.0.1:9")
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(fetch, "PAUSE", 0.0)
-    return tmp_path / "cache"
 
 
 @pytest.fixture
@@ -305,13 +294,13 @@ def test_names_and_folders_that_do_not_exist_are_one_line(tmp_path, monkeypatch)
 # ---------------------------------------------------------------- downloads
 
 
-def test_cifar_is_downloaded_unpacked_and_kept(small, server, cache):
+def test_cifar_is_downloaded_unpacked_and_kept(small, server, empty_cache):
     names = "\n".join(f"c{k}" for k in range(100)).encode()
     files = {**small["cifar100"], "fine_label_names.txt": names}
     server.files["/~kriz/cifar-100-binary.tar.gz"] = archive(files, "cifar-100-binary")
     found = load_images("cifar100")
     assert (len(found.train), len(found.test), found.classes[7]) == (50, 10, "c7")
-    kept = cache / "images" / "cifar100"
+    kept = empty_cache / "images" / "cifar100"
     assert sorted(path.name for path in kept.iterdir()) == ["fine_label_names.txt", "test.bin", "train.bin"]
     assert [path.name for path in kept.parent.iterdir()] == ["cifar100"]
     asked = len(server.asked)
@@ -322,19 +311,19 @@ def test_cifar_is_downloaded_unpacked_and_kept(small, server, cache):
     assert len(server.asked) == asked + 1
 
 
-def test_mnist_is_downloaded_from_the_next_place_that_has_it(small, server, cache):
+def test_mnist_is_downloaded_from_the_next_place_that_has_it(small, server, empty_cache):
     for name, content in small["mnist"].items():
         server.files[f"/cvdf-datasets/mnist/{name}.gz"] = gzip.compress(content)
     server.answers = [404, 503, 503]
     assert len(load_images("mnist").train) == 30
     assert server.asked[0].startswith("/mnist/")
-    assert (cache / "images" / "mnist" / "train-images-idx3-ubyte.gz").is_file()
+    assert (empty_cache / "images" / "mnist" / "train-images-idx3-ubyte.gz").is_file()
     server.files.clear()
     assert len(load_images("mnist").train) == 30
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "fashion_mnist"])
-def test_a_download_with_another_hash_is_refused_and_not_kept(small, server, cache, name, monkeypatch):
+def test_a_download_with_another_hash_is_refused_and_not_kept(small, server, empty_cache, name, monkeypatch):
     files = {
         "/~kriz/cifar-10-binary.tar.gz": archive(small["cifar10"]),
         "/~kriz/cifar-100-binary.tar.gz": archive(small["cifar100"]),
@@ -344,12 +333,12 @@ def test_a_download_with_another_hash_is_refused_and_not_kept(small, server, cac
     assert len(load_images(name).test) == 10
     packed = tuple((path.rpartition("/")[2], "0" * 64) for path in files)
     monkeypatch.setitem(SETS, name, replace(SETS[name], packed=packed))
-    monkeypatch.setenv("WIDEMARGIN_CACHE", str(cache / "other"))
+    monkeypatch.setenv("WIDEMARGIN_CACHE", str(empty_cache / "other"))
     with pytest.raises(InputError) as caught:
         load_images(name)
     assert f"expected {'0' * 64}" in one_line(caught)
-    assert list((cache / "other" / "images" / name).iterdir()) == []
-    assert [path.name for path in (cache / "other" / "images").iterdir()] == [name]
+    assert list((empty_cache / "other" / "images" / name).iterdir()) == []
+    assert [path.name for path in (empty_cache / "other" / "images").iterdir()] == [name]
 
 
 def test_official_hashes_are_known():
@@ -377,7 +366,7 @@ def test_an_archive_fetched_by_hand_is_unpacked_after_its_hash_is_checked(small,
         load_images("cifar10", tmp_path)
 
 
-def test_an_archive_writes_nothing_but_the_wanted_files(small, tmp_path, cache):
+def test_an_archive_writes_nothing_but_the_wanted_files(small, tmp_path, empty_cache):
     evil = {"../../evil.bin": b"x", "/etc/evil.bin": b"x", "readme.html": b"x"}
     link = tarfile.TarInfo("cifar-10-batches-bin/data_batch_1.bin")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
@@ -392,7 +381,7 @@ def test_an_archive_writes_nothing_but_the_wanted_files(small, tmp_path, cache):
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
     assert len(load_images("cifar10", tmp_path).test) == 10
     made = {path for path in tmp_path.rglob("*") if path.is_file()} - before
-    assert {path.parent for path in made} == {cache / "images" / "cifar10"}
+    assert {path.parent for path in made} == {empty_cache / "images" / "cifar10"}
     assert sorted(path.name for path in made) == CIFAR_FILES
 
 

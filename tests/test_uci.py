@@ -1,13 +1,11 @@
 """The 15 UCI sets: shapes and classes, download from a server on loopback, cleaning to the exact hash, the cache."""
 
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import unquote
 
 import numpy as np
 import pytest
 
+from file_server import FileServer
 from originals import originals, pack
 from widemargin.data import fetch, paper
 from widemargin.data.fetch import FetchError
@@ -33,61 +31,8 @@ COUNTS = {
     "forest_type_mapping": {"d": 159, "h": 86, "o": 83, "s": 195},
     "balance_scale": {"B": 49, "L": 288, "R": 288},
 }
+pytestmark = pytest.mark.usefixtures("empty_cache")
 DOWNLOADED = [name for name in SETS if SETS[name].sources]
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    """An empty cache, no data around, and a port nobody listens on instead of the network."""
-    monkeypatch.delenv("WIDEMARGIN_DATA", raising=False)
-    monkeypatch.setenv("WIDEMARGIN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("WIDEMARGIN_MIRROR", "http://127.0.0.1:9")
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(fetch, "PAUSE", 0.0)
-    return tmp_path / "cache"
-
-
-class Server:
-    """Serves files from memory; `answers` are status codes to give first, `asked` is what was asked for."""
-
-    def __init__(self, files):
-        self.files, self.asked, self.answers, self.cut = dict(files), [], [], 0
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                path = unquote(self.path)
-                server.asked.append(path)
-                status = server.answers.pop(0) if server.answers else 200
-                content = server.files.get(path, b"")
-                if status == 302:
-                    self.send_response(302)
-                    self.send_header("Location", "ftp://127.0.0.1/file")
-                    self.send_header("Content-Length", "0")
-                    self.end_headers()
-                    return
-                self.send_response(status if path in server.files else 404)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                if status == 200:
-                    self.wfile.write(content[: len(content) - server.cut])
-                    server.cut = 0
-
-            def log_message(self, *_):
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01})
-        self.thread.start()
-
-    @property
-    def address(self):
-        return f"http://127.0.0.1:{self.http.server_port}"
-
-    def stop(self):
-        self.http.shutdown()
-        self.thread.join()
-        self.http.server_close()
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +42,7 @@ def files(data_dir):
 
 @pytest.fixture
 def server(files, monkeypatch):
-    running = Server(files)
+    running = FileServer(files)
     monkeypatch.setenv("WIDEMARGIN_MIRROR", f"{running.address}/")
     yield running
     running.stop()
@@ -160,11 +105,11 @@ def test_balance_scale_is_generated():
 
 
 @pytest.mark.parametrize("name", DOWNLOADED)
-def test_download_clean_check_keep(server, cache, name):
+def test_download_clean_check_keep(server, empty_cache, name):
     entry = SETS[name]
     table = load_set(name)
     assert len(table) == entry.shape[2]
-    kept = cache / "uci" / entry.file
+    kept = empty_cache / "uci" / entry.file
     assert fetch.digest(kept.read_bytes()) == entry.sha256
     assert [path.name for path in kept.parent.iterdir()] == [entry.file]
     asked = len(server.asked)
@@ -177,16 +122,16 @@ def test_download_clean_check_keep(server, cache, name):
 
 
 def test_once_kept_a_set_needs_no_server(files, monkeypatch):
-    running = Server(files)
+    running = FileServer(files)
     monkeypatch.setenv("WIDEMARGIN_MIRROR", running.address)
     load_set("haberman")
     running.stop()
     assert len(load_set("haberman")) == 306
 
 
-def test_a_damaged_file_in_the_cache_is_fetched_again(server, cache):
+def test_a_damaged_file_in_the_cache_is_fetched_again(server, empty_cache):
     load_set("haberman")
-    (cache / "uci" / "haberman.csv").write_text("age,label\n1,1\n")
+    (empty_cache / "uci" / "haberman.csv").write_text("age,label\n1,1\n")
     assert len(load_set("haberman")) == 306
 
 
@@ -209,14 +154,14 @@ def test_a_file_cut_short_is_asked_for_again(server):
     assert len(server.asked) == 2
 
 
-def test_a_changed_original_is_refused_and_not_kept(server, cache):
+def test_a_changed_original_is_refused_and_not_kept(server, empty_cache):
     path = next(path for path in server.files if "pima" in path)
     server.files[path] = server.files[path].replace(b"33.6", b"33.7").replace(b"28.1", b"28.2")
     with pytest.raises(
         InputError, match=r"not the data set 'pima_indians_diabetes': SHA-256 is \w{64}, expected a037727"
     ):
         load_set("pima_indians_diabetes")
-    assert not cache.exists()
+    assert not empty_cache.exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1junk", b"<html>moved</html>", b"1,2\n"])
