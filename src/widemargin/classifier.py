@@ -67,8 +67,16 @@ class MarginModel(nn.Module):
 
     def parameter_groups(self, weight_decay: float | None = None) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer: decay on the backbone's matrices and on class weights with a length."""
-        matrices = [p for p in self.backbone.parameters() if p.ndim > 1]
-        return decay_groups(self.parameters(), [*matrices, *self.objective.decayed()], weight_decay)
+        return decay_groups(self.parameters(), [*self.matrices(), *self.objective.decayed()], weight_decay)
+
+    def matrices(self) -> list[nn.Parameter]:
+        """The backbone's weights of two and more dimensions, without those it wants left alone.
+
+        timm's models name these in `no_weight_decay()`: position embeddings and class tokens are points, not maps.
+        """
+        asked = getattr(self.backbone, "no_weight_decay", None)
+        spared = set(asked()) if callable(asked) else set()
+        return [p for name, p in self.backbone.named_parameters() if p.ndim > 1 and name not in spared]
 
 
 def attach(

@@ -42,3 +42,8 @@ class Neck(nn.Module):
         inner = getattr(self.backbone, "whiten", None)
         if inner is not None:
             inner(images)
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of the parameters that the backbone wants without weight decay."""
+        asked = getattr(self.backbone, "no_weight_decay", None)
+        return {f"backbone.{name}" for name in asked()} if callable(asked) else set()

@@ -61,12 +61,17 @@ def image_set_names() -> tuple[str, ...]:
     return tuple(sorted(SETS))
 
 
+def known_set(name: str) -> str | None:
+    """The set's own spelling of a name such as `CIFAR-10`; None if there is no such set."""
+    return {_plain(known): known for known in SETS}.get(_plain(name))
+
+
 def load_images(name: str, data_dir: str | Path | None = None) -> ImageSet:
     """The set; looked for in `data_dir`, `WIDEMARGIN_DATA` and the cache, else downloaded. `CIFAR-10` is `cifar10`."""
-    short = {_plain(known): known for known in SETS}
-    if _plain(name) not in short:
+    own = known_set(name)
+    if own is None:
         raise unknown("image set", name, SETS)
-    entry = SETS[short[_plain(name)]]
+    entry = SETS[own]
     originals = read_originals(entry, data_dir)
 
     def part(pair: Pair) -> Images:

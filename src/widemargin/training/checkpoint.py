@@ -1,7 +1,7 @@
 """Checkpoints: tensors in safetensors, numbers in JSON, whole or not at all; nothing is ever unpickled.
 
-A checkpoint is a folder: `model.safetensors` (network, class weights, state of the loss, averaged weights),
-`training.safetensors` (moments of the optimizer, random state) and `state.json` (step, epoch, numbers).
+A checkpoint is a folder: `model.safetensors` (network, class weights, state of the loss), `training.safetensors`
+(moments of the optimizer, averaged weights) and `state.json` (step, epoch, numbers).
 It is written beside its place, synced, and renamed, so that a killed run leaves the one before it.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,27 @@ def save(place: Path, model: dict[str, Tensor], training: dict[str, Tensor], sta
         with path.open("rb") as file:
             os.fsync(file.fileno())
     old = place.with_name(place.name + ".old")
-    shutil.rmtree(old, ignore_errors=True)
-    if place.exists():
+    if place.exists():  # else an earlier kill has left `old` as the only good one
+        shutil.rmtree(old, ignore_errors=True)
         place.rename(old)
     fresh.rename(place)
+    _sync(place.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _sync(folder: Path) -> None:
+    """Names on disk too, where a folder can be synced."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def exists(place: Path) -> bool:
+    """Whether there is a checkpoint, be it the one that a kill between two renames has left."""
+    return place.is_dir() or place.with_name(place.name + ".old").is_dir()
 
 
 def load(place: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
@@ -53,13 +70,20 @@ def load(place: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, A
     except FileNotFoundError as error:
         raise InputError(f"{error.filename or place}: not there; is this a checkpoint?") from None
     except (SafetensorError, ValueError, OSError) as error:
-        raise InputError(f"{place}: cannot be read ({error}); take an earlier checkpoint") from None
+        raise InputError(f"{place}: damaged, cannot be read ({error}); take an earlier checkpoint") from None
     return model, training, state
 
 
-def load_model(place: Path) -> dict[str, Tensor]:
-    """Only the model's tensors."""
-    return load(place)[0]
+AVERAGE = "average."
+
+
+def load_judged(place: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The model's tensors as they are judged, averaged ones where there is an average, and the state."""
+    model, training, state = load(place)
+    for name, value in training.items():
+        if name.startswith(AVERAGE):
+            model[name.removeprefix(AVERAGE)] = value
+    return model, state
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -77,11 +101,19 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tenso
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
-    """What `optimizer_tensors` gave, put back."""
+    """What `optimizer_tensors` gave, put back.
+
+    Moments lie in memory as their parameters do, as they did before: other strides can mean another order of
+    additions, and then other last bits.
+    """
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **numbers}.items():
         if key.startswith("optimizer."):
             _, index, name = key.split(".", 2)
+            like = parameters[int(index)] if int(index) < len(parameters) else None
+            if isinstance(value, Tensor) and like is not None and value.shape == like.shape:
+                value = torch.empty_like(like, dtype=value.dtype).copy_(value)
             state.setdefault(int(index), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 

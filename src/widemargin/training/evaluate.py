@@ -2,45 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..classifier import MarginModel
+from ..errors import InputError
 from ..metrics.angles import AngleMeter
 
 
 @torch.no_grad()
 def evaluate(
-    model: MarginModel,
-    x: Tensor,
-    y: Tensor,
-    prepare: Callable[[Tensor], Tensor],
-    *,
-    batch: int = 500,
-    flips: bool = True,
-    told: Callable[[float], None] | None = None,
+    model: MarginModel, batches: Iterable[tuple[Tensor, Tensor]], classes: int, *, flips: bool = True
 ) -> dict[str, Any]:
-    """Figures in percent and radians on uint8 images x [N, C, H, W]; `prepare` makes network inputs of them.
+    """Figures in percent and radians over batches of images as the network sees them, and labels.
 
     With flips an image's logits are averaged with those of its mirror image.
     """
-    device = next(model.parameters()).device
+    like = next(model.parameters())
     was_training = model.training
     model.eval()
-    head = model.head
-    classes = model.objective.logits(model.embed(prepare(x[:1]).to(device))).shape[1]
-    meter = None if head is None else AngleMeter(classes, head.dim, device)
+    head = model.objective.head
+    meter = None if head is None else AngleMeter(classes, head.dim, like.device)
     confusion = torch.zeros(classes, classes, dtype=torch.int64)
     right = {"top1": 0, "top5": 0, "top1_flip": 0}
-    total = 0.0
-    for start in range(0, len(x), batch):
-        images, labels = prepare(x[start : start + batch]).to(device), y[start : start + batch].to(device)
+    total, seen = 0.0, 0
+    for x, y in batches:
+        images, labels = x.to(like.device, like.dtype), y.to(like.device)
         embedded = model.embed(images)
         logits = model.objective.logits(embedded)
         total += float(torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum"))
+        seen += len(labels)
         answers = logits.argmax(1)
         right["top1"] += int((answers == labels).sum())
         right["top5"] += int((logits.topk(min(5, classes), 1).indices == labels.unsqueeze(1)).any(1).sum())
@@ -49,14 +43,14 @@ def evaluate(
             mirrored = model.objective.logits(model.embed(images.flip(-1)))
             right["top1_flip"] += int(((logits + mirrored).argmax(1) == labels).sum())
         if meter is not None:
-            meter.update(embedded.float(), labels)
-        if told is not None:
-            told(len(labels) / len(x))
+            meter.update(embedded, labels)
     model.train(was_training)
-    found: dict[str, Any] = {name: 100.0 * count / len(x) for name, count in right.items()}
+    if not seen:
+        raise InputError("there are no images to judge on")
+    found: dict[str, Any] = {name: 100.0 * count / seen for name, count in right.items()}
     if not flips:
         del found["top1_flip"]
-    found["loss"] = total / len(x)
+    found["loss"] = total / seen
     if meter is not None and head is not None:
         angles = meter.compute(head.weight.detach(), over_ranks=False)
         found["angles"] = {"wc_intra": angles.wc_intra, "w_inter": angles.w_inter, "c_inter": angles.c_inter}

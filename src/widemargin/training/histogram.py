@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .. import angle
+from .. import angle, ranks
 from ..head import Head
 
 BINS = 90  # two degrees each
@@ -30,5 +30,5 @@ class AngleHistogram:
         self.others += torch.bincount(bins.flatten(), minlength=BINS) - mine
 
     def counts(self) -> dict[str, list[int]]:
-        """Both histograms, bins of two degrees from 0 to 180."""
-        return {"own": self.own.tolist(), "others": self.others.tolist()}
+        """Both histograms over all processes, bins of two degrees from 0 to 180."""
+        return {"own": ranks.add_up(self.own).tolist(), "others": ranks.add_up(self.others).tolist()}

@@ -6,7 +6,6 @@ import importlib
 from typing import Any
 
 import torch
-from torch import nn
 
 from ..classifier import MarginModel
 from ..errors import InputError
@@ -33,11 +32,9 @@ def _muon(run: Run, model: MarginModel) -> torch.optim.Optimizer:
         muon = importlib.import_module("timm.optim").Muon
     except ImportError:
         raise InputError('--opt muon is timm\'s: pip install "widemargin[vision]"') from None
-    matrices: list[nn.Parameter] = []
-    rest: list[nn.Parameter] = []
-    hidden = {id(p) for p in model.backbone.parameters()}
-    for parameter in model.parameters():
-        (matrices if id(parameter) in hidden and parameter.ndim > 1 else rest).append(parameter)
+    matrices = model.matrices()
+    hidden = {id(p) for p in matrices}
+    rest = [p for p in model.parameters() if id(p) not in hidden]
     decayed = {id(p) for p in model.objective.decayed()}
     groups: list[dict[str, Any]] = [
         {"params": matrices, "weight_decay": run.weight_decay, "use_fallback": False},
@@ -52,9 +49,3 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """The same rate for all groups."""
     for group in optimizer.param_groups:
         group["lr"] = rate
-
-
-def clip(model: nn.Module, largest: float) -> None:
-    """Gradients scaled down to a norm of at most `largest`."""
-    if largest:
-        torch.nn.utils.clip_grad_norm_(model.parameters(), largest)

@@ -1,0 +1,47 @@
+"""Processes of a run: one alone, torchrun's, or SLURM's, as the environment says."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..errors import InputError
+from ..run import Run
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+def launched(run: Run, devices: Any = "auto") -> Fabric:
+    """Fabric as the environment wants it. Nothing is started here: who wants many processes starts them."""
+    try:
+        from lightning_fabric import Fabric
+    except ImportError:
+        raise InputError('training on images needs lightning-fabric: pip install "widemargin[train]"') from None
+    world, here, nodes = _processes()
+    if run.batch_size % world:
+        raise InputError(f"batch_size {run.batch_size} cannot be divided among {world} processes")
+    accelerator = "cpu" if not torch.cuda.is_available() and not torch.backends.mps.is_available() else "auto"
+    fabric = Fabric(
+        accelerator=accelerator,
+        devices=here if devices == "auto" else devices,
+        num_nodes=nodes,
+        strategy="ddp" if world > 1 else "auto",
+        precision=run.precision,  # type: ignore[arg-type]
+    )
+    fabric.launch()
+    return fabric
+
+
+def _processes() -> tuple[int, int, int]:
+    """Processes in all, processes on this machine, machines."""
+    if "LOCAL_WORLD_SIZE" in os.environ:  # torchrun
+        here = int(os.environ["LOCAL_WORLD_SIZE"])
+        world = int(os.environ.get("WORLD_SIZE", here))
+        return world, here, max(1, world // here)
+    if "SLURM_STEP_NUM_TASKS" in os.environ:  # srun; a batch script's own shell has no such step
+        world, nodes = int(os.environ["SLURM_STEP_NUM_TASKS"]), int(os.environ.get("SLURM_STEP_NUM_NODES", "1"))
+        return world, max(1, world // nodes), nodes
+    return 1, 1, 1
