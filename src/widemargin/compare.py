@@ -8,6 +8,8 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from .baselines import BASELINES, cross_validate_baseline
 from .crossval import Score, check, cross_validate, partitions
 from .data.table import Table
@@ -27,6 +29,10 @@ PAPER_LOSSES = (
     "arcgrad(s=30)",
     "arcgrad(s=5)",
 )
+
+
+# From this share of one class on, accuracy is worth a word of warning.
+LOPSIDED = 0.8
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,7 @@ def notes(plan: Plan) -> list[str]:
 
     said: list[str] = [f"{table.name}: {note}" for table in plan.tables for note in table.notes]
     for table in plan.tables:
+        said += _lopsided(table)
         start = torch.zeros(1, len(table.classes), plan.protocol.hidden[-1])
         for method in plan.methods:
             if method not in BASELINES:
@@ -107,6 +114,31 @@ def notes(plan: Plan) -> list[str]:
                     StackedObjective(method, start, plan.protocol.smoothing)
                 said += [f"{table.name}: {warning.message}" for warning in caught]
     return list(dict.fromkeys(said))
+
+
+def _lopsided(table: Table) -> list[str]:
+    """A word where one class has so many rows that accuracy says little."""
+    counts = np.bincount(table.y, minlength=len(table.classes))
+    share, name = counts.max() / counts.sum(), table.classes[int(counts.argmax())]
+    if share < LOPSIDED:
+        return []
+    always = f"always answering it would be right in {100 * share:.1f} %"
+    return [f"{table.name}: most rows are of class {name!r}, and {always}; accuracy says little here"]
+
+
+def kept(plan: Plan, store: Store) -> list[str]:
+    """Methods beyond the plan's that the store holds on every table with the same settings."""
+    found = []
+    for method in dict.fromkeys(loss for _, loss in store.results):
+        if method in plan.methods:
+            continue
+        try:
+            wanted = [(t, store.matching((t.name, method), plan.seed, plan.settings(t, method))) for t in plan.tables]
+        except InputError:
+            continue
+        if all(result is not None for _, result in wanted):
+            found.append(method)
+    return found
 
 
 def diverged(results: Sequence[Result]) -> list[str]:

@@ -46,7 +46,7 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
     batch, lr, warmup, weight_decay, dropout, smoothing : see `Protocol`, whose defaults these are.
     standardize : scale and decorrelate the columns with statistics of the training rows; False leaves X as it is.
     early_stopping : hold `validation_fraction` of the rows out, look at them fifty times in a full course, stop after
-        `patience` looks without a better one, and keep the best weights.
+        `patience` looks without a better one (accuracy, then log loss), and keep the best weights.
     validation_fraction, patience : see `early_stopping`.
     random_state : whole number, RandomState or None; the same number gives the same model.
     device : where to train; the fitted model is kept on the CPU.

@@ -127,6 +127,11 @@ class Store:
         wanted, there = _flat(seed, json.loads(json.dumps(settings))), _flat(found.seed, found.settings)
         for name in sorted({*wanted, *there}):
             if wanted.get(name) != there.get(name):
+                if name == "data":
+                    raise InputError(
+                        f"{self.path} holds {key[1]} on {key[0]} as it was: the file or its target has changed; "
+                        "choose another --out, or --overwrite"
+                    )
                 raise InputError(
                     f"{self.path} holds {key[1]} on {key[0]} with another {name} ({there.get(name)}, "
                     f"now {wanted.get(name)}): choose another --out, or --overwrite"

@@ -33,8 +33,9 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Compare, print the table, write the page."""
-    from ..compare import Plan, check_plan, compare, diverged, missing, notes, spelled
+    from ..compare import Plan, check_plan, compare, diverged, kept, missing, notes, spelled
     from ..errors import InputError
+    from ..report import page
     from ..report.compare_page import compare_page
     from ..report.comparison import comparison
     from ..report.terminal import print_comparison
@@ -57,7 +58,8 @@ def run(options: argparse.Namespace) -> None:
         options.jobs,
     )
     check_plan(plan)
-    for note in notes(plan):
+    said = notes(plan)
+    for note in said:
         print(f"note: {note}", file=sys.stderr)
     store = Store(options.out or "compare-" + "-".join(names[:3]), options.overwrite)
     new = len(missing(plan, store))
@@ -68,9 +70,12 @@ def run(options: argparse.Namespace) -> None:
     for note in lost:
         print(f"note: {note}", file=sys.stderr)
     about = [_described(table) for table in tables]
-    about += [f"{note}." for note in (*(f"{t.name}: {note}" for t in tables for note in t.notes), *lost)]
+    warned = [page.paragraph(f"Note: {note}.", "note") for note in (*said, *lost)]
+    others = kept(plan, store)  # the page shows all there is, so that a smaller run does not shrink it
+    if others:
+        found = comparison([*results, *(store.results[name, method] for method in others for name in names)])
     path = store.folder / "report.html"
-    path.write_text(compare_page(found, about, tabular.typed(options)), encoding="utf-8")
+    path.write_text(compare_page(found, about, tabular.typed(options), warned), encoding="utf-8")
     if new < len(results):
         there = f"{len(results) - new} of {len(results)} results were there already"
         print(f"{there}; --overwrite makes them anew", file=sys.stderr)
@@ -94,6 +99,13 @@ def _described(table: Table) -> str:
     return (
         f"{table.name}: {len(table)} rows, {len(table.columns)} columns"
         + (f" ({categories} of them categories)" if categories else "")
-        + f", {len(table.classes)} classes"
+        + f", {len(table.classes)} classes, the largest with {100 * _largest(table):.1f} % of the rows"
         + (f"; source: {table.source}." if table.source else ".")
     )
+
+
+def _largest(table: Table) -> float:
+    counts: dict[int, int] = {}
+    for label in table.y.tolist():
+        counts[label] = counts.get(label, 0) + 1
+    return max(counts.values()) / len(table)

@@ -31,9 +31,16 @@ def add_protocol(parser: argparse.ArgumentParser) -> None:
     """How the models are trained; the defaults are one protocol for all tables."""
     group = parser.add_argument_group("network and training (one default protocol for all tables)")
     group.add_argument("--layers", type=int, help="matrices, the class weights included (default 3)")
-    group.add_argument("--hidden", type=int, nargs="+", metavar="N", help="widths, the last the embedding's")
+    group.add_argument(
+        "--hidden", type=int, nargs="+", metavar="N", help="widths, the last the embedding's (default 64 24)"
+    )
+    from ..stack.protocol import Protocol
+
+    default = Protocol()
     for name, kind, meaning in _PROTOCOL:
-        group.add_argument(f"--{name}", type=kind, metavar="X", help=meaning)
+        value = getattr(default, name.replace("-", "_"))
+        metavar = "N" if kind is int else "X"
+        group.add_argument(f"--{name}", type=kind, metavar=metavar, help=f"{meaning} (default {value:g})")
 
 
 def add_folds(parser: argparse.ArgumentParser) -> None:

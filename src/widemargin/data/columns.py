@@ -27,8 +27,8 @@ IDENTITY = re.compile(r"(?i:id)|.*[_ .-](?i:id)|.*[a-z](Id|ID)")
 EMPTY, CONSTANT, IDS, TEXT = (
     "no values in it",
     "one value only",
-    "a running number or an id, different in nearly every row",
-    "free text, or too many different words",
+    "a running number or an id, different in nearly every row; numbers with signs or units are words: write them bare",
+    "free text, dates, or too many different words",
 )
 
 
@@ -54,7 +54,9 @@ def columns(grid: Grid, target: int, keep: Sequence[int]) -> tuple[tuple[Column,
     gaps = {column.name: int(_gaps(column).sum()) for column in found}
     total, where = sum(gaps.values()), [name for name, count in gaps.items() if count]
     if where:
-        notes.append(f"{total:,} missing value{'s' if total > 1 else ''} in {several(where)}")
+        notes.append(
+            f"{total:,} missing value{'s' if total > 1 else ''} in {several(where)}: medians and a level of their own stand in"
+        )
     return tuple(found), notes
 
 

@@ -9,7 +9,7 @@ from html import escape
 
 from ..results import Result
 from . import page, svg
-from .comparison import Comparison, OnManySets, OnOneSet
+from .comparison import Comparison, OnManySets, OnOneSet, span
 from .palette import colour
 
 _ANGLES = (
@@ -53,7 +53,7 @@ def _alone(one: OnOneSet) -> list[str]:
     parts = [
         page.heading(
             f"Accuracy on {one.set}",
-            "The dot is the mean over all folds, the line its 95 % interval; folds share rows, and the interval knows.",
+            "The dot is the mean over all folds, the line its 95 % interval; folds share rows, which the interval allows for.",
         ),
         page.figure(picture),
     ]
@@ -92,7 +92,7 @@ def _together(found: Comparison) -> list[str]:
     parts.append(
         page.heading(
             "Accuracy by set",
-            "The mean of each method; open a set for the 95 % intervals (folds share rows, and the interval knows).",
+            "The mean of each method; open a set for the 95 % intervals (folds share rows, which they allow for).",
         )
     )
     names = [one.set for one in found.sets]
@@ -120,7 +120,9 @@ def _angles(found: Comparison) -> list[str]:
         measured, [name for _, name in _ANGLES], values, [colour(m) for m in measured], "Angle metrics in radians"
     )
     why = "Angles in radians (π/2 = 1.57), training rows, mean over all models" + (
-        " and sets." if len(found.sets) > 1 else "."
+        " and sets; sets with other numbers of classes have other largest angles."
+        if len(found.sets) > 1
+        else ". With two classes only the difference of two angles decides, so a centre may lie far from its weight."
     )
     return [page.heading("Compact within, far apart between", why), page.figure(picture)]
 
@@ -132,14 +134,14 @@ def _mean_angle(found: Comparison, method: str, key: str) -> float:
 
 
 def _numbers(found: Comparison) -> list[str]:
-    explained = "Bold: the best of a row. ≈: not significantly worse than it (corrected resampled t-test, Holm, 5 %)."
+    explained = "Bold: the best. ≈: not significantly worse than it (corrected resampled t-test, Holm, 5 %)."
     if len(found.sets) == 1:
         one = found.sets[0]
         best = max(round(r.mean, 2) for r in one.results)
         rows = []
         for i in sorted(range(len(one.results)), key=lambda i: -one.results[i].mean):
             r, (low, high) = one.results[i], one.intervals[i]
-            cells = [(r.loss, ""), _cell(r, best, one), (f"{low:.2f} – {high:.2f}", ""), (f"{one.ranks[i]:g}", "")]
+            cells = [(r.loss, ""), _cell(r, best, one), (span(low, high, 2), ""), (f"{one.ranks[i]:g}", "")]
             rows.append([*cells, (str(one.wins[i]), ""), (f"{r.seconds:.1f} s", "")])
         head = ("loss", "mean ± std", "95 % interval", "rank", "folds won", "time")
         return [page.heading("The numbers", explained), page.table(head, rows)]

@@ -133,3 +133,12 @@ def _many_sets(sets: Sequence[OnOneSet], methods: Sequence[str]) -> OnManySets:
         groups=tuple(stats.cliques(mean_ranks, difference)),
         verdict=stats.verdict_many_sets(scores, methods, alpha=ALPHA, rounded=DECIMALS).sentence,
     )
+
+
+def span(low: float, high: float, digits: int) -> str:
+    """An interval in words; equal folds say nothing of how far the mean may be off, so theirs is a dash.
+
+    >>> span(94.48, 99.9, 1), span(96.0, 96.0, 1)
+    ('94.5 – 99.9', '–')
+    """
+    return "–" if low == high else f"{low:.{digits}f} – {high:.{digits}f}"

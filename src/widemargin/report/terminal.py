@@ -6,7 +6,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from ..listing import console
-from .comparison import Comparison, OnManySets, OnOneSet
+from .comparison import Comparison, OnManySets, OnOneSet, span
 
 MARK = "≈"
 LEGEND = f"bold: best; {MARK}: not significantly worse (corrected resampled t-test, Holm, 5 %)"
@@ -34,7 +34,7 @@ def _print_one_set(one: OnOneSet) -> None:
     for i in sorted(range(len(one.results)), key=lambda i: -one.results[i].mean):
         result, (low, high) = one.results[i], one.intervals[i]
         cell = _cell(result.mean, result.std, best, result.loss in one.not_worse)
-        grid.add_row(Text(result.loss), cell, f"{low:.1f} – {high:.1f}", f"{one.ranks[i]:g}", str(one.wins[i]))
+        grid.add_row(Text(result.loss), cell, span(low, high, 1), f"{one.ranks[i]:g}", str(one.wins[i]))
     console().print(grid)
 
 
