@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from . import __version__
-from .commands import compare, reproduce, tabular, train
+from .commands import compare, evaluate, reproduce, tabular, train
 from .errors import InputError
 
 SHELLS = ("bash", "zsh", "tcsh")
@@ -57,6 +57,7 @@ def parser() -> _Parser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     compare.add(commands)
     train.add(commands)
+    evaluate.add(commands)
     reproduce.add(commands)
 
     losses = commands.add_parser("losses", help="list all losses, or explain one")
@@ -139,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _silence_output()
         return 2
     except KeyboardInterrupt:
-        print("widemargin: interrupted", file=sys.stderr)
+        print("widemargin: interrupted; what was done is kept, the same command goes on", file=sys.stderr)
         return 130
     return 0
 

@@ -59,10 +59,22 @@ class Run:
     name: str | None = None
 
     def __post_init__(self) -> None:
+        for name in ("augment_options", "model_options"):
+            value = getattr(self, name)
+            if not isinstance(value, Mapping):
+                raise InputError(f"{name} must be names with values, got {value!r}")
+            object.__setattr__(self, name, {str(key): _settled(inner) for key, inner in value.items()})
         for name, allowed in (("opt", OPTIMIZERS), ("schedule", SCHEDULES), ("precision", PRECISIONS)):
             if getattr(self, name) not in allowed:
                 raise unknown(name, str(getattr(self, name)), allowed)
-        for name, low in (("epochs", 1), ("batch_size", 1), ("repeats", 1), ("accumulate", 1), ("ckpt_freq", 0)):
+        for name, low in (
+            ("epochs", 1),
+            ("batch_size", 1),
+            ("repeats", 1),
+            ("accumulate", 1),
+            ("ckpt_freq", 0),
+            ("seed", 0),
+        ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise InputError(f"{name} must be a whole number of at least {low}, got {value!r}")
@@ -72,9 +84,11 @@ class Run:
                 raise InputError(f"{name} must be a number of at least 0, got {value!r}")
         for name, low, high in (("share", 0, 1), ("hold_out", 0, 1), ("ema", 0, 1), ("smoothing", 0, 1)):
             value = getattr(self, name)
-            inside = low <= value < high if name != "share" else low < value <= high
-            if not inside:
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not (low < value <= high if name == "share" else low <= value < high):
                 raise InputError(f"{name} must lie between {low} and {high}, got {value!r}")
+        if self.input_size is not None and (type(self.input_size) is not int or self.input_size < 1):
+            raise InputError(f"input_size must be a whole number of at least 1, got {self.input_size!r}")
 
     def to_json(self) -> str:
         """The run as text; `from_json` reads it back to an equal run."""
@@ -104,5 +118,12 @@ class Run:
         path = Path(folder) / "run.json"
         try:
             return cls.from_json(path.read_text(encoding="utf-8"), str(path))
+        except UnicodeDecodeError:
+            raise InputError(f"{path}: not JSON") from None
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror or error}); is {folder} a run?") from None
+
+
+def _settled(value: Any) -> Any:
+    """Lists as tuples: JSON has only the former, and a run that was read back must equal the one written."""
+    return tuple(_settled(inner) for inner in value) if isinstance(value, list | tuple) else value

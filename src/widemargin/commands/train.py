@@ -82,12 +82,16 @@ def run(options: argparse.Namespace) -> None:
     from ..training.loop import train
 
     wanted = run_of(options)
-    folder = options.out or os.path.join("runs", wanted.name or _name(wanted))
+    folder = options.out or os.path.join("runs", _name(wanted))
     place = options.data_dir or options.data_location
-    record = train(wanted, folder, resume=options.resume, data_dir=place, also=options.log)
-    test = record["test"]
-    print(f"test: top-1 {test['top1']:.2f} %, with flips {test['top1_flip']:.2f} %, top-5 {test['top5']:.2f} %")
-    print(f"wrote {folder}")
+    try:
+        record = train(wanted, folder, resume=options.resume, data_dir=place, also=options.log)
+    except RuntimeError as error:
+        raise _explained(error, wanted) from None
+    if os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0":  # one of several processes speaks
+        test = record["test"]
+        print(f"test: top-1 {test['top1']:.2f} %, with flips {test['top1_flip']:.2f} %, top-5 {test['top5']:.2f} %")
+        print(f"wrote {folder}")
 
 
 def run_of(options: argparse.Namespace) -> Run:
@@ -106,11 +110,13 @@ def run_of(options: argparse.Namespace) -> Run:
             raise InputError(f"{ours} is given twice: {getattr(options, ours)} and --{theirs.replace('_', '-')}")
     if options.loss and options.margin_loss:
         raise InputError("the loss is given twice, in its place and as --margin-loss")
-    values["data"] = (options.data or options.data_set or "cifar10").lower()
+    values["data"] = _data(options.data or options.data_set or "cifar10")
     values["model"] = options.network or options.model or "resnet18"
     head = gin.get("MarginHead", {})
     if options.margin_loss:
         values["loss"] = margin_of(options.margin_loss, head)
+    elif head:
+        raise InputError(f"--gin MarginHead.{next(iter(head))} belongs to --margin-loss: write its value in the loss")
     elif options.loss:
         values["loss"] = options.loss
     if options.ra is not None:
@@ -121,10 +127,33 @@ def run_of(options: argparse.Namespace) -> Run:
     values["augment_options"] = augment
     values["model_options"] = {**gin.get("build_model", {}), **({"pretrained": True} if options.pretrained else {})}
     values["init_from"] = options.init_from
-    values["name"] = os.environ.get("WANDB_NAME")
+    values["name"] = os.environ.get("WANDB_NAME") or None
     return Run(**values)
 
 
+def _explained(error: RuntimeError, wanted: Run) -> Exception:
+    """What torch has only words for, in one line; any other error as it is, for it is ours."""
+    from ..errors import InputError
+    from ..ranks import several
+
+    said = str(error)
+    if "out of memory" in said or "can't allocate memory" in said:
+        return InputError(f"too little memory: lower --batch-size {wanted.batch_size}, or take --accumulate")
+    if several() and re.search("gloo|nccl|connection (closed|reset)", said, re.IGNORECASE):
+        return InputError("another process of this run has gone; go on from the last checkpoint with --resume")
+    return error
+
+
+def _data(given: str) -> str:
+    """A set by its own name, a folder by its whole path: a run is judged from elsewhere too."""
+    from ..data.images import known_set
+
+    known = known_set(given)
+    path = os.path.expanduser(given)
+    return known or (os.path.abspath(path) if os.path.isdir(path) else given)
+
+
 def _name(wanted: Run) -> str:
-    words = f"{wanted.data}-{wanted.model}-{wanted.loss}-seed{wanted.seed}"
-    return re.sub(r"[^A-Za-z0-9.=_+-]+", "_", words).strip("_")
+    """A folder's name, whatever WANDB_NAME or a loss is spelt with."""
+    words = wanted.name or f"{os.path.basename(wanted.data)}-{wanted.model}-{wanted.loss}-seed{wanted.seed}"
+    return re.sub(r"[^A-Za-z0-9.=_+-]+", "_", words).strip("_.") or "run"

@@ -106,15 +106,15 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
     Moments lie in memory as their parameters do, as they did before: other strides can mean another order of
     additions, and then other last bits.
     """
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    parameters: list[Tensor] = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **numbers}.items():
         if key.startswith("optimizer."):
             _, index, name = key.split(".", 2)
-            like = parameters[int(index)] if int(index) < len(parameters) else None
-            if isinstance(value, Tensor) and like is not None and value.shape == like.shape:
-                value = torch.empty_like(like, dtype=value.dtype).copy_(value)
-            state.setdefault(int(index), {})[name] = value
+            like = parameters[int(index)]
+            laid = isinstance(value, Tensor) and value.shape == like.shape
+            kept = torch.empty_like(like, dtype=value.dtype).copy_(value) if laid else value
+            state.setdefault(int(index), {})[name] = kept
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, unknown
 
 
 class Log:
@@ -18,7 +19,7 @@ class Log:
         self.path = folder / "metrics.jsonl"
         kept = [line for line in self.lines(self.path) if line["epoch"] <= upto]
         self._write(kept)
-        self.others = [_OTHERS[kind](folder, name) for kind in also if _known(kind)]
+        self.others = [_OTHERS[kind](folder, name) for kind in check_logs(also)]
 
     @staticmethod
     def lines(path: Path) -> list[dict[str, Any]]:
@@ -56,10 +57,8 @@ class Log:
 
 class _TensorBoard:
     def __init__(self, folder: Path, name: str | None) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise InputError('--log tensorboard needs it: pip install "widemargin[tensorboard]"') from None
+        from torch.utils.tensorboard import SummaryWriter
+
         self.writer = SummaryWriter(folder / "tensorboard")
 
     def __call__(self, numbers: dict[str, float], epoch: int) -> None:
@@ -72,10 +71,8 @@ class _TensorBoard:
 
 class _Wandb:
     def __init__(self, folder: Path, name: str | None) -> None:
-        try:
-            import wandb  # type: ignore[import-not-found]
-        except ImportError:
-            raise InputError('--log wandb needs it: pip install "widemargin[wandb]"') from None
+        import wandb  # type: ignore[import-not-found]
+
         self.run = wandb.init(project="widemargin", name=name, dir=str(folder))
 
     def __call__(self, numbers: dict[str, float], epoch: int) -> None:
@@ -88,9 +85,12 @@ class _Wandb:
 _OTHERS: dict[str, type[_TensorBoard] | type[_Wandb]] = {"tensorboard": _TensorBoard, "wandb": _Wandb}
 
 
-def _known(kind: str) -> bool:
-    from ..errors import unknown
-
-    if kind not in _OTHERS:
-        raise unknown("log", kind, list(_OTHERS))
-    return True
+def check_logs(also: Iterable[str]) -> list[str]:
+    """The kinds that are asked for, refused here, before any process waits for another."""
+    kinds = list(also)
+    for kind in kinds:
+        if kind not in _OTHERS:
+            raise unknown("log", kind, list(_OTHERS))
+        if find_spec(kind) is None:
+            raise InputError(f'--log {kind} needs it: pip install "widemargin[{kind}]"')
+    return kinds

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -10,18 +12,22 @@ from ..objective import Objective
 from ..run import Run
 
 
-def network(run: Run, classes: tuple[str, ...], channels: int, size: int) -> MarginModel:
-    """Backbone and head of a run, drawn from the run's seed."""
+def network(run: Run, sees: dict[str, Any], fresh: bool = True) -> MarginModel:
+    """Backbone and head of a run for the images that `sees` describes, drawn from the run's seed.
+
+    One that is not `fresh` gets its weights from a checkpoint: none are fetched for it.
+    """
     from ..backbones.build import build
     from ..backbones.neck import Neck
 
     torch.manual_seed(run.seed)
-    backbone = build(run.model, channels=channels, size=size, **run.model_options)
+    options = {name: value for name, value in run.model_options.items() if fresh or name != "pretrained"}
+    backbone = build(run.model, channels=sees["channels"], size=sees["size"], **options)
     if run.neck:
         backbone = Neck(backbone)
     dim = backbone.dim
     assert isinstance(dim, int)
-    return MarginModel(backbone, _objective(run, dim, classes))
+    return MarginModel(backbone, _objective(run, dim, tuple(sees["classes"])))
 
 
 def _objective(run: Run, dim: int, classes: tuple[str, ...]) -> Objective:
@@ -59,6 +65,12 @@ class Average:
         """One step further."""
         now = _floats(model)
         torch._foreach_lerp_(list(self.values.values()), [now[name] for name in self.values], 1.0 - self.decay)
+
+    @torch.no_grad()
+    def load(self, tensors: dict[str, Tensor], prefix: str) -> None:
+        """What a checkpoint kept, in the place and the layout of what is here."""
+        for name, value in self.values.items():
+            value.copy_(tensors[prefix + name])
 
     @torch.no_grad()
     def swap(self, model: nn.Module) -> None:

@@ -1,0 +1,76 @@
+"""A run that has been trained: its model out of a checkpoint, to be judged and to name images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..classifier import MarginModel
+from ..errors import InputError
+from ..run import Run
+from . import checkpoint
+from .evaluate import evaluate
+from .inputs import inputs_of
+from .network import network
+
+
+@dataclass(eq=False)
+class Finished:
+    """A run's model as it is judged (averaged weights where there is an average) and what it knows of its images."""
+
+    run: Run
+    model: MarginModel
+    sees: dict[str, Any]
+    place: Path
+
+    def judge(self, data_dir: str | None = None, *, flips: bool = True) -> dict[str, Any]:
+        """The figures on the run's test images."""
+        inputs = inputs_of(replace(self.run, share=1.0, hold_out=0.0, batch_size=1), data_dir)
+        if list(inputs.classes) != self.sees["classes"]:
+            raise InputError(f"{self.run.data} has other classes than the run {self.place} was trained on")
+        return evaluate(self.model, inputs.judged(inputs.test), len(inputs.classes), flips=flips)
+
+    @torch.no_grad()
+    def chances(self, path: str | Path) -> list[tuple[str, float]]:
+        """Every class with its probability for an image file, the likeliest first."""
+        x = self._as_seen(Path(path)).to(next(self.model.parameters()))
+        logits = self.model.eval().objective.logits(self.model.embed(x))[0]
+        found = zip(self.sees["classes"], logits.double().softmax(0).tolist(), strict=True)
+        return sorted(found, key=lambda pair: -pair[1])
+
+    def _as_seen(self, path: Path) -> Tensor:
+        """The file as one image as the network sees its own in evaluation."""
+        from ..data.augment import Augment
+        from ..data.decode import fitted, read_image
+
+        given: dict[str, Any] = {
+            name: tuple(v) if isinstance(v, list) else v for name, v in self.sees["augment"].items()
+        }
+        augment = Augment(**given).for_evaluation()
+        image = read_image(path)
+        if self.sees["channels"] == 1:
+            image = image.convert("L").convert("RGB")
+        pixels = fitted(image, self.sees["size"], augment.zoom(self.sees["native"]), augment.interpolation)
+        x = torch.tensor(pixels).permute(2, 0, 1)[None, : self.sees["channels"]]
+        return replace(augment, size=0, eval_zoom=1.0).evaluated(x)
+
+
+def finished(folder: str | Path, which: str = "last") -> Finished:
+    """The run of a folder at a checkpoint: `last`, `best` or `epoch-0010`."""
+    run = Run.read(folder)
+    place = Path(folder) / "checkpoints" / which
+    if not checkpoint.exists(place):
+        there = sorted(entry.name for entry in place.parent.glob("*") if entry.suffix not in (".new", ".old"))
+        raise InputError(f"{folder} has no checkpoint {which!r} (it has {', '.join(there) or 'none'})")
+    tensors, state = checkpoint.load_judged(place)
+    if "sees" not in state:
+        raise InputError(f"{place}: 'sees' is missing in state.json; take an earlier checkpoint")
+    model = network(run, state["sees"], fresh=False)
+    if run.precision == "64-true":
+        model.double()
+    checkpoint.restore_module(model, tensors, str(place))
+    return Finished(run, model.eval(), state["sees"], place)

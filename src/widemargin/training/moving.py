@@ -1,0 +1,197 @@
+"""Training: everything of a run that moves, how it is kept and restored, and one epoch of it."""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .. import ranks
+from ..data.draws import generator_of
+from ..errors import InputError
+from ..precision import widest
+from ..results import versions
+from ..run import Run
+from . import checkpoint
+from .diagnosis import DivergedError, diagnosis
+from .evaluate import evaluate
+from .histogram import AngleHistogram
+from .inputs import Inputs, inputs_of
+from .launch import launched
+from .network import Average, Step, network
+from .optimizers import optimizer, set_rate
+from .rates import Plateau, learning_rate
+
+if TYPE_CHECKING:
+    from .inputs import Samples
+
+_WATCH = 16  # steps between looks at the loss: waiting for a number now and then is enough
+_DROPOUT = 2  # what a generator is for, beside the batches' order and steps
+
+
+class Training:
+    """A run's model, optimizer and counters; fresh, or to be restored from a checkpoint (`resumed`)."""
+
+    def __init__(self, run: Run, data_dir: str | None, devices: Any = "auto", resumed: bool = False) -> None:
+        self.run = run
+        self.fabric = launched(run, devices)
+        self.rank = self.fabric.global_rank
+        self.inputs: Inputs = inputs_of(run, data_dir, self.rank, self.fabric.world_size)
+        self.model = network(run, self.inputs.sees, fresh=not resumed)
+        if not resumed:
+            self.inputs.prepare_network(self.model)
+            if run.init_from is not None:
+                self._begin_with(run.init_from)
+        if run.channels_last:
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.optimizer = optimizer(run, self.model)
+        step: torch.nn.Module = Step(self.model)
+        if run.compile:
+            step = torch.compile(step)  # type: ignore[assignment]
+        self.step_module, self.optimizer = self.fabric.setup(step, self.optimizer)
+        self.average = Average(self.model, run.ema) if run.ema else None
+        self.plateau = Plateau()
+        self.epoch, self.step, self.seconds, self.best = 0, 0, 0.0, -math.inf
+
+    def _begin_with(self, other: str) -> None:
+        """The backbone of another run; the class weights stay new, under whatever loss this run has."""
+        start = checkpoint.load_judged(Path(other) / "checkpoints" / "last")[0]
+        wanted = {name: value for name, value in self.model.state_dict().items() if name.startswith("backbone.")}
+        if any(name not in start or start[name].shape != value.shape for name, value in wanted.items()):
+            raise InputError(f"--init-from {other}: its weights are of another network")
+        self.model.load_state_dict({name: start[name] for name in wanted}, strict=False)
+
+    # ---------------------------------------------------------------- keeping
+
+    def save(self, place: Path) -> None:
+        """A checkpoint of this moment, by the first process."""
+        if self.rank == 0:
+            tensors, numbers = checkpoint.optimizer_tensors(self.optimizer)
+            if self.average is not None:
+                tensors.update({checkpoint.AVERAGE + name: value for name, value in self.average.values.items()})
+            state = {
+                "epoch": self.epoch,
+                "step": self.step,
+                "seconds": self.seconds,
+                "best": self.best if math.isfinite(self.best) else None,
+                "plateau": self.plateau.state(),
+                "precision": self.fabric.strategy.precision.state_dict(),
+                "optimizer": numbers,
+                "sees": self.inputs.sees,
+                "run": asdict(self.run),
+                "versions": versions(),
+            }
+            checkpoint.save(place, self.model.state_dict(), tensors, state)
+        self.fabric.barrier()
+
+    def restore(self, place: Path) -> None:
+        """Go on from a checkpoint."""
+        model, tensors, state = checkpoint.load(place)
+        try:
+            checkpoint.restore_module(self.model, model, str(place))
+            checkpoint.restore_optimizer(self.optimizer, tensors, state["optimizer"])
+            if self.average is not None:
+                self.average.load(tensors, checkpoint.AVERAGE)
+            self.plateau.load(state["plateau"])
+            self.fabric.strategy.precision.load_state_dict(state["precision"])
+            self.epoch, self.step, self.seconds = state["epoch"], state["step"], state["seconds"]
+            self.best = -math.inf if state["best"] is None else state["best"]
+        except KeyError as error:
+            raise InputError(f"{place}: {error} is missing in it; take an earlier checkpoint") from None
+
+    # ---------------------------------------------------------------- training
+
+    def one_epoch(self, told: Any) -> dict[str, Any]:
+        """All steps of an epoch; what there is to log of it, over all processes.
+
+        Each epoch begins its own random numbers (dropout's), so that a resumed run draws the same ones.
+        """
+        begun = time.perf_counter()
+        torch.manual_seed(generator_of(_DROPOUT, self.run.seed, self.epoch, self.rank).initial_seed())
+        self.model.train()
+        run, batches, device = self.run, self.inputs.batches, self.fabric.device
+        sums = torch.zeros(3, dtype=widest(device), device=device)  # loss, right answers, images
+        histogram = AngleHistogram(device)
+        head = self.model.objective.head
+        rate = run.lr
+        for number, batch in enumerate(batches.epoch(self.epoch)):
+            rate = learning_rate(run, self.step, len(batches), self.plateau.dropped)
+            set_rate(self.optimizer, rate)
+            images, y, mix = self.fabric.to_device(batch)
+            last = (number + 1) % run.accumulate == 0 or number + 1 == len(batches)
+            with nullcontext() if last else self.fabric.no_backward_sync(self.step_module):
+                losses, embedded = self._forward(images, y, mix)
+                self.fabric.backward(losses.mean() / run.accumulate)
+            if last:
+                self._step()
+            with torch.no_grad():
+                right = (self.model.objective.logits(embedded).argmax(1) == y).sum()
+                sums += torch.stack((losses.detach().to(sums).sum(), right.to(sums), torch.full_like(sums[0], len(y))))
+                if head is not None:
+                    histogram.add(head, embedded, y)
+            self.step += 1
+            if number % _WATCH == _WATCH - 1 or number + 1 == len(batches):
+                self._watch(sums, images)
+            told(1.0 / len(batches))
+        self.epoch += 1
+        spent = time.perf_counter() - begun
+        self.seconds += spent
+        loss, answers, seen = ranks.add_up(sums).tolist()
+        line: dict[str, Any] = {
+            "epoch": self.epoch,
+            "step": self.step,
+            "loss": loss / seen,
+            "train_top1": 100.0 * answers / seen,
+            "lr": rate,
+            "seconds": round(self.seconds, 3),
+            "images_per_second": round(seen / spent, 1),
+        }
+        if head is not None:
+            line["numbers"] = head.now
+            line["histogram"] = histogram.counts()
+        return line
+
+    def _forward(self, images: Tensor, y: Tensor, mix: Any) -> tuple[Tensor, Tensor]:
+        """Losses and embeddings; a head refuses embeddings that are no numbers, and the reason is told as elsewhere."""
+        try:
+            losses, embedded = self.step_module(images, y, mix)
+        except InputError:
+            with torch.no_grad():
+                sound = torch.isfinite(self.model.embed(images)).all()
+            if sound:
+                raise
+            told = diagnosis(self.model, images, self.step + 1, math.nan, kept=self.epoch > 0)
+            raise DivergedError(told) from None
+        return losses, embedded
+
+    def _step(self) -> None:
+        if self.run.clip:
+            self.fabric.clip_gradients(
+                self.step_module, self.optimizer, max_norm=self.run.clip, error_if_nonfinite=False
+            )
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        if self.average is not None:
+            self.average.update(self.model)
+
+    def _watch(self, sums: Tensor, images: Tensor) -> None:
+        """All processes look at the sum of all, so that all stop together."""
+        loss, _, seen = ranks.add_up(sums).tolist()
+        if not math.isfinite(loss):
+            raise DivergedError(diagnosis(self.model, images, self.step, loss / seen, kept=self.epoch > 0))
+
+    def judge(self, images: Samples, flips: bool = True) -> dict[str, Any]:
+        """The figures on some images, with the averaged weights where there is an average."""
+        if self.average is not None:
+            self.average.swap(self.model)
+        try:
+            return evaluate(self.model, self.inputs.judged(images), len(self.inputs.classes), flips=flips)
+        finally:
+            if self.average is not None:
+                self.average.swap(self.model)
