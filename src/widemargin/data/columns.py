@@ -54,9 +54,8 @@ def columns(grid: Grid, target: int, keep: Sequence[int]) -> tuple[tuple[Column,
     gaps = {column.name: int(_gaps(column).sum()) for column in found}
     total, where = sum(gaps.values()), [name for name, count in gaps.items() if count]
     if where:
-        notes.append(
-            f"{total:,} missing value{'s' if total > 1 else ''} in {several(where)}: medians and a level of their own stand in"
-        )
+        many = f"{total:,} missing value{'s' if total > 1 else ''} in {several(where)}"
+        notes.append(f"{many}: the median stands in, or for a category a level of its own")
     return tuple(found), notes
 
 

@@ -104,8 +104,8 @@ def train_single(
 ) -> tuple[Model, Course]:
     """A model of the training part of a view's rows.
 
-    With a validation part it is the best that was met in the looks at it, of which at most `patience` were in vain (a better accuracy,
-    or the same with a lower log loss, is an improvement).
+    With a validation part it is the best that was met in the looks at it, of which at most `patience` were in vain.
+    Better is a higher accuracy, or the same with a lower log loss.
     """
     training, validation = parts
     flat = seen(view, view.x.numpy()).to(device, dtype)
