@@ -53,7 +53,7 @@ def _alone(one: OnOneSet) -> list[str]:
     parts = [
         page.heading(
             f"Accuracy on {one.set}",
-            "The dot is the mean over all folds, the line its 95 % interval, which allows for the rows that folds share.",
+            "The dot is the mean over all folds, the line its 95 % interval, allowing for rows that folds share.",
         ),
         page.figure(picture),
     ]
