@@ -147,7 +147,8 @@ def _tree(text: str) -> ast.expr:
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise InputError(f"cannot read {_short(text)!r}; write name(option=value, …) + factor*name(…)") from None
+        how = "write name(option=value, …) + factor*name(…), and commas between several losses"
+        raise InputError(f"cannot read {_short(text)!r}; {how}") from None
 
 
 def _short(text: str) -> str:
