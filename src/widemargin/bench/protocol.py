@@ -1,4 +1,4 @@
-"""How the one protocol of `compare` was chosen: on inner folds, never on a test fold.
+"""How the one protocol of `compare` was chosen among the last candidates: on inner folds.
 
 Every training part of the ten times ten folds is split once more: a tenth of it judges what the rest
 taught. Candidates are compared by that inner accuracy, averaged over the fifteen sets, for softmax and
