@@ -380,13 +380,15 @@ def test_parts_of_a_batch_are_augmented_as_the_whole_is(augment, world):
 
 
 def test_the_named_ones_do_what_they_say():
-    assert augment_names() == ("none", "paper", "fast", "seed")
-    none, paper, fast, seed = (augment_of(name, DATA) for name in augment_names())
+    assert augment_names() == ("none", "paper", "fast", "seed", "timm")
+    none, paper, fast, seed, timm = (augment_of(name, DATA) for name in augment_names())
     assert none == Augment(mean=DATA.mean, std=DATA.std)
     assert (paper.pad, paper.pad_mode, paper.flip, paper.hflip) == (4, "zeros", "random", 0.5)
     assert (fast.pad, fast.pad_mode, fast.flip) == (2, "reflect", "alternating")
     assert (seed.mixup, seed.cutmix, seed.mix_prob, seed.switch, seed.erase) == (0.8, 1.0, 1.0, 0.5, 0.25)
     assert (seed.rand, seed.scale, seed.interpolation) == (POLICY, (0.08, 1.0), "bicubic")
+    assert (timm.timm, timm.rand, timm.scale, timm.erase, timm.mixes) == (True, POLICY, (0.08, 1.0), 0.25, False)
+    assert not any(other.timm for other in (none, paper, fast, seed))
     x, indices = images(6), torch.arange(6)
     expected = normalize(flip(pad_crop(x, source := seeded(), 4), source, 0.5), DATA.mean, DATA.std)
     assert torch.equal(paper(x, indices, 0, seeded())[0], expected)

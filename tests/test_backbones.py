@@ -204,11 +204,15 @@ def test_the_fast_networks_start_and_what_it_learns():
     assert "bias" in learned
     assert "blocks.0.norm1.bias" in learned
     assert "blocks.0.norm1.weight" not in learned
-    model.freeze_bias()
-    model(torch.randn(2, 3, 32, 32)).sum().backward()
-    assert model.bias.grad is None
-    model.freeze_bias(False)
-    assert model.bias.requires_grad
+    without = build("fast(bias=False)")
+    assert without.bias is None
+    x = torch.randn(2, 3, 32, 32)
+    assert without.load_state_dict(model.state_dict(), strict=False).unexpected_keys == ["bias"]
+    with torch.no_grad():
+        model.bias.zero_()
+        torch.testing.assert_close(without.eval()(x), model.eval()(x))
+    with pytest.raises(InputError, match="bias='no'"):
+        build("fast(bias=no)")
 
 
 def test_the_neck_is_the_seeds():

@@ -100,11 +100,11 @@ def test_curves_of_all_losses_names_each_margin(tmp_path):
 
 
 def test_options_with_underscore_or_dash():
-    from widemargin.cli import _dashed
+    from widemargin.cli import dashed
 
-    assert _dashed("--data_set=a_b") == "--data-set=a_b"
-    assert _dashed("-x_y") == "-x_y"
-    assert _dashed("a_softmax") == "a_softmax"
+    assert dashed("--data_set=a_b") == "--data-set=a_b"
+    assert dashed("-x_y") == "-x_y"
+    assert dashed("a_softmax") == "a_softmax"
 
 
 def test_main_takes_underscores(monkeypatch, capsys):

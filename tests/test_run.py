@@ -31,9 +31,9 @@ TRANSFORM = {
 
 def described(words: str) -> Run:
     """The run of a command line, as the command itself reads it."""
-    from widemargin.cli import _dashed
+    from widemargin.cli import dashed
 
-    return run_of(parser().parse_args(["train", *(_dashed(word) for word in shlex.split(words))]))
+    return run_of(parser().parse_args(["train", *(dashed(word) for word in shlex.split(words))]))
 
 
 def test_the_seeds_vit_command(monkeypatch):

@@ -20,6 +20,7 @@ from widemargin.training.log import Log
 from widemargin.training.loop import train
 from widemargin.training.moving import Training
 from widemargin.training.rates import Plateau, learning_rate
+from widemargin.training.telling import Telling
 
 SMALL = Run(
     model="fast(width=0.125)",
@@ -195,7 +196,7 @@ def test_the_held_out_part_chooses_and_is_not_trained_on(tmp_path, data_dir):
 
 def test_averaged_weights_are_judged_and_the_others_trained(data_dir):
     training = Training(replace(SMALL, ema=0.9), data_dir)
-    training.one_epoch(lambda share: None)
+    training.one_epoch(Telling())
     before = {name: value.clone() for name, value in training.model.state_dict().items()}
     averaged = training.judge(training.inputs.test)
     assert all(torch.equal(value, before[name]) for name, value in training.model.state_dict().items())

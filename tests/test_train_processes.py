@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 
+from colours import FAST, draw
 from test_train import assert_same, lines
 from widemargin.cli import main
 from widemargin.errors import InputError
@@ -24,24 +24,11 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
 # No batch norm, so two halves of a batch are the batch.
 VIT = "vit_tiny_patch16_224(patch_size=8, depth=1, embed_dim=24, num_heads=2)"
-FAST = ["fast(width=0.125)", "arcgrad(s=10)", "--input-size", "16", "--batch-size", "12", "--augment", "fast"]
-FAST += ["--opt", "sgd", "--lr", "0.05"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Three classes of noisy colours, with a test part."""
-    root = tmp_path_factory.mktemp("data") / "Colours"
-    draw = torch.Generator().manual_seed(0)
-    for part, count in (("train", 16), ("test", 4)):
-        for number, word in enumerate(("red", "green", "blue")):
-            place = root / part / word
-            place.mkdir(parents=True)
-            for index in range(count):
-                pixels = torch.randint(100, (20, 24, 3), generator=draw, dtype=torch.uint8)
-                pixels[:, :, number] += 120
-                Image.fromarray(pixels.numpy()).save(place / f"{index}.png")
-    return root
+    return draw(tmp_path_factory.mktemp("data"))
 
 
 def trained(folder: Path, out: Path, words: list[str], resume: bool = False) -> None:

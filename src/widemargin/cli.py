@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from . import __version__
-from .commands import compare, evaluate, reproduce, tabular, train
+from .commands import bench_train, compare, evaluate, reproduce, tabular, train
 from .errors import InputError
 
 SHELLS = ("bash", "zsh", "tcsh")
@@ -96,6 +96,7 @@ def parser() -> _Parser:
     protocol.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
     protocol.add_argument("--json", metavar="FILE", help="also write the figures to a file")
     protocol.set_defaults(run=_bench_protocol)
+    bench_train.add(which)
 
     completion = commands.add_parser("completion", help="print a completion script for your shell")
     completion.add_argument("shell", choices=SHELLS, help='for bash: eval "$(widemargin completion bash)"')
@@ -105,7 +106,7 @@ def parser() -> _Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0 when all went well, 2 for a mistake of the user's."""
-    given = [_dashed(word) for word in (sys.argv[1:] if arguments is None else arguments)]
+    given = [dashed(word) for word in (sys.argv[1:] if arguments is None else arguments)]
     top = parser()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal without θ and ° gets a ? and no traceback
@@ -151,7 +152,7 @@ def _silence_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _dashed(word: str) -> str:
+def dashed(word: str) -> str:
     """`--data_set=a_b` → `--data-set=a_b`: options are accepted with - or _."""
     if not word.startswith("--"):
         return word

@@ -17,6 +17,8 @@ from .errors import InputError
 
 LONGEST = 10_000  # characters; longer than any honest value
 _WORD = re.compile(r"[A-Za-z_][\w.:/+-]*")
+_CALL = re.compile(r"([^\s()=,]+)\s*(?:\((.*)\))?", re.DOTALL)
+_LONGEST_NAME = 200
 _MISSPELT = {"true": "True", "false": "False", "none": "None", "null": "None"}
 
 
@@ -37,6 +39,19 @@ def literal(text: str, where: str) -> Any:
     if _WORD.fullmatch(text) and text not in ("True", "False", "None"):
         return _word(text, where)
     return _plain(_tree(text, where, text), where, text)
+
+
+def named(text: str, what: str) -> tuple[str, dict[str, Any]]:
+    """Name and options of `name(option=value, …)`; `what` it is begins the message if it cannot be read.
+
+    >>> named("fast(width=0.5)", "the model"), named("paper", "the augmentation")
+    (('fast', {'width': 0.5}), ('paper', {}))
+    """
+    found = _CALL.fullmatch(text.strip())
+    if found is None or len(found[1]) > _LONGEST_NAME:
+        raise InputError(f"cannot read {what} {short(text)!r}; write name(option=value, …)")
+    name, inside = found[1], found[2]
+    return name, keywords(inside, name) if inside and inside.strip() else {}
 
 
 def keywords(text: str, where: str) -> dict[str, Any]:

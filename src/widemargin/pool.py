@@ -36,7 +36,7 @@ def run_all(
         return
     workers: dict[Any, Any] = {}  # line → process
     try:
-        with _one_thread_each(), _undisturbed():
+        with _one_thread_each(), undisturbed():
             for _ in range(processes):
                 _start(workers)
         yield from _answers(work, jobs, workers, told)
@@ -101,7 +101,7 @@ def _one_thread_each() -> Iterator[None]:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def undisturbed() -> Iterator[None]:
     """Workers started inside never hear an interrupt, not even while they import; the first process hears it after."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -10,6 +12,11 @@ from torch import Tensor
 def several() -> bool:
     """Whether more than one process trains together."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def speaks() -> bool:
+    """Whether this is the process that prints for all, as torchrun or SLURM has numbered them."""
+    return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
 
 
 def gather_rows(rows: Tensor) -> Tensor:

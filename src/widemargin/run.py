@@ -53,6 +53,8 @@ class Run:
     precision: str = "32-true"
     compile: bool = False
     channels_last: bool = True
+    sync_bn: bool = True
+    """Batch norm over the images of all GPUs; alone and on CPUs it has no meaning."""
     ckpt_freq: int = 0
     """Epochs between checkpoints that are kept, beside the last one."""
     init_from: str | None = None

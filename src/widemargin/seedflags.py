@@ -75,10 +75,11 @@ def _assignments(token: str) -> list[str]:
         raise InputError(f"--gin got an empty word; {_EXAMPLE}")
     if len(token) > LONGEST:
         raise InputError(f"--gin {short(token)!r}: {len(token)} characters are too many (at most {LONGEST})")
-    cuts, depth, quote = [0], 0, ""
+    cuts, depth, quote, escaped = [0], 0, "", False
     for place, letter in enumerate(token):
         if quote:
-            quote = "" if letter == quote else quote
+            quote = "" if letter == quote and not escaped else quote
+            escaped = letter == "\\" and not escaped
         elif letter in "'\"":
             quote = letter
         elif letter in "([{":

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import InputError, unknown
-from ..literal import keywords, short
+from ..literal import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +25,6 @@ Size: TypeAlias = "int | tuple[int, int]"
 _OURS = {"fast": "fast", "resnet18": "resnet", "resnet34": "resnet"}
 _ALSO_TIMM = ("resnet18", "resnet34")
 _FROM_DATA = ("channels", "size")
-_LONGEST_NAME = 200
 
 
 def names() -> list[str]:
@@ -48,13 +46,8 @@ def parse_model(text: str) -> tuple[str, dict[str, Any]]:
         raise InputError(f"a model is written as text, such as 'fast(width=0.5)'; got {type(text).__name__}")
     if not text.strip():
         raise InputError(f"an empty model; write a name such as {', '.join(names())} or one of timm's")
-    found = re.fullmatch(r"([^\s()=,]+)\s*(?:\((.*)\))?", text.strip(), re.DOTALL)
-    if found is None or len(found[1]) > _LONGEST_NAME:
-        raise InputError(f"cannot read the model {short(text)!r}; write name(option=value, …)")
-    name, inside = found[1], found[2]
-    if name.lower() in _OURS:
-        name = name.lower()
-    return name, keywords(inside, name) if inside and inside.strip() else {}
+    name, options = named(text, "the model")
+    return name.lower() if name.lower() in _OURS else name, options
 
 
 def build(name: str, /, *, channels: int = 3, size: Size | None = None, **options: Any) -> nn.Module:

@@ -9,13 +9,13 @@ from typing import Any
 
 
 def add(commands: Any) -> None:
-    """One command per recipe: every file of `recipes` that has `add` and `run`."""
+    """One command per recipe: every file of `recipes`; what they share stands in its `parts`."""
     from .. import recipes
 
     parser = commands.add_parser("reproduce", help="tables and figures of the ArcGrad paper, made again")
     which = parser.add_subparsers(dest="recipe", metavar="RECIPE", required=True, parser_class=type(parser))
     for found in pkgutil.iter_modules(recipes.__path__):
-        if "_" in found.name:  # parts of a recipe
+        if found.ispkg:
             continue
         module = importlib.import_module(f"{recipes.__name__}.{found.name}")
         text = inspect.getdoc(module) or ""

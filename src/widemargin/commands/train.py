@@ -29,6 +29,7 @@ _NUMBERS: tuple[tuple[str, Any, str], ...] = (
     ("lr", float, "peak learning rate"),
     ("min-lr", float, "where the cosine ends"),
     ("warmup-epochs", float, "epochs that lead up to the rate"),
+    ("warmup-lr", float, "where they begin"),
     ("weight-decay", float, "on matrices whose length matters"),
     ("momentum", float, "of sgd"),
     ("smoothing", float, "label smoothing"),
@@ -39,6 +40,15 @@ _NUMBERS: tuple[tuple[str, Any, str], ...] = (
     ("input-size", int, "pixels along a side"),
     ("ckpt-freq", int, "epochs between checkpoints that are kept"),
     ("seed", int, "start of every random draw"),
+)
+_SWITCHES: tuple[tuple[str, str], ...] = (
+    ("neck", "the seeds' embedding neck, 2048 – 512"),
+    ("compile", "torch.compile the step"),
+    ("channels-last", "lay images out as kernels like them best (default)"),
+    (
+        "sync-bn",
+        "batch norm over all GPUs of a run (default); torch has none over CPU processes, so it is left out there",
+    ),
 )
 
 
@@ -56,14 +66,17 @@ def add(commands: Any) -> None:
         parser.add_argument(f"--{name}", type=kind, metavar="X", help=meaning)
     parser.add_argument("--opt", help="adam, adamw, sgd or muon")
     parser.add_argument("--schedule", help="onecycle, cosine, plateau or constant")
-    parser.add_argument("--augment", help="none, paper (crop and flip), fast or seed")
+    parser.add_argument("--augment", help='none, paper (crop and flip), fast or seed; also "paper(pad=2, mixup=0.8)"')
     parser.add_argument("--precision", help="32-true, bf16-mixed, 16-mixed or 64-true")
-    parser.add_argument("--neck", action="store_true", default=None, help="the seeds' embedding neck, 2048 – 512")
-    parser.add_argument("--compile", action="store_true", default=None, help="torch.compile the step")
+    for name, meaning in _SWITCHES:
+        parser.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, help=meaning)
     parser.add_argument("--pretrained", action="store_true", help="timm's weights")
     parser.add_argument("--init-from", metavar="RUN", help="start with the backbone of another run")
+    parser.add_argument("--name", metavar="NAME", help="what the run is called (also WANDB_NAME)")
     parser.add_argument("--out", metavar="DIR", help="run folder (default runs/NAME)")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("--find-lr", action="store_true", help="train nothing: try rates on a copy and suggest one")
+    parser.add_argument("--quiet", action="store_true", help="no bar on a terminal, no line per epoch elsewhere")
     parser.add_argument("--log", nargs="+", default=[], metavar="KIND", help="also tensorboard, wandb")
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
     seeds = parser.add_argument_group("the seeds' own flags")
@@ -79,16 +92,31 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Train, print what came out."""
+    from ..ranks import speaks
+    from ..training.allocator import keep_freed_memory
     from ..training.loop import train
+    from .find_lr import find_lr
 
+    keep_freed_memory()
     wanted = run_of(options)
     folder = options.out or os.path.join("runs", _name(wanted))
     place = options.data_dir or options.data_location
     try:
-        record = train(wanted, folder, resume=options.resume, data_dir=place, also=options.log)
+        if options.find_lr:
+            find_lr(wanted, folder, options, place)
+            return
+        record = train(
+            wanted,
+            folder,
+            resume=options.resume,
+            data_dir=place,
+            also=options.log,
+            quiet=options.quiet,
+            command=_typed(options),
+        )
     except RuntimeError as error:
         raise _explained(error, wanted) from None
-    if os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0":  # one of several processes speaks
+    if speaks():
         test = record["test"]
         print(f"test: top-1 {test['top1']:.2f} %, with flips {test['top1_flip']:.2f} %, top-5 {test['top5']:.2f} %")
         print(f"wrote {folder}")
@@ -103,7 +131,8 @@ def run_of(options: argparse.Namespace) -> Run:
     gin = parse_gin(options.gin)
     values: dict[str, Any] = dict(_SILENT) if options.margin_loss else {}
     given = [(name.replace("-", "_"), getattr(options, name.replace("-", "_"))) for name, _, _ in _NUMBERS]
-    given += [(name, getattr(options, name)) for name in ("opt", "schedule", "augment", "precision", "neck", "compile")]
+    given += [(name, getattr(options, name)) for name in ("opt", "schedule", "precision")]
+    given += [(name.replace("-", "_"), getattr(options, name.replace("-", "_"))) for name, _ in _SWITCHES]
     values.update({name: value for name, value in given if value is not None})
     for ours, theirs in (("data", "data_set"), ("network", "model")):
         if getattr(options, ours) and getattr(options, theirs):
@@ -121,14 +150,35 @@ def run_of(options: argparse.Namespace) -> Run:
         values["loss"] = options.loss
     if options.ra is not None:
         values["repeats"] = options.ra
-    augment = dict(gin.get("build_transform", {}))
-    if options.reprob is not None:
-        augment["erase"] = options.reprob
-    values["augment_options"] = augment
+    values.update(_augment(options, gin.get("build_transform", {})))
     values["model_options"] = {**gin.get("build_model", {}), **({"pretrained": True} if options.pretrained else {})}
     values["init_from"] = options.init_from
-    values["name"] = os.environ.get("WANDB_NAME") or None
+    values["name"] = options.name or os.environ.get("WANDB_NAME") or None
     return Run(**values)
+
+
+def _augment(options: argparse.Namespace, gin: dict[str, Any]) -> dict[str, Any]:
+    """The augmentation's name, if one is given, and its options from wherever they are given."""
+    from ..errors import InputError
+    from ..literal import named
+
+    found: dict[str, Any] = {}
+    name, inside = named(options.augment, "--augment") if options.augment is not None else (None, {})
+    erasing = {} if options.reprob is None else {"erase": options.reprob}
+    for given in (inside, gin, erasing):
+        for key, value in given.items():
+            if key in found:
+                raise InputError(f"{key} of the augmentation is given twice: take it out of --augment")
+            found[key] = value
+    return {"augment_options": found, **({} if name is None else {"augment": name})}
+
+
+def _typed(options: argparse.Namespace) -> str:
+    """The command as it was typed, to be typed again: a name from the environment is part of it."""
+    import shlex
+
+    name = None if options.name else os.environ.get("WANDB_NAME")
+    return (f"WANDB_NAME={shlex.quote(name)} " if name else "") + shlex.join(["widemargin", *options.words])
 
 
 def _explained(error: RuntimeError, wanted: Run) -> Exception:

@@ -94,6 +94,9 @@ class Augment:
     """In evaluation resize to size × this and keep the centre; None does so by 256/224 after training with `scale` at
     another size than the images', as is usual, and otherwise not."""
     evaluation: bool = False
+    timm: bool = False
+    """Crop, flip, RandAugment, z-score and erasing by timm's transforms, image by image as a folder's files are
+    decoded; mixing stays ours."""
 
     def __post_init__(self) -> None:
         for name, allowed in (("flip", FLIPS), ("pad_mode", PAD_MODES), ("interpolation", INTERPOLATIONS)):
@@ -113,6 +116,8 @@ class Augment:
             raise InputError(f"std={self.std!r} must be above 0 in every channel")
         if self.eval_zoom is not None and not self.eval_zoom >= 1.0:
             raise InputError(f"eval_zoom={self.eval_zoom!r} must be a number of at least 1")
+        if self.timm and (self.scale is None or self.pad or self.flip == "alternating"):
+            raise InputError("timm's transforms crop by scale and flip at random; pad and alternating flips are ours")
 
     @property
     def mixes(self) -> bool:
@@ -156,6 +161,10 @@ class Augment:
         x = normalize(x, self.mean, self.std)
         if self.erase:
             x = erase(x, source, self.erase)
+        return self.mixed(x, source)
+
+    def mixed(self, x: Tensor, source: Source) -> tuple[Tensor, Mix | None]:
+        """The last part: z-scores, mixed in pairs if they are to be."""
         if not self.mixes:
             return x, None
         return mix(x, source, self.mixup, self.cutmix, self.mix_prob, self.switch, self.mix_each)
@@ -165,7 +174,7 @@ class Augment:
         if self.evaluation:
             return self
         zoom = 1.0 if self.eval_zoom is None and self.scale is None else self.eval_zoom
-        plain = replace(self, scale=None, pad=0, flip="none", rand="", erase=0.0, mixup=0.0, cutmix=0.0)
+        plain = replace(self, timm=False, scale=None, pad=0, flip="none", rand="", erase=0.0, mixup=0.0, cutmix=0.0)
         return replace(plain, eval_zoom=zoom, evaluation=True)
 
     def evaluated(self, x: Tensor) -> Tensor:
@@ -188,6 +197,13 @@ _NAMED: dict[str, dict[str, Any]] = {
         "cutmix": 1.0,
         "eval_zoom": ZOOM,
     },
+    "timm": {  # for folders; crop, flip, policy and erasing as timm's own training recipes have them
+        "timm": True,
+        "scale": (0.08, 1.0),
+        "flip": "random",
+        "rand": "rand-m9-mstd0.5-inc1",
+        "erase": 0.25,
+    },
 }
 
 
@@ -204,7 +220,7 @@ def augment_names() -> tuple[str, ...]:
     """Every name `augment_of` knows.
 
     >>> augment_names()
-    ('none', 'paper', 'fast', 'seed')
+    ('none', 'paper', 'fast', 'seed', 'timm')
     """
     return tuple(_NAMED)
 
@@ -218,13 +234,33 @@ def augment_of(name: str, data: Measured, size: int | None = None, **options: An
     """
     if name not in _NAMED:
         raise unknown("augmentation", name, _NAMED)
-    allowed = [field.name for field in fields(Augment) if field.name not in ("size", "evaluation")]
-    for option in options:
+    allowed = [field.name for field in fields(Augment) if field.name not in ("size", "evaluation", "timm")]
+    for option, value in options.items():
         if option not in allowed:
             raise unknown("option of an augmentation", option, allowed)
+        _check_kind(option, value)
     values: dict[str, Any] = {"mean": data.mean, "std": data.std, **_NAMED[name], **options}
     if "hflip" in options and "flip" not in options:
         values["flip"] = "random"
     for key, value in values.items():
         values[key] = tuple(value) if isinstance(value, list) else value  # as JSON gives them
     return Augment(size=size or 0, **values)
+
+
+def _check_kind(option: str, value: Any) -> None:
+    """A number where a number is wanted, and so on; which numbers is for the value itself to say."""
+    wanted = next(str(field.type) for field in fields(Augment) if field.name == option)
+    if value is None and wanted.endswith("None"):
+        return
+    if wanted.startswith("tuple"):
+        right, told = isinstance(value, tuple | list) and all(map(_is_number, value)), "several numbers"
+    elif wanted in ("str", "bool"):
+        right, told = type(value).__name__ == wanted, "a word" if wanted == "str" else "True or False"
+    else:
+        right, told = _is_number(value) and (wanted != "int" or value == int(value)), "a number"
+    if not right:
+        raise InputError(f"{option}={value!r} of an augmentation must be {told}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")

@@ -97,6 +97,9 @@ class TensorBatches:
         drop_last: bool = True,
         shuffle: bool = True,
     ) -> None:
+        if augment.timm:
+            ours = "none, paper, fast or seed"
+            raise InputError(f"--augment timm is for folders of image files; {images.name} is in memory: take {ours}")
         self.images, self.augment = images, augment
         self.order = Order(len(images), batch_size, seed, rank, world, repeats, drop_last, shuffle)
 

@@ -1,7 +1,8 @@
 """Any folder of images: `root/train/CLASS/*.png` with `root/test` or `root/val` beside it, or `root/CLASS/*.png`.
 
 Images are decoded when they are needed, by threads: decoding leaves Python's lock alone, and threads need no second
-process that imports everything again. A folder that fits into memory is faster still as `Images` (`in_memory`).
+process that imports everything again (only timm's transforms do, see there). A folder that fits into memory is faster
+still as `Images` (`in_memory`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +23,11 @@ from ..errors import InputError
 from .augment import Augment
 from .batches import Batch, Order, ahead, batch_of
 from .decode import SUFFIXES, cut, fitted, read_image
+from .draws import integers
 from .geometry import draw_boxes, random_boxes
 from .images import Images, ImageSet
 from .stratified import split_off
+from .timm_transforms import TimmImages
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, the field's for photographs
 FITS = 2 << 30  # bytes
@@ -150,10 +154,12 @@ class FolderBatches:
         if not augment.size:
             raise InputError("images of a folder differ in size: say how large they are to be, with --input-size")
         self.images, self.augment, self.workers = images, augment, workers or _workers()
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", world))  # they share the cores, and a decoding process is memory
+        self._timm = TimmImages(augment, workers or max(1, _workers() // here)) if augment.timm else None
         self.order = Order(len(images), batch_size, seed, rank, world, repeats, drop_last, shuffle)
         # PIL crops and resizes each image at its own size; what comes after is the batch's.
         pad = augment.pad if augment.scale is None else 0
-        self._after = replace(augment, size=0, scale=None, pad=pad, eval_zoom=1.0)
+        self._after = replace(augment, timm=False, size=0, scale=None, pad=pad, eval_zoom=1.0)
 
     def __len__(self) -> int:
         return len(self.order)
@@ -164,6 +170,9 @@ class FolderBatches:
 
     def _batches(self, epoch: int, steps: range) -> Iterator[Batch]:
         order = self.order.of_epoch(epoch)
+        if self._timm is not None:
+            yield from ahead(partial(self._timm_batch, self._timm, order, epoch), steps)
+            return
         with ThreadPoolExecutor(self.workers, thread_name_prefix="decode") as pool:
             yield from ahead(lambda step: self._batch(pool, order, epoch, step), steps)
 
@@ -176,6 +185,13 @@ class FolderBatches:
         for place, image in enumerate(pool.map(self._one, rows.tolist(), boxes)):
             x[place] = image
         x, mix = self._after(x, rows, epoch, source)
+        return batch_of(x, self.images.y.index_select(0, rows), mix)
+
+    def _timm_batch(self, timm: TimmImages, order: Tensor, epoch: int, step: int) -> Batch:
+        rows, source = self.order.of_step(order, epoch, step, paired=self.augment.mixes)
+        seeds = integers(source, len(rows), 2**31)
+        x = timm([self.images.paths[row] for row in rows.tolist()], seeds.tolist())
+        x, mix = self.augment.mixed(x, source)
         return batch_of(x, self.images.y.index_select(0, rows), mix)
 
     def _one(self, row: int, drawn: Tensor | None) -> Tensor:

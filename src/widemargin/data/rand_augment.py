@@ -100,14 +100,18 @@ def _module() -> Any:
     if "module" not in _own.__dict__:
         _own.module = _copied()
         _own.module.random, _own.module.np = random.Random(), _Numpy()
-        for name, change in list(_own.module.NAME_TO_OP.items()):
-            if name.startswith("Posterize"):
-                _own.module.NAME_TO_OP[name] = partial(_posterized, change)
+        mend_posterize(_own.module)
     return _own.module
 
 
+def mend_posterize(auto_augment: Any) -> None:
+    """In timm's module: the strongest level keeps no bit, which was black until Pillow began to refuse it."""
+    for name, change in list(auto_augment.NAME_TO_OP.items()):
+        if name.startswith("Posterize"):
+            auto_augment.NAME_TO_OP[name] = partial(_posterized, change)
+
+
 def _posterized(change: Callable[..., Any], image: Image.Image, bits: int, **options: Any) -> Any:
-    """timm's strongest level keeps no bit: black, until Pillow began to refuse it."""
     return change(image, bits, **options) if bits > 0 else Image.new(image.mode, image.size)
 
 

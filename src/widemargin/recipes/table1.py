@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
     from ..report.comparison import comparison
     from ..report.terminal import print_comparison
     from ..results import Store
-    from . import table1_beside
+    from .parts import table1_beside
 
     begun = time.perf_counter()
     tables = [load_set(name, options.data_dir) for name in TABLE1]

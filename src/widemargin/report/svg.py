@@ -51,7 +51,7 @@ def intervals(
     def x(value: float) -> float:
         return left + (value - low) / (high - low) * (right - left)
 
-    parts = [_open(WIDTH, height, title)]
+    parts = [begin(WIDTH, height, title)]
     base = top + _ROW * len(names)
     for tick in ticks(low, high):
         parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{top}" y2="{base}"/>')
@@ -71,7 +71,7 @@ def intervals(
             parts += dots
         parts.append(f'<line x1="{x(a):.1f}" x2="{x(b):.1f}" y1="{y}" y2="{y}" stroke-width="3"/>')
         parts.append(f'<circle cx="{x(mean):.1f}" cy="{y}" r="5.5"/></g>')
-        parts.append(f'<text x="{left - 12}" y="{y + 4.5}" text-anchor="end">{escape(_short(name))}</text>')
+        parts.append(f'<text x="{left - 12}" y="{y + 4.5}" text-anchor="end">{escape(shortened(name))}</text>')
         parts.append(f'<text class="tick" x="{right + 10}" y="{y + 4.5}">{mean:.2f}</text>')
     return "".join(parts) + "</svg>"
 
@@ -87,17 +87,17 @@ def dots(rows: Sequence[str], names: Sequence[str], values: Sequence[Sequence[fl
     def x(value: float) -> float:
         return left + (value - low) / (high - low) * (right - left)
 
-    parts = [_open(WIDTH, base + 40, "Accuracy of every method on every set")]
+    parts = [begin(WIDTH, base + 40, "Accuracy of every method on every set")]
     for k, name in enumerate(names):
         at, y = 60.0 + 260 * (k % 3), 12.0 + 20 * (k // 3)
         parts.append(f'{_mark(k, at, y, colours[k])}<text class="tick" x="{at + 10}" y="{y + 4}">')
-        parts.append(f"{escape(_short(name, 30))}</text>")
+        parts.append(f"{escape(shortened(name, 30))}</text>")
     for tick in ticks(low, high, 8):
         parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{top}" y2="{base}"/>')
         parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{base + 16}" text-anchor="middle">{tick:g}</text>')
     for i, row in enumerate(rows):
         y = top + step * i + step / 2
-        parts.append(f'<text x="{left - 12}" y="{y + 4.5}" text-anchor="end">{escape(_short(row))}</text>')
+        parts.append(f'<text x="{left - 12}" y="{y + 4.5}" text-anchor="end">{escape(shortened(row))}</text>')
         for k, name in enumerate(names):
             tip = escape(f"{row}, {name}: {values[i][k]:.2f}")
             parts.append(f"<g><title>{tip}</title>{_mark(k, x(values[i][k]), y, colours[k])}</g>")
@@ -143,7 +143,7 @@ def groups(
     bars = line + 14
     first_row = bars + 10 * len(together) + 22
     height = first_row + 24 * half + 8
-    parts = [_open(WIDTH, height, title)]
+    parts = [begin(WIDTH, height, title)]
     parts.append(f'<line class="axis" x1="{left}" x2="{right}" y1="{line}" y2="{line}"/>')
     for tick in ticks(low, high, 5):
         parts.append(f'<line class="axis" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{line - 5}" y2="{line}"/>')
@@ -164,7 +164,7 @@ def groups(
         place = x(places[i])
         parts.append(f'<polyline class="lead" points="{place:.1f},{line} {place:.1f},{row} {edge},{row}"/>')
         anchor, at = ("end", edge - 6) if on_left else ("start", edge + 6)
-        label = f"{_short(names[i])}  {places[i]:.2f}" if on_left else f"{places[i]:.2f}  {_short(names[i])}"
+        label = f"{shortened(names[i])}  {places[i]:.2f}" if on_left else f"{places[i]:.2f}  {shortened(names[i])}"
         parts.append(f'<text x="{at}" y="{row + 4.5}" text-anchor="{anchor}">{escape(label)}</text>')
     return "".join(parts) + "</svg>"
 
@@ -177,7 +177,7 @@ def grouped_bars(
     parts_height = 19 * len(names) + 34
     height = top + parts_height * len(kinds) + 8
     largest = max((v for row in values for v in row if math.isfinite(v)), default=1.0) or 1.0
-    parts = [_open(WIDTH, height, title)]
+    parts = [begin(WIDTH, height, title)]
     for j, kind in enumerate(kinds):
         y = top + parts_height * j
         parts.append(f'<text class="strong" x="{left}" y="{y}">{escape(kind)}</text>')
@@ -187,21 +187,23 @@ def grouped_bars(
             width = 0.0 if not math.isfinite(value) else value / largest * (right - left)
             shown = "–" if not math.isfinite(value) else f"{value:.2f}"
             parts.append(
-                f'<text class="tick" x="{left - 12}" y="{at + 11}" text-anchor="end">{escape(_short(name))}</text>'
+                f'<text class="tick" x="{left - 12}" y="{at + 11}" text-anchor="end">{escape(shortened(name))}</text>'
             )
             parts.append(f'<rect x="{left}" y="{at}" width="{width:.1f}" height="14" rx="2" fill="{colours[i]}"/>')
             parts.append(f'<text class="tick" x="{left + width + 6:.1f}" y="{at + 11}">{shown}</text>')
     return "".join(parts) + "</svg>"
 
 
-def _open(width: float, height: float, title: str) -> str:
+def begin(width: float, height: float, title: str) -> str:
+    """The opening tag with its text alternative."""
     return (
         f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(title, quote=True)}" '
         f'xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>'
     )
 
 
-def _short(name: str, longest: int = 34) -> str:
+def shortened(name: str, longest: int = 34) -> str:
+    """A name that fits beside a picture."""
     return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
@@ -221,7 +223,7 @@ def lines(
     def place(value: float, lowest: float, highest: float, start: float, end: float) -> float:
         return start + (value - lowest) / max(highest - lowest, 1e-9) * (end - start)
 
-    parts = [_open(WIDTH, bottom + 48, title)]
+    parts = [begin(WIDTH, bottom + 48, title)]
     for tick in ticks(low, high):
         y = place(tick, low, high, bottom, top)
         parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
@@ -247,5 +249,5 @@ def lines(
         parts.append(
             f'<line x1="{right + 5}" x2="{right + 20}" y1="{spots[-1][1]:.1f}" y2="{free:.1f}" stroke="{ink}"/>'
         )
-        parts.append(f'<text x="{right + 24}" y="{free + 4:.1f}">{escape(_short(name))}</text></g>')
+        parts.append(f'<text x="{right + 24}" y="{free + 4:.1f}">{escape(shortened(name))}</text></g>')
     return "".join(parts) + "</svg>"

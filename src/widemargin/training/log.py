@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, unknown
+from ..run import Run
+from .trackers import TRACKERS, Tracker
 
 
 class Log:
     """Lines of a run; a resumed run drops what came after its checkpoint, so that no line is lost or doubled."""
 
-    def __init__(self, folder: Path, upto: int = 0, also: Iterable[str] = (), name: str | None = None) -> None:
+    def __init__(self, folder: Path, upto: int, also: Iterable[str], run: Run) -> None:
         self.path = folder / "metrics.jsonl"
         kept = [line for line in self.lines(self.path) if line["epoch"] <= upto]
         self._write(kept)
-        self.others = [_OTHERS[kind](folder, name) for kind in check_logs(also)]
+        self.others: list[Tracker] = [TRACKERS[kind](folder, upto, run) for kind in check_logs(also)]
 
     @staticmethod
     def lines(path: Path) -> list[dict[str, Any]]:
@@ -45,52 +47,24 @@ class Log:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        numbers = {key: value for key, value in line.items() if isinstance(value, int | float)}
         for other in self.others:
-            other(numbers, line["epoch"])
+            other.add(line)
 
-    def close(self) -> None:
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Let the others finish."""
         for other in self.others:
-            other.close()
-
-
-class _TensorBoard:
-    def __init__(self, folder: Path, name: str | None) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        self.writer = SummaryWriter(folder / "tensorboard")
-
-    def __call__(self, numbers: dict[str, float], epoch: int) -> None:
-        for key, value in numbers.items():
-            self.writer.add_scalar(key, value, epoch)
-
-    def close(self) -> None:
-        self.writer.close()
-
-
-class _Wandb:
-    def __init__(self, folder: Path, name: str | None) -> None:
-        import wandb  # type: ignore[import-not-found]
-
-        self.run = wandb.init(project="widemargin", name=name, dir=str(folder))
-
-    def __call__(self, numbers: dict[str, float], epoch: int) -> None:
-        self.run.log(numbers, step=epoch)
-
-    def close(self) -> None:
-        self.run.finish()
-
-
-_OTHERS: dict[str, type[_TensorBoard] | type[_Wandb]] = {"tensorboard": _TensorBoard, "wandb": _Wandb}
+            other.close(failed=kind is not None)
 
 
 def check_logs(also: Iterable[str]) -> list[str]:
     """The kinds that are asked for, refused here, before any process waits for another."""
-    kinds = list(also)
+    kinds = list(dict.fromkeys(also))
     for kind in kinds:
-        if kind not in _OTHERS:
-            raise unknown("log", kind, list(_OTHERS))
+        if kind not in TRACKERS:
+            raise unknown("log", kind, list(TRACKERS))
         if find_spec(kind) is None:
             raise InputError(f'--log {kind} needs it: pip install "widemargin[{kind}]"')
     return kinds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,12 +13,14 @@ from typing import Any
 import torch
 
 from ..errors import InputError
-from ..progress import bar
+from ..origin import commit
 from ..results import versions
 from ..run import Run
+from ..spelling import command_of, with_options
 from . import checkpoint
 from .log import Log, check_logs
 from .moving import Training
+from .telling import Telling, telling
 
 
 def train(
@@ -29,8 +32,13 @@ def train(
     also: Iterable[str] = (),
     devices: Any = "auto",
     stop_after: int | None = None,
+    quiet: bool = False,
+    command: str | None = None,
 ) -> dict[str, Any]:
-    """Train a run in a folder to its end (or for `stop_after` epochs); the record of what came out."""
+    """Train a run in a folder to its end (or for `stop_after` epochs); the record of what came out.
+
+    `quiet` shows no bar and prints no lines; `command` is what the record says to type, if another than `command_of`'s.
+    """
     folder, also = Path(folder), check_logs(also)
     last = folder / "checkpoints" / "last"
     there = checkpoint.exists(last)
@@ -44,20 +52,21 @@ def train(
     first = training.rank == 0
     if first:
         _write(folder / "run.json", run.to_json())
+        commit()  # the source as it is now: it may have moved on when the run ends
     end = run.epochs if stop_after is None else min(run.epochs, training.epoch + stop_after)
-    log = Log(folder, training.epoch, also, run.name) if first else None
-    steps = (end - training.epoch) or 1
-    with bar(f"{run.data} {run.model} {run.loss}", steps) if first else nullcontext(lambda share: None) as told:
+    also = also if training.epoch < end else []
+    with (
+        Log(folder, training.epoch, also, run) if first else nullcontext() as log,
+        telling(run, training.epoch, end) if first and not quiet else nullcontext(Telling()) as told,
+    ):
         while training.epoch < end:
             _epoch(training, folder, log, told)
-    if log is not None:
-        log.close()
-    record = _record(training, folder) if training.epoch == run.epochs else {}
+    record = _record(training, folder, command) if training.epoch == run.epochs else {}
     training.fabric.barrier()  # a process that leaves early tears down the connections of the others
     return record
 
 
-def _epoch(training: Training, folder: Path, log: Log | None, told: Any) -> None:
+def _epoch(training: Training, folder: Path, log: Log | None, told: Telling) -> None:
     """Train, judge, log and keep one epoch; `last` last, so that whatever a kill leaves out is done again."""
     run, places = training.run, folder / "checkpoints"
     line = training.one_epoch(told)
@@ -71,6 +80,7 @@ def _epoch(training: Training, folder: Path, log: Log | None, told: Any) -> None
     training.plateau.told(line["held_out"]["loss"] if held is not None else line["loss"])
     if log is not None:  # a resumed run drops lines beyond its checkpoint, but could not make up a lost one
         log.add(line)
+    told.epoch(line)
     if better:
         training.save(places / "best")
     if run.ckpt_freq and training.epoch % run.ckpt_freq == 0:
@@ -87,21 +97,24 @@ def _refuse_another(run: Run, folder: Path) -> None:
             raise InputError(f"{folder} holds another run ({name} is {was!r}, not {value!r}): choose another --out")
 
 
-def _record(training: Training, folder: Path) -> dict[str, Any]:
+def _record(training: Training, folder: Path, command: str | None) -> dict[str, Any]:
     """The last epoch's figures on the test images, written to `record.json`."""
     run = training.run
     test = training.judge(training.inputs.test)
     record = {
         "data": run.data,
         "loss": run.loss,
-        "model": run.model,
+        "model": with_options(run.model, run.model_options),
         "seed": run.seed,
         "epochs": run.epochs,
         "seconds": round(training.seconds, 1),
         "cores": torch.get_num_threads(),
+        "processes": training.fabric.world_size,
         "test": {name: test[name] for name in ("top1", "top5", "top1_flip", "loss")},
         "angles": test.get("angles", {}),
         "versions": versions(),
+        "command": command or shlex.join(command_of(run)),
+        "commit": commit(),
     }
     if training.rank == 0:
         _write(folder / "record.json", json.dumps({**record, "confusion": test["confusion"]}, indent=1))

@@ -27,6 +27,8 @@ from .launch import launched
 from .network import Average, Step, network
 from .optimizers import optimizer, set_rate
 from .rates import Plateau, learning_rate
+from .sync_norm import synced
+from .telling import Running, Telling
 
 if TYPE_CHECKING:
     from .inputs import Samples
@@ -48,6 +50,8 @@ class Training:
             self.inputs.prepare_network(self.model)
             if run.init_from is not None:
                 self._begin_with(run.init_from)
+        if run.sync_bn and self.fabric.world_size > 1 and self.fabric.device.type == "cuda":
+            self.model = synced(self.model)
         if run.channels_last:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizer = optimizer(run, self.model)
@@ -107,7 +111,7 @@ class Training:
 
     # ---------------------------------------------------------------- training
 
-    def one_epoch(self, told: Any) -> dict[str, Any]:
+    def one_epoch(self, told: Telling) -> dict[str, Any]:
         """All steps of an epoch; what there is to log of it, over all processes.
 
         Each epoch begins its own random numbers (dropout's), so that a resumed run draws the same ones.
@@ -125,20 +129,19 @@ class Training:
             set_rate(self.optimizer, rate)
             images, y, mix = self.fabric.to_device(batch)
             last = (number + 1) % run.accumulate == 0 or number + 1 == len(batches)
-            with nullcontext() if last else self.fabric.no_backward_sync(self.step_module):
-                losses, embedded = self._forward(images, y, mix)
-                self.fabric.backward(losses.mean() / run.accumulate)
+            losses, embedded = self.backward(images, y, mix, last)
             if last:
-                self._step()
+                self.update()
             with torch.no_grad():
                 right = (self.model.objective.logits(embedded).argmax(1) == y).sum()
                 sums += torch.stack((losses.detach().to(sums).sum(), right.to(sums), torch.full_like(sums[0], len(y))))
                 if head is not None:
                     histogram.add(head, embedded, y)
             self.step += 1
+            running = None
             if number % _WATCH == _WATCH - 1 or number + 1 == len(batches):
-                self._watch(sums, images)
-            told(1.0 / len(batches))
+                running = self._watch(sums, images, begun)
+            told.step(1.0 / len(batches), running)
         self.epoch += 1
         spent = time.perf_counter() - begun
         self.seconds += spent
@@ -157,6 +160,13 @@ class Training:
             line["histogram"] = histogram.counts()
         return line
 
+    def backward(self, images: Tensor, y: Tensor, mix: Any, last: bool = True) -> tuple[Tensor, Tensor]:
+        """Losses and embeddings of a batch, its gradient added; the `last` before a step is shared by all processes."""
+        with nullcontext() if last else self.fabric.no_backward_sync(self.step_module):
+            losses, embedded = self._forward(images, y, mix)
+            self.fabric.backward(losses.mean() / self.run.accumulate)
+        return losses, embedded
+
     def _forward(self, images: Tensor, y: Tensor, mix: Any) -> tuple[Tensor, Tensor]:
         """Losses and embeddings; a head refuses embeddings that are no numbers, and the reason is told as elsewhere."""
         try:
@@ -170,7 +180,8 @@ class Training:
             raise DivergedError(told) from None
         return losses, embedded
 
-    def _step(self) -> None:
+    def update(self) -> None:
+        """One step along the gradients that were added up."""
         if self.run.clip:
             self.fabric.clip_gradients(
                 self.step_module, self.optimizer, max_norm=self.run.clip, error_if_nonfinite=False
@@ -180,11 +191,12 @@ class Training:
         if self.average is not None:
             self.average.update(self.model)
 
-    def _watch(self, sums: Tensor, images: Tensor) -> None:
-        """All processes look at the sum of all, so that all stop together."""
-        loss, _, seen = ranks.add_up(sums).tolist()
+    def _watch(self, sums: Tensor, images: Tensor, begun: float) -> Running:
+        """All processes look at the sum of all, so that all stop together; what there is to tell meanwhile."""
+        loss, right, seen = ranks.add_up(sums).tolist()
         if not math.isfinite(loss):
             raise DivergedError(diagnosis(self.model, images, self.step, loss / seen, kept=self.epoch > 0))
+        return Running(loss / seen, 100.0 * right / seen, seen / (time.perf_counter() - begun))
 
     def judge(self, images: Samples, flips: bool = True) -> dict[str, Any]:
         """The figures on some images, with the averaged weights where there is an average."""

@@ -8,12 +8,12 @@ import numpy as np
 from rich.table import Table as Grid
 from rich.text import Text
 
-from ..data.paper import table1
-from ..listing import console
-from ..report import page
-from ..report.comparison import Comparison
-from ..results import Result
-from .table1 import FLOORED, METHODS, OURS, paper_beside
+from ...data.paper import table1
+from ...listing import console
+from ...report import page
+from ...report.comparison import Comparison
+from ...results import Result
+from ..table1 import FLOORED, METHODS, OURS, paper_beside
 
 
 def print_beside(found: Comparison) -> None:

@@ -1,0 +1,1 @@
+"""What several recipes share; not recipes themselves."""

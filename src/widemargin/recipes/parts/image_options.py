@@ -1,0 +1,85 @@
+"""Options that all image recipes take, and the way from a list of runs to their records."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError
+from ...run import Run
+from .image_settings import SIZES
+from .run_list import each_once, folder_of, missing, write_records
+
+
+def add(parser: argparse.ArgumentParser, *, seeds: tuple[int, int] | None = (5, 2), sizes: bool = True) -> None:
+    """The options; `seeds` are the numbers of runs per method in full and in CPU size."""
+    if sizes:
+        parser.add_argument("--size", choices=SIZES, default="full", help="the paper's (full), or two CPU cores' (cpu)")
+        parser.add_argument(
+            "--settings",
+            choices=("printed", "working"),
+            default="printed",
+            help="full size: the paper's Table III as printed (Adam at 0.1), or with a rate at which Adam learns",
+        )
+    if seeds is not None:
+        help_text = f"runs per method, seeds 0, 1, … (default {seeds[0]}, in CPU size {seeds[1]})"
+        parser.add_argument("--seeds", type=int, metavar="N", help=help_text)
+        parser.set_defaults(usual_seeds=seeds)
+    parser.add_argument("--list", action="store_true", help="say which runs there are and which are missing; do none")
+    parser.add_argument("--out", metavar="DIR", help="folder for the page and the records (default: the recipe's name)")
+    parser.add_argument("--runs", metavar="DIR", default="runs", help="folder of the runs, shared by all recipes")
+    parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
+    cluster = parser.add_argument_group("where")
+    cluster.add_argument("--executor", choices=("local", "slurm"), default="local", help="here, or as jobs (submitit)")
+    cluster.add_argument("--partition", metavar="NAME", help="SLURM partition")
+    cluster.add_argument("--gpus", type=int, default=1, metavar="N", help="GPUs per job (default 1)")
+    cluster.add_argument("--cpus", type=int, default=8, metavar="N", help="CPU cores per job (default 8)")
+    cluster.add_argument("--hours", type=float, default=24.0, metavar="H", help="longest time of a job (default 24)")
+
+
+def seeds_of(options: argparse.Namespace) -> range:
+    """The seeds: 0, 1, …"""
+    full, cpu = options.usual_seeds
+    count = options.seeds if options.seeds is not None else cpu if options.size == "cpu" else full
+    if count < 1:
+        raise InputError(f"--seeds must be at least 1, got {count}")
+    return range(count)
+
+
+def carried_out(runs: Iterable[Run], options: argparse.Namespace, recipe: str) -> Path:
+    """Do what is missing, here or as jobs, and write the records of all that is finished; the folder for the page."""
+    wanted, place = each_once(runs), Path(options.runs)
+    out = Path(options.out or recipe)
+    todo = missing(wanted, place)
+    if options.list:
+        for run in wanted:
+            print("missing " if run in todo else "finished", folder_of(run, place))
+    elif todo and options.executor == "local":
+        _here(todo, place, options)
+    elif todo:
+        _as_jobs(todo, place, options)
+    count = write_records(wanted, place, out / "records.jsonl")
+    print(f"{count} of {len(wanted)} runs are finished")
+    return out
+
+
+def _here(todo: list[Run], place: Path, options: argparse.Namespace) -> None:
+    from .executors import here
+
+    here(todo, place, options.data_dir)
+
+
+def _as_jobs(todo: list[Run], place: Path, options: argparse.Namespace) -> None:
+    from .executors import sent
+
+    resources: dict[str, Any] = {
+        "timeout_min": round(60 * options.hours),
+        "gpus_per_node": options.gpus,
+        "cpus_per_task": options.cpus,
+    }
+    if options.partition:
+        resources["slurm_partition"] = options.partition
+    jobs = sent(todo, place, options.data_dir, **resources)
+    print(f"{len(jobs)} jobs sent, {len(todo) - len(jobs)} under way; the same command again collects what is finished")

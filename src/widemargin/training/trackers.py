@@ -1,0 +1,111 @@
+"""TensorBoard and Weights & Biases beside `metrics.jsonl`: the same numbers under flat names, one point per epoch.
+
+A resumed run goes on in the same place: points beyond its checkpoint are taken back (TensorBoard), or come again with
+the number they had, under the same id (W&B).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..errors import InputError
+from ..run import Run
+
+
+class Tracker(Protocol):
+    """Told of every epoch."""
+
+    def add(self, line: dict[str, Any]) -> None: ...
+    def close(self, failed: bool) -> None: ...
+
+
+def flat(line: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, float]]:
+    """Every number of a line with its path as its name; lists are left out.
+
+    >>> dict(flat({"loss": 1.5, "held_out": {"top1": 50.0, "angles": {"w_inter": 1.2}}, "histogram": {"own": [1, 2]}}))
+    {'loss': 1.5, 'held_out/top1': 50.0, 'held_out/angles/w_inter': 1.2}
+    """
+    for name, value in line.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{before}{name}/")
+        elif isinstance(value, int | float):
+            yield before + name, value
+
+
+class TensorBoard:
+    """Event files in the run's folder."""
+
+    def __init__(self, folder: Path, upto: int, run: Run) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.writer: Any = SummaryWriter(folder / "tensorboard", purge_step=upto + 1)
+
+    def add(self, line: dict[str, Any]) -> None:
+        for name, value in flat(line):
+            self.writer.add_scalar(name, value, line["epoch"])
+        for name, counts in line.get("histogram", {}).items():
+            self._angles(f"angles/{name}", counts, line["epoch"])
+        self.writer.flush()
+
+    def _angles(self, name: str, counts: list[int], epoch: int) -> None:
+        """A histogram in degrees; a bin's moments are those of its middle."""
+        size = 180.0 / len(counts)
+        middles = [(place + 0.5) * size for place in range(len(counts))]
+        self.writer.add_histogram_raw(
+            name,
+            min=0.0,
+            max=180.0,
+            num=sum(counts),
+            sum=sum(middle * count for middle, count in zip(middles, counts, strict=True)),
+            sum_squares=sum(middle**2 * count for middle, count in zip(middles, counts, strict=True)),
+            bucket_limits=[middle + size / 2 for middle in middles],
+            bucket_counts=counts,
+            global_step=epoch,
+        )
+
+    def close(self, failed: bool) -> None:
+        self.writer.close()
+
+
+class Wandb:
+    """A run of W&B whose id lies in the run's folder. Keys are its own matter: none is read or written here."""
+
+    def __init__(self, folder: Path, upto: int, run: Run) -> None:
+        import wandb
+
+        try:
+            self.run: Any = wandb.init(
+                project=os.environ.get("WANDB_PROJECT") or "widemargin",
+                name=run.name,
+                id=_identity(folder / "wandb_id"),
+                resume="allow",
+                dir=str(folder),
+                config=asdict(run),
+                # The address of a checkout may hold a password, and a terminal anything.
+                settings=wandb.Settings(disable_git=True, console="off", save_code=False),
+            )
+        except wandb.errors.Error as error:
+            said = str(error).strip().splitlines()[0].rstrip(".")
+            advice = "log in with `wandb login`, or keep everything here with WANDB_MODE=offline"
+            raise InputError(f"--log wandb: {said}; {advice}") from None
+
+    def add(self, line: dict[str, Any]) -> None:
+        self.run.log(dict(flat(line)), step=line["epoch"])
+
+    def close(self, failed: bool) -> None:
+        self.run.finish(exit_code=int(failed))
+
+
+def _identity(path: Path) -> str:
+    """The id that was drawn when the run began."""
+    if not path.exists():
+        path.write_text(secrets.token_hex(4) + "\n", encoding="utf-8")
+    return path.read_text(encoding="utf-8").strip()
+
+
+TRACKERS: dict[str, type[TensorBoard] | type[Wandb]] = {"tensorboard": TensorBoard, "wandb": Wandb}
