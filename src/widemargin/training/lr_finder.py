@@ -7,7 +7,7 @@ or is no number any more.
 The suggestion is a tenth of the rate at which the smoothed loss is lowest. More exactly, of the first rate that comes
 within 2 % of the whole fall: on the sphere, and behind batch norm, lengths do not matter, so the loss may stay low
 however large the rate is, and where on such a floor the lowest point lies is chance. The other usual rule, the rate of
-the steepest descent, is far too cautious for these losses ([docs/log.md] has the figures).
+the steepest descent, is far too cautious here (figures in docs/log.md).
 """
 
 from __future__ import annotations
