@@ -13,10 +13,11 @@ import torch
 from colours import FAST, draw
 from test_run import described
 from widemargin.cli import main
+from widemargin.commands.find_lr import print_test
 from widemargin.errors import InputError
 from widemargin.run import OPTIMIZERS, Run
 from widemargin.training.loop import train
-from widemargin.training.lr_finder import HIGH, LOW, find_rate, lowest_at, smoothed
+from widemargin.training.lr_finder import HIGH, LOW, find_rate, lowest_at, rose_again, smoothed
 from widemargin.training.lr_picture import picture
 from widemargin.training.moving import Training
 from widemargin.training.telling import Telling
@@ -56,6 +57,7 @@ def test_the_lowest_point_of_a_valley():
     found = lowest_at(RATES, [valley(rate) for rate in RATES])
     assert found is not None
     assert 0.01 < found < 0.2
+    assert rose_again([valley(rate) for rate in RATES])
 
 
 def test_on_a_floor_it_is_where_the_floor_begins():
@@ -64,6 +66,7 @@ def test_on_a_floor_it_is_where_the_floor_begins():
     found = lowest_at(RATES, floor)
     assert found is not None
     assert 3e-3 < found < HIGH / 5
+    assert not rose_again(floor)
 
 
 def test_noise_and_rising_losses_have_no_lowest_point():
@@ -112,6 +115,7 @@ def test_it_ends_when_the_loss_explodes(run):
     found = find_rate(replace(run, model=model, loss="softmax", momentum=0.99), quiet=True)
     assert len(found.rates) < 100
     assert "more than 4 times its best" in found.ended
+    assert found.bounded
     assert found.smoothed[-1] > 4 * min(found.smoothed) >= found.smoothed[-2]
 
 
@@ -147,6 +151,18 @@ def test_the_command_trains_nothing_and_says_what_to_type(images, tmp_path, caps
     assert main([*words, "--quiet"]) == 0  # the folder is free for the run itself
     assert main([*words[:-1], str(out), "--find-lr"]) == 2
     assert "holds a run already: give --find-lr another --out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_loss_that_never_rises_again_is_told(bounded, run, tmp_path, capsys):
+    """On the same rates and images: only the end of the curve differs."""
+    found = find_rate(run, quiet=True)
+    losses = (*found.losses[:60], *([found.losses[59]] * 40 if not bounded else [9.0] * 40))
+    assert rose_again(losses) == bounded
+    shown = replace(found, losses=losses, smoothed=tuple(smoothed(losses)), bounded=bounded)
+    print_test(shown, run, tmp_path)
+    assert ("no rate was seen to be too large: try a third and a tenth" in capsys.readouterr().out) != bounded
+    assert json.loads((tmp_path / "lr_finder.json").read_text())["bounded"] == bounded
 
 
 @pytest.mark.parametrize(

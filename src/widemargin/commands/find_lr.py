@@ -30,13 +30,21 @@ def find_lr(run: Run, folder: str, options: argparse.Namespace, data_dir: str | 
     if checkpoint.exists(Path(folder, "checkpoints", "last")):
         raise InputError(f"{folder} holds a run already: give --find-lr another --out")
     found = find_rate(run, data_dir, quiet=options.quiet)
-    if not speaks():
-        return
-    _write(found, run, Path(folder))
-    _print(found, run)
-    print(f"wrote {Path(folder, 'lr_finder.json')} and {Path(folder, 'lr_finder.svg')}")
+    if speaks():
+        print_test(found, run, Path(folder))
+
+
+def print_test(found: RateTest, run: Run, folder: Path) -> None:
+    """The table, the files, and the suggestion with its command."""
+    from ..errors import InputError
+
+    _write(found, run, folder)
+    _print_table(found, run)
+    print(f"wrote {folder / 'lr_finder.json'} and {folder / 'lr_finder.svg'}")
     if found.suggestion is None:
         raise InputError(f"the loss fell at no rate from {found.rates[0]:g} on: look at the data and the loss")
+    if not found.bounded:
+        print("the loss never rose again, no rate was seen to be too large: try a third and a tenth of the suggestion")
     again = shlex.join(_command(run, found.suggestion))
     print(f"suggestion: --lr {found.suggestion:g}, a tenth of where the loss is lowest. The same run with it:\n{again}")
 
@@ -56,7 +64,7 @@ def _write(found: RateTest, run: Run, folder: Path) -> None:
     (folder / "lr_finder.svg").write_text(picture(found, run), encoding="utf-8")
 
 
-def _print(found: RateTest, run: Run) -> None:
+def _print_table(found: RateTest, run: Run) -> None:
     from rich.table import Table as Grid
     from rich.text import Text
 

@@ -8,6 +8,9 @@ The suggestion is a tenth of the rate at which the smoothed loss is lowest. More
 within 2 % of the whole fall: on the sphere, and behind batch norm, lengths do not matter, so the loss may stay low
 however large the rate is, and where on such a floor the lowest point lies is chance. The other usual rule, the rate of
 the steepest descent, is far too cautious here (figures in docs/log.md).
+
+A loss that never rises again shows no rate that is too large (`bounded` is False): the suggestion is then no more than
+the upper end of what is worth trying.
 """
 
 from __future__ import annotations
@@ -49,6 +52,8 @@ class RateTest:
     lowest: float | None
     """The rate at which the loss is lowest; None if it never fell."""
     suggestion: float | None
+    bounded: bool
+    """Whether the loss rose again, so that some rate was seen to be too large."""
     ended: str
 
 
@@ -86,7 +91,8 @@ def find_rate(
             told(1.0)
     lowest = lowest_at(rates, losses)
     suggestion = None if lowest is None else float(f"{lowest / 10.0:.2g}")
-    return RateTest(tuple(rates), tuple(losses), tuple(smoothed(losses)), lowest, suggestion, ended)
+    bounded = len(rates) < steps or rose_again(losses)
+    return RateTest(tuple(rates), tuple(losses), tuple(smoothed(losses)), lowest, suggestion, bounded, ended)
 
 
 def smoothed(losses: Sequence[float]) -> list[float]:
@@ -112,6 +118,12 @@ def lowest_at(rates: Sequence[float], losses: Sequence[float]) -> float | None:
         return None
     later = list(zip(rates, smooth, strict=True))[_FIRST:]
     return next((rate for rate, loss in later if loss <= best + _FLOOR * fall), None)
+
+
+def rose_again(losses: Sequence[float]) -> bool:
+    """Whether the smoothed loss has left the floor at the end."""
+    smooth = smoothed(losses)
+    return smooth[-1] > min(smooth) + _FLOOR * (fmean(losses[:_FIRST]) - min(smooth))
 
 
 def _one_step(training: Training, batches: Iterator[Batch]) -> float:
