@@ -22,7 +22,7 @@ from widemargin.run import Run
 from widemargin.training.loop import train
 
 ENVIRONMENT = {
-    **{k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "WANDB_NAME")},
+    **{k: v for k, v in os.environ.items() if k not in ("COLUMNS", "FORCE_COLOR", "LINES", "WANDB_NAME")},
     "OMP_NUM_THREADS": "1",
 }
 LINE = re.compile(
@@ -65,7 +65,7 @@ def on_a_terminal(words: list[str], width: int = 140) -> tuple[str, list[str]]:
 def test_a_bar_on_a_terminal(images, tmp_path):
     printed, seen = on_a_terminal(command(images, tmp_path / "run", "--ra", "10"))
     assert printed.startswith("test: top-1 ")
-    assert any(line.startswith("Colours fast(") and "━" in line for line in seen)
+    assert any(line.startswith("Colours fast(width=0.125) arcgrad(s=10) ━") for line in seen), seen
     said = [line for line in seen if re.search(r"\d:\d\d:\d\d loss \d+\.\d{3}, train \d+\.\d %, [\d,]+ images/s", line)]
     assert said
     assert any(re.search(r" [12]/3 .*, held out \d+\.\d %", line) for line in said)
