@@ -1,0 +1,84 @@
+"""Few-shot and nearest neighbours: classes known from a handful of examples."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..angle import direction
+from ..errors import InputError
+from .retrieval import nearest
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Accuracy in percent over episodes, and the half width of its 95 % interval."""
+
+    accuracy: float
+    error: float
+    episodes: int
+
+
+def few_shot(
+    x: Tensor, y: Tensor, *, ways: int = 5, shots: int = 1, queries: int = 5, episodes: int = 1000, seed: int = 0
+) -> Episodes:
+    """N-way-K-shot: classes are known by the mean direction of their shots; queries go to the nearest."""
+    unit = direction(x.float())[0]
+    classes, counts = torch.unique(y, return_counts=True)
+    usable = classes[counts > shots]
+    if len(usable) < ways:
+        raise InputError(
+            f"{ways} ways with {shots} shots want {ways} classes of {shots + 1} images or more; {len(usable)} have them"
+        )
+    members = {int(c): (y == c).nonzero().squeeze(1) for c in usable}
+    draw = torch.Generator().manual_seed(seed)
+    found = []
+    for _ in range(episodes):
+        chosen = usable[torch.randperm(len(usable), generator=draw)[:ways]]
+        centres, asked, answers = [], [], []
+        for k, name in enumerate(chosen.tolist()):
+            rows = members[name][torch.randperm(len(members[name]), generator=draw)]
+            centres.append(unit[rows[:shots]].mean(0))
+            some = rows[shots : shots + queries]
+            asked.append(unit[some])
+            answers += [k] * len(some)
+        said = (torch.cat(asked) @ direction(torch.stack(centres))[0].T).argmax(1)
+        found.append(float((said == torch.tensor(answers)).double().mean()))
+    values = 100.0 * torch.tensor(found, dtype=torch.float64)
+    error = 1.96 * float(values.std()) / math.sqrt(episodes) if episodes > 1 else math.nan
+    return Episodes(float(values.mean()), error, episodes)
+
+
+def knn_accuracy(
+    x: Tensor,
+    y: Tensor,
+    gallery: Tensor | None = None,
+    gallery_labels: Tensor | None = None,
+    *,
+    k: int = 1,
+    batch: int = 1024,
+) -> float:
+    """Percent of queries whose k nearest vote for their class, a tie going to the nearest of the tied."""
+    itself = gallery is None
+    unit = direction(x.float())[0]
+    others, labels = (
+        (unit, y) if gallery is None or gallery_labels is None else (direction(gallery.float())[0], gallery_labels)
+    )
+    if not 1 <= k <= len(others) - int(itself):
+        raise InputError(f"k={k} nearest neighbours: the gallery has {len(others) - int(itself)}")
+    right = 0
+    for start in range(0, len(unit), batch):
+        rows = slice(start, start + batch)
+        skip = torch.arange(start, start + len(unit[rows])) if itself else None
+        _, found = nearest(unit[rows], others, k, skip)
+        right += int((_vote(labels[found]) == y[rows]).sum())
+    return 100.0 * right / len(y)
+
+
+def _vote(votes: Tensor) -> Tensor:
+    """The most frequent of each row; of several the one that comes first."""
+    counts = (votes.unsqueeze(2) == votes.unsqueeze(1)).sum(2)
+    return votes.gather(1, counts.argmax(1, keepdim=True)).squeeze(1)

@@ -1,0 +1,137 @@
+"""Retrieval: is what lies nearest of the same class? recall@k, R-precision, MAP@R, exact and in bounded memory.
+
+Queries meet the gallery a block at a time: no more than batch × block similarities exist at once, however large both
+are. Similarity is the cosine. Where queries are the gallery itself, a query does not find itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..angle import direction
+from ..errors import InputError
+
+_BLOCK = 16_384
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """Figures in percent, means over the queries that have a match in the gallery."""
+
+    recall: dict[int, float]
+    r_precision: float
+    map_at_r: float
+    queries: int
+    """Queries that count."""
+    without_match: int
+    """Queries whose class the gallery does not have; they cannot be found and do not count."""
+
+
+def retrieve(
+    queries: Tensor,
+    labels: Tensor,
+    gallery: Tensor | None = None,
+    gallery_labels: Tensor | None = None,
+    *,
+    ks: Sequence[int] = (1, 5, 10),
+    batch: int = 1024,
+    faiss: bool = False,
+) -> Retrieval:
+    """Figures of queries [N, D] against a gallery [M, D], or among themselves without one."""
+    itself = gallery is None
+    if gallery is None or gallery_labels is None:
+        gallery, gallery_labels = queries, labels
+    _check(queries, labels, gallery, gallery_labels, batch)
+    classes, counts = torch.unique(gallery_labels, return_counts=True)
+    relevant = _relevant(labels, classes, counts) - int(itself)
+    counted = relevant > 0
+    if not bool(counted.any()):
+        raise InputError("no query has another image of its class in the gallery: retrieval has nothing to find")
+    depth = min(max(int(relevant.max()), *ks), len(gallery) - int(itself))
+    search = _faiss_search if faiss else nearest
+    sums = torch.zeros(len(ks) + 2, dtype=torch.float64)
+    unit_gallery = direction(gallery.float())[0]
+    for start in range(0, len(queries), batch):
+        rows = slice(start, start + batch)
+        skip = torch.arange(start, start + len(labels[rows])) if itself else None
+        _, found = search(direction(queries[rows].float())[0], unit_gallery, depth, skip)
+        sums += _figures(gallery_labels[found] == labels[rows].unsqueeze(1), relevant[rows], ks)
+    total = int(counted.sum())
+    figures = (100.0 * sums / total).tolist()
+    return Retrieval(dict(zip(ks, figures, strict=False)), figures[-2], figures[-1], total, len(labels) - total)
+
+
+def _check(queries: Tensor, labels: Tensor, gallery: Tensor, gallery_labels: Tensor, batch: int) -> None:
+    for what, x, y in (("queries", queries, labels), ("the gallery", gallery, gallery_labels)):
+        if x.ndim != 2 or len(x) != len(y) or not len(x):
+            raise InputError(f"{what}: embeddings [N, D] and as many labels are wanted, got {list(x.shape)}, {len(y)}")
+        if not bool(torch.isfinite(x).all()):
+            raise InputError(f"{what}: an embedding holds NaN or infinity")
+    if queries.shape[1] != gallery.shape[1]:
+        raise InputError(f"queries have {queries.shape[1]} dimensions, the gallery has {gallery.shape[1]}")
+    if batch < 1:
+        raise InputError(f"batch must be at least 1, got {batch}")
+
+
+def _relevant(labels: Tensor, classes: Tensor, counts: Tensor) -> Tensor:
+    """How many images of each query's class the gallery has."""
+    place = torch.searchsorted(classes, labels).clamp(max=len(classes) - 1)
+    return torch.where(classes[place] == labels, counts[place], 0)
+
+
+def nearest(queries: Tensor, gallery: Tensor, depth: int, skip: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Similarities and places [N, depth] of the nearest of the gallery, best first; unit vectors all.
+
+    `skip` [N] is a place in the gallery for every query that does not count, its own.
+    """
+    best: tuple[Tensor, Tensor] | None = None
+    for start in range(0, len(gallery), _BLOCK):
+        part = gallery[start : start + _BLOCK]
+        scores = queries @ part.T
+        if skip is not None:
+            rows = ((skip >= start) & (skip < start + len(part))).nonzero().squeeze(1)
+            scores[rows, skip[rows] - start] = -torch.inf
+        values, places = scores.topk(min(depth, len(part)), 1)
+        places = places + start
+        if best is not None:
+            values, places = torch.cat((best[0], values), 1), torch.cat((best[1], places), 1)
+            values, order = values.topk(min(depth, values.shape[1]), 1)
+            places = places.gather(1, order)
+        best = values, places
+    assert best is not None
+    return best
+
+
+def _faiss_search(queries: Tensor, gallery: Tensor, depth: int, skip: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The same through faiss' exact index; one more neighbour is asked for where a query must not find itself."""
+    try:
+        import faiss  # type: ignore[import-not-found]
+    except ImportError:
+        raise InputError("--faiss needs it: pip install faiss-cpu") from None
+    index = faiss.IndexFlatIP(gallery.shape[1])
+    index.add(gallery.contiguous().numpy())
+    values, places = index.search(queries.contiguous().numpy(), depth + (skip is not None))
+    scores, found = torch.from_numpy(values), torch.from_numpy(places)
+    if skip is None:
+        return scores, found
+    own = found == skip.unsqueeze(1)
+    own[~own.any(1), -1] = True  # an equal one was found in its place: the last is the one too many
+    keep = ~own
+    return scores[keep].view(len(queries), depth), found[keep].view(len(queries), depth)
+
+
+def _figures(hits: Tensor, relevant: Tensor, ks: Sequence[int]) -> Tensor:
+    """Sums over the queries that count: recall at every k, R-precision, average precision at R."""
+    counted = relevant > 0
+    hits, relevant = hits[counted], relevant[counted]
+    place = torch.arange(1, hits.shape[1] + 1)
+    within = hits & (place <= relevant.unsqueeze(1))
+    precision = hits.cumsum(1).double() / place
+    found = [hits[:, :k].any(1).double().sum() for k in ks]
+    found.append((within.sum(1).double() / relevant).sum())
+    found.append(((precision * within).sum(1) / relevant).sum())
+    return torch.stack(found)
