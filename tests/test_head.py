@@ -339,18 +339,16 @@ def test_only_weights_with_a_length_are_decayed():
 
 
 def test_auto_road_streams_when_the_logits_would_not_fit(monkeypatch):
-    from widemargin import head as module
+    from widemargin.others import choose
 
     x, y = batch()
-    used = []
-    real = module.ROADS["stream"]
-    monkeypatch.setitem(module.ROADS, "stream", lambda *a: used.append("stream") or real(*a))
     head = wm.Head(D, C, "arcface(s=8)")
+    assert head.taken is None
     expected = head(x, y)
-    assert not used
-    monkeypatch.setattr(module, "_DENSE_ENTRIES", 10)
+    assert head.taken == "dense"
+    monkeypatch.setattr(choose, "DENSE_ENTRIES", 10)
     torch.testing.assert_close(head(x, y), expected)
-    assert used == ["stream"]
+    assert head.taken == "stream"
 
 
 def test_stream_never_holds_all_logits():
@@ -524,9 +522,21 @@ def test_a_nan_stays_visible(spec, road):
     assert head(x, y)[0].isnan()
 
 
-def test_a_streamed_head_refuses_a_second_derivative():
-    x, y = batch()
-    head = wm.Head(D, C, "softmax", road="stream")
+@pytest.mark.parametrize("spec", ["softmax(bias=True)", "arcface(s=8)", "arcgrad", "a_softmax"])
+def test_second_derivatives_of_a_streamed_head(spec, monkeypatch):
+    from widemargin.others import again
+
+    x, y = batch(dtype=torch.float64)
+    found = []
+    for road in ("dense", "stream"):
+        torch.manual_seed(0)
+        head = wm.Head(D, C, spec, road=road, dtype=torch.float64)
+        first = torch.autograd.grad(head(x, y).sum(), (x, head.weight), create_graph=True)
+        second = torch.autograd.grad(sum((g**2).sum() for g in first), (x, head.weight))
+        found.append((*first, *second))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+    monkeypatch.setattr(again, "_MOST", 10)
     with pytest.raises(wm.InputError, match="cannot be differentiated twice"):
         torch.autograd.grad(head(x, y).sum(), x, create_graph=True)
 
@@ -701,11 +711,10 @@ def test_a_learnable_number_inside_phi_gets_its_gradient_on_both_roads():
 
 def test_a_small_batch_over_many_classes_makes_no_copy_of_the_weights():
     """With N = 2 the blocks are bounded by D, not by N: no normalised copy of W appears."""
-    from widemargin.others.stream import _blocks
+    from widemargin.others.sweep import rows_of_a_block
 
-    sizes = [block.stop - block.start for block in _blocks(torch.zeros(2, 128), torch.zeros(200_000, 1))]
-    assert sum(sizes) == 200_000
-    assert max(sizes) * 128 <= 1 << 20
+    assert rows_of_a_block(2, 128) * 128 <= 1 << 20
+    assert rows_of_a_block(256, 512) * 256 <= 1 << 18
 
 
 def test_tiny_half_precision_weights_give_no_nan():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import widemargin as wm
 from widemargin import angle, catalogue
 from widemargin.bench import numerics
-from widemargin.others import stream
+from widemargin.others import sweep
 from widemargin.schedule import Schedule
 
 N, C, D = 7, 5, 6
@@ -156,7 +156,7 @@ def test_degenerate_points_are_finite(name, dtype, autocast, road):
 @every_margin
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_streamed_road_is_the_dense_road(name, smoothing, monkeypatch):
-    monkeypatch.setattr(stream, "_blocks", lambda x, w: (slice(i, min(i + 2, len(w))) for i in range(0, len(w), 2)))
+    monkeypatch.setattr(sweep, "rows_of_a_block", lambda n, d: 2)
     x, y = batch()
     kind = type(wm.parse(name))
     learnt = {option: wm.Learnable(7) for option, (rule, _) in kind.options().items() if rule.may_learn}

@@ -37,6 +37,11 @@ class _Direction(torch.autograd.Function):
     @staticmethod
     @_kept_signature
     def forward(x: Tensor) -> tuple[Tensor, Tensor]:
+        if may_look(x):
+            length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+            low, high = torch.aminmax(length)
+            if low.item() > _SAFE_LOW and high.item() < _SAFE_HIGH:  # the usual case, in a third of the operations
+                return x / length, length.squeeze(-1)
         # `abs().amax()` and not the ∞-norm, which is ten times slower on a CPU.
         peak = x.abs().amax(-1, keepdim=True) if x.shape[-1] else x.new_ones(*x.shape[:-1], 1)
         extreme = (peak > _SAFE_HIGH) | ((peak < _SAFE_LOW) & (peak > 0))
@@ -76,9 +81,21 @@ class _DirectionBothWays(_Direction):
         return _across(unit, length, tangent), (tangent * unit).sum(-1)
 
 
+def may_look(x: Tensor) -> bool:
+    """Whether a value may decide how to go on: not in a compiled graph or under a transform, and not worth a wait."""
+    return (
+        x.device.type == "cpu"
+        and x.numel() > 0
+        and not torch.compiler.is_compiling()
+        and torch._C._functorch.peek_interpreter_stack() is None
+    )
+
+
 def _across(unit: Tensor, length: Tensor, change: Tensor) -> Tensor:
     """The part of `change` that turns a vector, per length: 0 for a zero vector."""
     length = length.unsqueeze(-1)
+    if not torch.is_grad_enabled() and may_look(length) and length.min().item() > 0:
+        return torch.addcmul(change, (change * unit).sum(-1, keepdim=True), unit, value=-1.0).div_(length)
     inverse = torch.where(length == 0, torch.zeros_like(length), 1.0 / length)
     turned: Tensor = (change - (change * unit).sum(-1, keepdim=True) * unit) * inverse
     return turned
@@ -99,6 +116,64 @@ def direction(x: Tensor) -> tuple[Tensor, Tensor]:
     return unit, length
 
 
+class _Between(torch.autograd.Function):
+    """Unit vectors u, v → (θ, |u − v|, |u + v|); half the passes over the vectors that a graph of norms would take."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    @_kept_signature
+    def forward(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        apart = torch.linalg.vector_norm(u - v, dim=-1)
+        together = torch.linalg.vector_norm(u + v, dim=-1)
+        return 2.0 * torch.atan2(apart, together), apart, together
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        ctx.save_for_backward(*inputs, *output[1:])
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, to_theta: Tensor | None, *_: Any) -> Any:
+        if to_theta is None:
+            return None, None
+        u, v, apart, together = ctx.saved_tensors
+        if torch.is_grad_enabled():  # lengths as functions of the vectors, for a second derivative
+            apart, together = torch.linalg.vector_norm(u - v, dim=-1), torch.linalg.vector_norm(u + v, dim=-1)
+        outwards, along = _turning(apart, together)
+        push = (u - v) * (to_theta * outwards).unsqueeze(-1)
+        pull = (u + v) * (to_theta * along).unsqueeze(-1)
+        return push - pull, -push - pull
+
+
+class _BetweenBothWays(_Between):
+    """With a forward-mode rule, which `torch.compile` refuses to see."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        _Between.setup_context(ctx, inputs, output)
+        ctx.save_for_forward(*inputs, *output[1:])
+
+    @staticmethod
+    def jvp(ctx: Any, of_u: Tensor | None, of_v: Tensor | None) -> tuple[Tensor, None, None]:
+        u, v, apart, together = ctx.saved_tensors
+        of_u, of_v = (torch.zeros_like(u) if change is None else change for change in (of_u, of_v))
+        outwards, along = _turning(apart, together)
+        change = outwards * ((u - v) * (of_u - of_v)).sum(-1) - along * ((u + v) * (of_u + of_v)).sum(-1)
+        return change, None, None
+
+
+def _turning(apart: Tensor, together: Tensor) -> tuple[Tensor, Tensor]:
+    """How θ = 2 atan2(a, t) follows u − v and u + v: (2/(a² + t²))·(t/a, a/t), and 0 where a length is 0."""
+    one = torch.ones_like(apart)
+    squares = apart * apart + together * together
+    share = 2.0 / torch.where(squares == 0, one, squares)
+    outwards = torch.where(apart == 0, 0.0, share * together / torch.where(apart == 0, one, apart))
+    along = torch.where(together == 0, 0.0, share * apart / torch.where(together == 0, one, together))
+    return outwards, along
+
+
 def between(u: Tensor, v: Tensor) -> Tensor:
     """Angle [...] between unit vectors [..., D]: `2 atan2(|u − v|, |u + v|)`, exact for small angles.
 
@@ -106,9 +181,9 @@ def between(u: Tensor, v: Tensor) -> Tensor:
     >>> round(between(u, direction(v)[0]).item() * 1e4, 4)
     1.0
     """
-    apart = torch.linalg.vector_norm(u - v, dim=-1)
-    together = torch.linalg.vector_norm(u + v, dim=-1)
-    return 2.0 * torch.atan2(apart, together)
+    function = _Between if torch.compiler.is_compiling() else _BetweenBothWays
+    theta: Tensor = function.apply(u, v)[0]  # type: ignore[no-untyped-call]
+    return theta
 
 
 class _Arccos(torch.autograd.Function):

@@ -7,29 +7,26 @@ state, the learnable numbers, the names of the classes. The margin stays a value
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from . import roster, takeover
 from .catalogue import parse_margin
-from .errors import InputError, unknown
+from .errors import InputError
 from .labels import check_embeddings, check_labels, check_mix, check_sample_weight, check_share, check_smoothing
 from .margin import Margin, target_logit
 from .numbers import Numbers
 from .option import PerClass
+from .others.choose import checked_road, road_of
 from .others.dense import Dense
 from .others.rays import Rays
 from .others.road import Road, loss_on
-from .others.stream import Stream
+from .others.room import Room
+from .others.sharded import shard_logits
 from .precision import island
-
-ROADS: dict[str, Callable[[Margin, Rays, Tensor, Tensor | None], Road]] = {"dense": Dense, "stream": Stream}
-# Above this many logits (32 MiB in fp32, and the dense road holds several copies) auto streams: on two cores with
-# N = 256 and D = 512 the roads take about equally long here, and with more classes the streamed one is faster.
-_DENSE_ENTRIES = 1 << 23
 
 
 class Head(nn.Module):
@@ -39,7 +36,11 @@ class Head(nn.Module):
         dim: length D of the embeddings.
         classes: number C of classes, at least 2.
         margin: a parse string such as `"arcface(s=64, m=0.5)"` or a value such as `wm.ArcFace()`.
-        road: `dense` holds all N×C logits, `stream` walks over blocks of classes; `auto` picks by size.
+        road: `dense` holds all N×C logits, `stream` walks over blocks of classes, `sharded` splits the classes over
+            the ranks of `group`, `sampled` takes a random part of them; `auto` picks one of the first two by size
+            (`taken` says which it was).
+        rate: part of the classes that a training step of a sampled or sharded head looks at (Partial FC).
+        group: ranks of a sharded head; all of them by default.
         smoothing: label smoothing ε in [0, 1).
         class_weight: one factor per class, [C]; multiplies the whole loss of a sample of that class.
             Divide by the weights that occur, not by N, where torch's weighted mean is wanted.
@@ -67,6 +68,8 @@ class Head(nn.Module):
         margin: Margin | str = "arcgrad",
         *,
         road: str = "auto",
+        rate: float = 1.0,
+        group: Any = None,
         smoothing: float = 0.0,
         class_weight: Tensor | Sequence[float] | None = None,
         ignore_index: int | None = None,
@@ -80,25 +83,34 @@ class Head(nn.Module):
         self.spec = parse_margin(margin) if isinstance(margin, str) else margin
         if not isinstance(self.spec, Margin):
             raise InputError(f"margin must be a parse string or a Margin, got {type(margin).__name__}")
-        if road not in ("auto", *ROADS):
-            raise unknown("road", str(road), ("auto", *ROADS))
+        self.taken: str | None = None if road == "auto" else road
+        self.rate, self.shard = checked_road(road, rate, group, smoothing, classes)
         if ignore_index is not None:
             ignore_index = roster.whole("ignore_index", ignore_index, -(2**62))
         self.road, self.smoothing, self.ignore_index = road, check_smoothing(smoothing), ignore_index
         self.margin = self.spec.sized(classes)
-        self.weight = nn.Parameter(torch.empty(classes, dim, device=device, dtype=dtype))
-        self.bias = nn.Parameter(self.weight.new_zeros(classes)) if self.margin.bias else None
+        here = classes if self.shard is None else len(self.shard)
+        self.weight = nn.Parameter(torch.empty(here, dim, device=device, dtype=dtype))
+        self.bias = nn.Parameter(self.weight.new_zeros(here)) if self.margin.bias else None
         factors = roster.checked_class_weight(class_weight, classes, self.weight.device)
         self.numbers = Numbers(self.margin, self.weight.device, self.weight.dtype, factors)
         self.class_names = roster.checked_names(class_names, classes)
+        self.room = Room()  # of the gradient, from step to step
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Class weights in random directions, of length about 1; schedules and adaptive state at their start."""
         self.numbers.reset()
-        nn.init.normal_(self.weight, std=self.dim**-0.5)
+        draw = None if self.shard is None else self.shard.generator(self.weight.device)
+        nn.init.normal_(self.weight, std=self.dim**-0.5, generator=draw)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
+
+    def train(self, mode: bool = True) -> Self:
+        """As every module's; evaluation gives back the memory that training keeps for the next gradient."""
+        if not mode:
+            self.room.clear()
+        return super().train(mode)
 
     # ---------------------------------------------------------------- the loss
 
@@ -124,7 +136,7 @@ class Head(nn.Module):
             y_b, keep_b = (y, keep) if mix is None else self._labels(other, rays)
             share = check_share(lam, rays.length)
             factor = 1.0 if sample_weight is None else check_sample_weight(sample_weight, rays.length)
-            road = self._road(rays)
+            road = road_of(self, rays)
             loss = self._loss(road, y, keep, adapt=self.training)
             if mix is not None:
                 loss = share * loss + (1.0 - share) * self._loss(road, y_b, keep_b, adapt=False)
@@ -144,6 +156,8 @@ class Head(nn.Module):
         with island(x):
             rays = self._rays(x)
             now = self.numbers.now(None, rays.x.dtype)
+            if self.shard is not None:
+                return shard_logits(self.shard, now, rays, self.weight, self.bias, y)
             road = Dense(now, rays, self.weight, self.bias)
             z = road.logits(now)
             if y is None:
@@ -159,10 +173,12 @@ class Head(nn.Module):
         """Angle θ_y [N] between each embedding and its class weight, in radians, exact when small."""
         with island(x):
             rays = self._rays(x)
-            return Stream(self.margin, rays, self.weight, None).target(self.margin, self._labels(y, rays)[0]).theta
+            return road_of(self, rays).target(self.margin, self._labels(y, rays)[0]).theta
 
     def _loss(self, road: Road, y: Tensor, keep: Tensor | None, adapt: bool) -> Tensor:
         now = self.numbers.now(y, road.lengths.dtype)
+        if self.shard is not None:
+            now = self.shard.shared_numbers(now)
         steps = self.numbers.steps
         loss, used = loss_on(road, now, y, step=steps, keep=keep, adapt=adapt, smoothing=self.smoothing)
         if adapt:
@@ -171,12 +187,6 @@ class Head(nn.Module):
             loss = torch.where(keep, loss, torch.zeros_like(loss))
         weight = self.numbers.class_weight
         return loss if weight is None else loss * weight[y].to(loss.dtype)
-
-    def _road(self, rays: Rays) -> Road:
-        name = self.road
-        if name == "auto":
-            name = "dense" if len(rays.length) * self.classes <= _DENSE_ENTRIES else "stream"
-        return ROADS[name](self.margin, rays, self.weight, self.bias)
 
     def _rays(self, x: Tensor) -> Rays:
         check_embeddings(x, self.dim)
@@ -207,6 +217,11 @@ class Head(nn.Module):
 
     # ---------------------------------------------------------------- the classes
 
+    @torch.no_grad()
+    def gathered_weight(self) -> Tensor:
+        """The weights of all classes [C, D], from all ranks where they are split; a copy there."""
+        return self.weight.detach() if self.shard is None else self.shard.gathered_classes(self.weight.detach())
+
     def parameter_groups(self, weight_decay: float | None = None) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer; only weights whose length matters are decayed.
 
@@ -227,6 +242,8 @@ class Head(nn.Module):
         rays = self._rays(x)
         y, keep = self._labels(y, rays)
         unit = rays.unit if keep is None else rays.unit * keep.unsqueeze(1)
+        if self.shard is not None:
+            unit, y = self.shard.own_rows(unit, y)
         self.weight.copy_(roster.pointed_at_means(self.weight, unit, y))
 
     def extend(
@@ -258,18 +275,7 @@ class Head(nn.Module):
         `source` is a state dict, a file, or the files of all ranks of a sharded head in rank order.
         Files are read as tensors only; nothing in them is executed.
         """
-        weight, bias = takeover.class_weights(source, self.dim)
-        if weight.shape != self.weight.shape:
-            raise InputError(
-                f"the weights hold {weight.shape[0]} classes of dimension {weight.shape[1]}, "
-                f"this head {self.classes} of {self.dim}"
-            )
-        if bias is not None and self.bias is None and bool(bias.any()):
-            raise InputError("these weights come with a bias, which this margin has not; take softmax(bias=True)")
-        with torch.no_grad():
-            self.weight.copy_(weight)
-            if bias is not None and self.bias is not None:
-                self.bias.copy_(bias)
+        takeover.into(self, source)
 
     # ---------------------------------------------------------------- keeping
 
@@ -285,8 +291,14 @@ class Head(nn.Module):
         if names is not None:
             self.class_names = roster.checked_names(names, self.classes)
 
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.shard is not None:
+            self.shard.write(destination, prefix)
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        found = state_dict if self.shard is None else self.shard.read(state_dict, prefix)
+        super()._load_from_state_dict(found, prefix, *rest)
         missing: list[str] = rest[2]
         # Weights that were not written by a head (another library's, a bare tensor) have no names.
         if prefix + "_extra_state" in missing:
@@ -294,6 +306,8 @@ class Head(nn.Module):
 
     def __repr__(self) -> str:
         smoothing = f", smoothing={self.smoothing:g}" if self.smoothing else ""
+        rate = f", rate={self.rate:g}" if self.rate < 1.0 else ""
+        road = self.road if self.taken in (None, self.road) else f"{self.road} ({self.taken})"
         written = repr(self.spec)
         margin = written if len(written) <= 120 else written[:117] + "…"  # one number per class may be very many
-        return f"Head({self.dim}, {self.classes}, {margin}, road={self.road}{smoothing})"
+        return f"Head({self.dim}, {self.classes}, {margin}, road={road}{rate}{smoothing})"

@@ -27,7 +27,8 @@ def check_labels(y: Tensor, samples: int, classes: int | None, lengths: Tensor |
         raise InputError(f"labels must have shape [{samples}], one per embedding, got {list(y.shape)}")
     if samples == 0 or _must_not_wait(y):
         return
-    fine = y.min() >= 0 if classes is None else (y.min() >= 0) & (y.max() < classes)
+    least, most = torch.aminmax(y)
+    fine = least >= 0 if classes is None else (least >= 0) & (most < classes)
     if lengths is not None:
         fine = fine & torch.isfinite(lengths.detach()).all()
     try:

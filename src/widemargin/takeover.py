@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from .errors import InputError
+
+if TYPE_CHECKING:
+    from .head import Head
 
 Source: TypeAlias = Mapping[str, Any] | str | Path | Sequence[str | Path]
 
@@ -36,6 +39,23 @@ def class_weights(source: Source, dim: int) -> tuple[Tensor, Tensor | None]:
         raise InputError("no weight file given")
     weights, biases = zip(*(_from_state(_load(Path(path)), str(path), dim) for path in paths), strict=True)
     return torch.cat(weights), None if None in biases else torch.cat(biases)
+
+
+def into(head: Head, source: Source) -> None:
+    """Class weights of a source in a head; of a sharded one the part that is here."""
+    weight, bias = class_weights(source, head.dim)
+    if weight.shape != (head.classes, head.dim):
+        raise InputError(
+            f"the weights hold {weight.shape[0]} classes of dimension {weight.shape[1]}, "
+            f"this head {head.classes} of {head.dim}"
+        )
+    if bias is not None and head.bias is None and bool(bias.any()):
+        raise InputError("these weights come with a bias, which this margin has not; take softmax(bias=True)")
+    mine = slice(None) if head.shard is None else slice(head.shard.start, head.shard.stop)
+    with torch.no_grad():
+        head.weight.copy_(weight[mine])
+        if bias is not None and head.bias is not None:
+            head.bias.copy_(bias[mine])
 
 
 def _load(path: Path) -> Mapping[str, Any]:

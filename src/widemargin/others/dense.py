@@ -53,6 +53,9 @@ class Dense:
     def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
         return others_of(self.logits(margin), y, total)
 
+    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target, Others]:
+        return self.target(margin, y), self.others(margin, y, total)
+
     def largest_cosine(self, y: Tensor) -> Tensor:
         with torch.no_grad():
             cos = self.product.value if self._product_is_cosine else self.rays.unit @ self.unit.T
@@ -77,6 +80,9 @@ class Given:
 
     def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
         return others_of(logits_of(margin, self.product, None), y, total)
+
+    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target, Others]:
+        return self.target(margin, y), self.others(margin, y, total)
 
     def largest_cosine(self, y: Tensor) -> Tensor:
         return without_target(self.product.value.detach(), y, -torch.inf).amax(1)

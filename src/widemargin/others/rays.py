@@ -21,6 +21,8 @@ class Rays(NamedTuple):
     @classmethod
     def of(cls, x: Tensor) -> Rays:
         unit, length = angle.direction(x)
+        if angle.may_look(length) and length.detach().min().item() > 0:
+            return cls(x, unit, length)
         # A zero embedding has no angle: its cosines are 0 and it gets no gradient, on any geometry.
         return cls(torch.where((length == 0).unsqueeze(1), torch.zeros_like(x), x), unit, length)
 

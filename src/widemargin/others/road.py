@@ -52,6 +52,10 @@ class Road(Protocol):
         """`L` [N] over the classes that are not `y`, and the sum of their logits where asked for."""
         ...
 
+    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target, Others]:
+        """Target and others of the same margin together, where a road can do that with less."""
+        ...
+
     def largest_cosine(self, y: Tensor) -> Tensor:
         """Cosine [N] of the nearest class that is not `y`, without a gradient."""
         ...
@@ -81,11 +85,10 @@ def loss_on(
             margin = margin.adapted(batch)
     own = road.own(margin, y) if margin.plain_target else None
     if own is None:
-        target = road.target(margin, y)
+        target, others = road.both(margin, y, total=smoothing > 0)
         p = target_logit(margin, target.theta, target.radius, target.bias)
     else:
-        p = less_offset(margin, own)
-    others = road.others(margin, y, total=smoothing > 0)
+        p, others = less_offset(margin, own), road.others(margin, y, total=smoothing > 0)
     loss = split_softmax(p, others.log_sum)
     if others.total is not None:
         loss = smoothed(loss, p, others.total, road.classes, smoothing)

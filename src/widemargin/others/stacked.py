@@ -133,6 +133,9 @@ class Stacked:
         log_sum: Tensor = _LogSumOthers.apply(z, row)  # type: ignore[no-untyped-call]
         return Others(log_sum, z.scatter(0, row, 0.0).sum(0) if total else None)
 
+    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target, Others]:
+        return self.target(margin, y), self.others(margin, y, total)
+
     def largest_cosine(self, y: Tensor) -> Tensor:
         return self._cosines()[0].detach().scatter(0, y.unsqueeze(0), -torch.inf).amax(0)
 

@@ -1,153 +1,207 @@
 """The streamed road: blocks of classes, never an N×C matrix, never a normalised copy of the weights.
 
-Forward keeps a running maximum and sum per sample. Backward walks over the blocks again, computes a
-block's logits once more *with the same definition* and lets autograd turn `q_j · ∂L` into gradients
-of that block. Exact; costs one more matrix product than the dense road, and N×block memory.
+Exact, at three matrix products. `sweep` has the loop and where the products are kept, `block` what is done with them,
+`fused` the compiled form of that, `room` the gradient's memory from step to step. Runs on a GPU by the same code;
+none was at hand to try it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .. import angle
-from ..errors import InputError
 from ..margin import Margin
 from ..precision import island
-from .rays import Rays, kept_lengths, logits_of, products
+from .again import again_densely
+from .block import Kind, inverse_of
+from .own import Own, own_of, pulls_of, turned
+from .rays import Rays, kept_lengths
 from .road import Others, Target
-
-# Entries of one N×block or block×D matrix. Large enough for the matrix product to run at full speed,
-# small enough to stay in cache; never fewer than 256 classes.
-_BLOCK_ENTRIES = 1 << 20
+from .room import Room
+from .sweep import Sweep
 
 
-def _blocks(x: Tensor, weight: Tensor) -> Iterator[slice]:
-    """Slices of classes for embeddings [N, D] and class weights [C, D]."""
-    step = max(256, _BLOCK_ENTRIES // max(*x.shape, 1))
-    for start in range(0, len(weight), step):
-        yield slice(start, min(start + step, len(weight)))
+class _Split(torch.autograd.Function):
+    """(a, directions, ‖x‖, weight, bias, numbers of the margin) → (L, Σ z, θ_y, ‖w_y‖ where it is kept).
 
-
-def _block_logits(margin: Margin, rays: Rays, rows: Tensor, bias: Tensor | None) -> Tensor:
-    rows = rows.to(rays.x.dtype)
-    unit, lengths = angle.direction(rows)
-    return logits_of(margin, products(margin, rays, rows, unit, lengths), bias)
-
-
-def _fill_targets(z: Tensor, y: Tensor, block: slice, fill: float) -> Tensor:
-    """A block's logits [N, B] with the targets that lie in it replaced by `fill`."""
-    inside = (y >= block.start) & (y < block.stop)
-    column = torch.where(inside, y - block.start, 0)
-    current = z.gather(1, column.unsqueeze(1)).squeeze(1)
-    return z.scatter(1, column.unsqueeze(1), torch.where(inside, fill, current).unsqueeze(1))
-
-
-class _LogSum(torch.autograd.Function):
-    """(x, unit, length, weight, bias, numbers of the margin) → (L, Σ z) over the classes that are not `y`."""
+    Target and others in one, so that the weights have one gradient: two would be two C×D matrices.
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
-        margin: Margin,
-        names: tuple[str, ...],
+        kind: Kind,
+        sweep: Sweep,
+        room: Room,
         y: Tensor,
-        total: bool,
-        x: Tensor,
+        a: Tensor,
         unit: Tensor,
-        length: Tensor,
+        x_length: Tensor,
         weight: Tensor,
         bias: Tensor | None,
         *numbers: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        rays = Rays(x, unit, length)
-        top = torch.full_like(length, -torch.inf)
-        running = torch.zeros_like(length)
-        added = torch.zeros_like(length)
-        for block in _blocks(x, weight):
-            z = _block_logits(margin, rays, weight[block], None if bias is None else bias[block])
-            if total:
-                added += _fill_targets(z, y, block, 0.0).sum(1)
-            z = _fill_targets(z, y, block, -torch.inf)
-            new_top = torch.maximum(top, z.amax(1))
-            # A block that holds nothing but targets leaves the maximum at −inf: nothing to add yet.
-            anchor = torch.where(new_top == -torch.inf, torch.zeros_like(new_top), new_top)
-            running = running * torch.exp(top - anchor) + torch.exp(z - anchor.unsqueeze(1)).sum(1)
-            top = new_top
-        log_sum = top + torch.log(running)
-        ctx.margin, ctx.names, ctx.total = margin, names, total
-        ctx.save_for_backward(y, log_sum, x, unit, length, weight, bias, *numbers)
-        return log_sum, added
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        log_sum, value, total = sweep.log_sum(kind, y, x_length, bias, numbers)
+        kept = x_length if kind.margin.linear and kind.margin.keeps_x else torch.ones_like(x_length)
+        keeps_w = kind.margin.keeps_w
+        own = own_of(value, unit, weight, _inside(y, weight), kept, keeps_w and kind.margin.linear)
+        if keeps_w and own.w_length is None:
+            own = own._replace(w_length=angle.direction(weight.index_select(0, _inside(y, weight)).to(a.dtype))[1])
+        # Aliases: a result that its own node holds would never be freed.
+        length = own.w_length
+        ctx.own = Own(own.theta.detach(), None if length is None else length.detach(), own.per_cosine)
+        ctx.kind, ctx.sweep, ctx.room = kind, sweep, room
+        ctx.save_for_backward(y, log_sum, a, unit, x_length, weight, bias, *numbers)
+        ctx.set_materialize_grads(False)
+        return log_sum, total, own.theta, own.w_length
 
     @staticmethod
-    def backward(ctx: Any, to_log_sum: Tensor, to_total: Tensor) -> Any:
-        if torch.is_grad_enabled():  # a second derivative would silently lack this part
-            raise InputError('the streamed road cannot be differentiated twice (create_graph): use road="dense"')
-        y, log_sum, x, unit, length, weight, bias, *numbers = ctx.saved_tensors
-        with island(x), torch.enable_grad():
-            shared = [t.detach().requires_grad_() for t in (x, unit, length, *numbers)]
-            margin = ctx.margin.with_values(**dict(zip(ctx.names, shared[3:], strict=True)))
-            sums: list[Tensor | None] = [None] * len(shared)
-            # Frozen weights need no gradient, and with many classes none should be held for them.
-            to_weight = torch.empty_like(weight) if ctx.needs_input_grad[7] else None
-            to_bias = None if bias is None else torch.empty_like(bias)
-            for block in _blocks(x, weight):
-                rows = weight[block].detach().requires_grad_(to_weight is not None)
-                some_bias = None if bias is None else bias[block].detach().requires_grad_()
-                z = _block_logits(margin, Rays(*shared[:3]), rows, some_bias)
-                share = torch.exp(z.detach() - log_sum.unsqueeze(1)) * to_log_sum.unsqueeze(1)
-                if ctx.total:
-                    share = share + to_total.unsqueeze(1)
-                share = _fill_targets(share, y, block, 0.0)
-                own = [t for t in (rows, some_bias) if t is not None and t.requires_grad]
-                found = torch.autograd.grad(z, [*shared, *own], share, allow_unused=True)
-                for i, part in enumerate(found[: len(shared)]):
-                    if part is not None:
-                        before = sums[i]
-                        sums[i] = part if before is None else before.add_(part)
-                if to_weight is not None:
-                    to_weight[block] = found[len(shared)]
-                if to_bias is not None:
-                    to_bias[block] = found[-1]
-        return (None, None, None, None, *sums[:3], to_weight, to_bias, *sums[3:])
+    def backward(
+        ctx: Any,
+        to_log_sum: Tensor | None,
+        to_total: Tensor | None,
+        to_theta: Tensor | None,
+        to_w_length: Tensor | None,
+    ) -> Any:
+        if torch.is_grad_enabled():  # somebody wants a second derivative
+            return (None,) * 4 + again_densely(ctx, (to_log_sum, to_total, to_theta, to_w_length))
+        y, log_sum, a, unit, x_length, weight, bias, *numbers = ctx.saved_tensors
+        kind: Kind = ctx.kind
+        own: Own = ctx.own
+        zero = torch.zeros_like(log_sum)
+        to_theta = zero if to_theta is None else to_theta
+        with island(a), torch.no_grad():
+            sweep, into = _lent(ctx, a, weight, ctx.needs_input_grad[7])
+            pulls = pulls_of(own, to_theta)
+            along = None
+            if own.w_length is not None:
+                along = zero if to_w_length is None else to_w_length
+                if not kind.divides:  # the cosine is the product over this length
+                    along = along + pulls.to_per_cosine * inverse_of(own.w_length)
+                along = along * inverse_of(own.w_length)
+            to_a, to_length, to_bias, to_numbers = sweep.gradients(
+                kind,
+                y,
+                x_length,
+                bias,
+                numbers,
+                log_sum,
+                zero if to_log_sum is None else to_log_sum,
+                zero if to_total is None else to_total,
+                pulls.to_value,
+                along,
+                ctx.needs_input_grad[4],
+                into,
+            )
+            if kind.margin.linear and kind.margin.keeps_x:
+                more = pulls.to_per_cosine * inverse_of(x_length)
+                to_length = more if to_length is None else to_length + more
+            to_unit = _turn_tiny(unit, weight, y, to_theta, pulls.tiny, into) if len(pulls.tiny) else None
+        found = iter(to_numbers)
+        given = [next(found).to(n.dtype) if learnt else None for n, learnt in zip(numbers, kind.learnt, strict=True)]
+        return (None, None, None, None, to_a, to_unit, to_length, into, to_bias, *given)
 
 
-@torch.no_grad()
-def largest_cosine(rays: Rays, weight: Tensor, y: Tensor) -> Tensor:
-    """Cosine [N] of the nearest class that is not `y`, a block at a time, without a gradient."""
-    best = torch.full_like(rays.length, -torch.inf)
-    for block in _blocks(rays.x, weight):
-        cos = rays.unit @ angle.direction(weight[block].to(best.dtype))[0].T
-        best = torch.maximum(best, _fill_targets(cos, y, block, -torch.inf).amax(1))
-    return best
+def _turn_tiny(unit: Tensor, weight: Tensor, y: Tensor, to_theta: Tensor, tiny: Tensor, into: Tensor | None) -> Tensor:
+    """Gradient to the directions of samples at tiny angles; that of their weights is added to `into`."""
+    rows = _inside(y, weight)[tiny]
+    with torch.enable_grad():
+        some = weight.index_select(0, rows).to(unit.dtype).detach().requires_grad_()
+        theirs = angle.direction(some)[0]
+    to_u, to_v = turned(unit[tiny], theirs, to_theta[tiny])
+    if into is not None:
+        (to_rows,) = torch.autograd.grad(theirs, some, to_v)
+        into.index_add_(0, rows, to_rows.to(into.dtype))
+    return torch.zeros_like(unit).index_copy_(0, tiny, to_u)
+
+
+def _inside(y: Tensor, weight: Tensor) -> Tensor:
+    """Labels as rows of the weights; one of another rank's classes is some row, of which nothing will be used."""
+    return y.clamp(0, len(weight) - 1)
+
+
+def _lent(ctx: Any, a: Tensor, weight: Tensor, wanted: bool) -> tuple[Sweep, Tensor | None]:
+    """The sweep with its kept products and the room they lie in, which the gradient is about to fill.
+
+    Once given away the room is gone: a second backward pass computes its products again, in other room.
+    """
+    sweep: Sweep = ctx.sweep
+    if not wanted:
+        return sweep, None
+    into = sweep.room
+    if into is None or not sweep.filled:
+        into = ctx.room.take(weight)
+        return Sweep(sweep.divides, a, weight, None if sweep.kept is None else into), into
+    ready = Sweep.__new__(Sweep)
+    ready.__dict__.update(sweep.__dict__)
+    sweep.room = sweep.kept = None
+    sweep.filled, sweep.columns = False, 0
+    return ready, into
 
 
 class Stream:
     """A block of classes at a time, from vectors."""
 
-    def __init__(self, margin: Margin, rays: Rays, weight: Tensor, bias: Tensor | None) -> None:
-        self.rays, self.weight, self.bias = rays, weight, bias
+    def __init__(
+        self, margin: Margin, rays: Rays, weight: Tensor, bias: Tensor | None, room: Room | None = None
+    ) -> None:
+        self.margin, self.rays, self.weight, self.bias = margin, rays, weight, bias
         self.classes, self.lengths = len(weight), rays.length
+        self._room = Room() if room is None else room
+        self._sweep: Sweep | None = None
 
     def target(self, margin: Margin, y: Tensor) -> Target:
-        unit, length = angle.direction(self.weight.index_select(0, y).to(self.rays.x.dtype))
+        unit, length = angle.direction(self.weight.index_select(0, _inside(y, self.weight)).to(self.rays.x.dtype))
         theta = angle.between(self.rays.unit, unit)
-        bias = None if self.bias is None else self.bias[y].to(theta.dtype)
-        return Target(theta, kept_lengths(margin, self.rays.length, length), bias)
+        return Target(theta, kept_lengths(margin, self.rays.length, length), self._bias(y))
+
+    def _bias(self, y: Tensor) -> Tensor | None:
+        return None if self.bias is None else self.bias[_inside(y, self.weight)].to(self.rays.x.dtype)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # a loop over blocks would be unrolled into one huge graph
+    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target, Others]:
+        kind, numbers = self._kind(margin, total)
+        inputs = (self._factor(margin), self.rays.unit, self.rays.length, self.weight, self.bias, *numbers)
+        log_sum, added, theta, w_length = _Split.apply(kind, self._swept(margin), self._room, y, *inputs)  # type: ignore[no-untyped-call]
+        radius = kept_lengths(margin, self.rays.length, w_length)
+        return Target(theta, radius, self._bias(y)), Others(log_sum, added if total else None)
+
+    def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
+        found: tuple[Target, Others] = self.both(margin, y, total)
+        return found[1]
+
     def own(self, margin: Margin, y: Tensor) -> None:
         return None
 
-    def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
-        # Every number of the margin is an input, so that learnable ones get their gradient wherever φ uses them.
-        numbers = {n: v for n, v in margin.values() if isinstance(v, Tensor) and v.is_floating_point()}
-        inputs = (*self.rays, self.weight, self.bias, *numbers.values())
-        log_sum, added = _LogSum.apply(margin, tuple(numbers), y, total, *inputs)  # type: ignore[no-untyped-call]
-        return Others(log_sum, added if total else None)
-
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @torch.no_grad()
     def largest_cosine(self, y: Tensor) -> Tensor:
-        return largest_cosine(self.rays, self.weight, y)
+        margin = self.margin
+        by_direction = not (margin.linear and (margin.keeps_x or margin.keeps_w))
+        unit, weight = self.rays.unit.detach(), self.weight.detach()
+        sweep = self._swept(margin) if by_direction else Sweep(True, unit, weight, None)
+        return sweep.largest_cosine(self._kind(margin, False)[0], y, self.rays.length)
+
+    def _kind(self, margin: Margin, total: bool) -> tuple[Kind, Sequence[Tensor]]:
+        # Every number of the margin is an input, so that learnable ones get their gradient wherever φ uses them.
+        found = {n: v for n, v in margin.values() if isinstance(v, Tensor) and v.is_floating_point()}
+        learnt = {name: value.requires_grad and torch.is_grad_enabled() for name, value in found.items()}
+        return Kind.of(margin, total, learnt), list(found.values())
+
+    def _factor(self, margin: Margin) -> Tensor:
+        """What the class weights are multiplied with: embeddings, or their directions."""
+        return self.rays.x if margin.linear and margin.keeps_x else self.rays.unit
+
+    def _swept(self, margin: Margin) -> Sweep:
+        """The sweep of this call: its products serve the adaptive numbers and the loss, and both labels of a mixup."""
+        if self._sweep is None:
+            factor = self._factor(margin).detach()
+            wanted = self.weight.requires_grad and (torch.is_grad_enabled() or bool(margin.adaptive))
+            room = self._room.take(self.weight) if wanted else None
+            divides = not (margin.linear and margin.keeps_w)
+            self._sweep = Sweep(divides, factor, self.weight.detach(), room)
+        return self._sweep

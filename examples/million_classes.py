@@ -1,0 +1,74 @@
+"""Train a head with a million classes on one machine, within 8 GiB: weights, gradient and momentum are 5.7 of them.
+
+    python examples/million_classes.py                      # about four minutes on two cores
+    python examples/million_classes.py --classes 50000      # seconds
+
+Every class has a code of 64 numbers that follows from its own number; samples are codes with noise, and a small network
+learns to embed them. The angle between samples and the weight of their class, on samples not trained on, must fall.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import widemargin as wm
+from widemargin.bench.heads import plan
+
+CODE, DIM, BATCH, SEEN = 64, 512, 128, 1000
+
+
+def samples(classes: torch.Tensor, noise: float = 0.3) -> torch.Tensor:
+    """Codes of the classes, a different angle for every number, with noise."""
+    turns = torch.arange(1, CODE + 1, dtype=torch.float64).sqrt()
+    return torch.cos(classes.double().unsqueeze(1) * turns).float() + noise * torch.randn(len(classes), CODE)
+
+
+def largest_memory() -> float:
+    """GiB this process has held at the most; NaN where the system does not tell."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return float("nan")
+    return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) / 2**20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--classes", type=int, default=1_000_000)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--loss", default="arcface(s=32, m=0.3)")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(CODE, DIM), nn.BatchNorm1d(DIM), nn.ReLU(), nn.Linear(DIM, DIM))
+    head = wm.Head(DIM, options.classes, options.loss, road="stream")
+    # Class weights are of length 1 and turn by lr · gradient: a mean over 128 samples wants a large rate.
+    groups = [{"params": network.parameters(), "lr": 0.05}, {"params": head.parameters(), "lr": 2.0}]
+    optimizer = torch.optim.SGD(groups, momentum=0.9)
+    # Some of the classes, so that each is met several times in few steps; the loss is over all of them.
+    seen = torch.randperm(options.classes)[:SEEN]
+    held_out = seen[torch.arange(256) % len(seen)]
+    need = plan.total((*plan.EAGER, plan.MOMENTUM), options.classes, DIM, BATCH, 1) / 2**30
+    print(f"{head}")
+    print(f"weights, gradient and momentum: {3 * 4 * options.classes * DIM / 2**30:.2f} GiB; eager: {need:.2f} GiB")
+    for step in range(options.steps + 1):
+        if step % 5 == 0:
+            network.eval()
+            with torch.no_grad():
+                angle = head.target_angles(network(samples(held_out)), held_out).median()
+            network.train()
+            print(f"step {step:3d}: target angle {torch.rad2deg(angle):5.1f}°, {largest_memory():.2f} GiB", flush=True)
+        if step == options.steps:
+            break
+        begun = time.perf_counter()
+        y = seen[torch.randint(len(seen), (BATCH,))]
+        optimizer.zero_grad()
+        loss = head(network(samples(y)), y).mean()
+        loss.backward()
+        optimizer.step()
+        print(f"          loss {loss.item():6.3f}, {time.perf_counter() - begun:.2f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

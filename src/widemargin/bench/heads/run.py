@@ -1,0 +1,83 @@
+"""The benchmark from end to end: shapes, figures, the table, the file, the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...progress import bar
+from .contestants import field
+from .memory import beyond_gradient
+from .timing import times
+
+SHAPES = (
+    (256, 512, 10),
+    (256, 128, 1000),
+    (256, 512, 1000),
+    (256, 512, 10_000),
+    (256, 512, 100_000),
+    (128, 512, 10**6),
+)
+LOSSES = ["arcface", "cosface", "adacos", "arcgrad"]
+_LARGE = 500_000  # classes from which peers are only measured when asked for: they need 10 GiB and half a minute a step
+
+
+def measure(
+    shapes: list[tuple[int, int, int]], losses: list[str], roads: list[str], rounds: int, *, peers: bool, memory: bool
+) -> list[dict[str, Any]]:
+    """All figures of all shapes."""
+    found = []
+    for shape in shapes:
+        contestants = field(losses, roads, peers and shape[2] < _LARGE)
+        with bar(f"heads {shape}", rounds * (len(contestants) + 1)) as told:
+            row = times(shape, contestants, rounds, told)
+        if memory:
+            names = [contestant.name for contestant in contestants]
+            with bar(f"memory {shape}", len(names)) as told:
+                row["mebibytes"] = {}
+                for name in names:
+                    row["mebibytes"][name] = round(beyond_gradient(name, shape, torch.get_num_threads()), 2)
+                    told(1.0)
+        found.append(row)
+    return found
+
+
+def errors(losses: list[str], roads: list[str]) -> list[dict[str, Any]]:
+    """Gradient errors in fp32 against fp64, at initialisation and at small losses; ours and the peer library's."""
+    from .. import numerics
+
+    rows = [numerics.measure(numerics.ours(loss, road)) for loss in losses for road in roads]
+    rows += [numerics.measure(peer) for peer in numerics.peers() if peer.name in ("ArcFaceLoss", "CosFaceLoss")]
+    return [
+        {"name": row.name, "library": row.library, "initial": row.initial, "trained": list(row.trained)} for row in rows
+    ]
+
+
+def print_heads(
+    shapes: list[tuple[int, int, int]],
+    losses: list[str],
+    roads: list[str],
+    rounds: int,
+    peers: bool,
+    memory: bool,
+    json_path: str | None,
+    page_path: str | None,
+) -> None:
+    """Measure, print, write."""
+    from .page import heads_page
+    from .table import print_errors, print_times
+
+    found = measure(shapes, losses, roads, rounds, peers=peers, memory=memory)
+    wrong = errors(losses, [road for road in roads if road != "auto"] or ["stream"])
+    for row in found:
+        print_times(row)
+    print_errors(wrong)
+    figures = {"torch": torch.__version__, "heads": found, "errors": wrong}
+    if json_path:
+        Path(json_path).write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    if page_path:
+        Path(page_path).write_text(heads_page(figures), encoding="utf-8")
+        print(f"wrote {page_path}")

@@ -1,0 +1,72 @@
+"""How long a step of a head takes, against the limit: three matrix products into memory that is already there.
+
+Everything in one process by turns, so that what else the machine does disturbs all alike; the figure is the smallest
+time of the rounds over the limit's smallest. A step is forward and backward to embeddings and weights, gradients set
+to None before it, as `zero_grad()` does; the first step of each (compiling, allocating) does not count.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .contestants import Contestant
+
+
+def limit(samples: int, dim: int, classes: int) -> Callable[[], None]:
+    """X·Wᵀ, G·W and Gᵀ·X with preallocated results; both layouts of the logits, whichever is faster is the limit."""
+    x, weight = torch.randn(samples, dim), torch.randn(classes, dim)
+    logits, to_x, to_weight = torch.randn(classes, samples), torch.empty(samples, dim), torch.empty(classes, dim)
+
+    def products() -> None:
+        torch.mm(weight, x.T, out=logits)
+        torch.mm(logits.T, weight, out=to_x)
+        torch.mm(logits, x, out=to_weight)
+
+    return products
+
+
+def step_of(head: nn.Module, x: Tensor, y: Tensor, keep: bool = False) -> Callable[[], None]:
+    """One training step without an optimizer; `keep` leaves the gradients' memory in place and zeroes it."""
+
+    def step() -> None:
+        head.zero_grad(set_to_none=not keep)
+        x.grad = None
+        head(x, y).backward()
+
+    return step
+
+
+def batch(samples: int, dim: int, classes: int) -> tuple[Tensor, Tensor]:
+    """Random embeddings and labels, the same for all."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(samples, dim, generator=draw)
+    return x.requires_grad_(), torch.randint(classes, (samples,), generator=draw)
+
+
+def times(
+    shape: tuple[int, int, int], field: list[Contestant], rounds: int, told: Callable[[float], None] = lambda _: None
+) -> dict[str, Any]:
+    """Seconds of the limit and of every contestant."""
+    samples, dim, classes = shape
+    x, y = batch(samples, dim, classes)
+    steps: dict[str, Callable[[], None]] = {"limit": limit(samples, dim, classes)}
+    for contestant in field:
+        torch.manual_seed(0)
+        steps[contestant.name] = step_of(contestant.make(dim, classes), x, y)
+    spent: dict[str, list[float]] = {name: [] for name in steps}
+    for step in steps.values():
+        step(), step()
+    inner = max(1, min(200, 3_000_000 // (samples * classes)))  # small steps are timed together
+    for _ in range(rounds):
+        for name, step in steps.items():
+            begun = time.perf_counter()
+            for _ in range(inner):
+                step()
+            spent[name].append((time.perf_counter() - begun) / inner)
+            told(1.0)
+    return {"shape": list(shape), "threads": torch.get_num_threads(), "seconds": {n: min(s) for n, s in spent.items()}}

@@ -1,0 +1,62 @@
+"""Which road a head takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError, unknown
+from .dense import Dense
+from .rays import Rays
+from .road import Road
+from .sampled import Sampled
+from .shard import Shard
+from .sharded import Sharded
+from .stream import Stream
+
+if TYPE_CHECKING:
+    from ..head import Head
+
+ROADS = ("dense", "stream", "sharded", "sampled")
+# Above this many logits (32 MiB in fp32, and the dense road holds several copies) auto streams: on two cores with
+# N = 256 and D = 512 the roads take about equally long here, and with more classes the streamed one is faster.
+DENSE_ENTRIES = 1 << 23
+
+
+def checked_road(road: str, rate: float, group: Any, smoothing: float, classes: int) -> tuple[float, Shard | None]:
+    """The rate, and the part of the classes that is here where they are split."""
+    if road not in ("auto", *ROADS):
+        raise unknown("road", str(road), ("auto", *ROADS))
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0.0 < rate <= 1.0:
+        raise InputError(f"rate={rate!r} must be a number above 0 and at most 1")
+    if rate < 1.0 and road not in ("sampled", "sharded"):
+        raise InputError(f'rate={rate:g} belongs to road="sampled" or road="sharded", not to {road!r}')
+    if rate < 1.0 and smoothing:
+        raise InputError("label smoothing needs the logits of all classes: it cannot go with a rate below 1")
+    if group is not None and road != "sharded":
+        raise InputError(f'group belongs to road="sharded", not to {road!r}')
+    return float(rate), Shard.here(classes, group) if road == "sharded" else None
+
+
+def taken(road: str, samples: int, classes: int) -> str:
+    """The road that `auto` takes for so many samples and classes; any other name is its own."""
+    if road != "auto":
+        return road
+    return "dense" if samples * classes <= DENSE_ENTRIES else "stream"
+
+
+def road_of(head: Head, rays: Rays) -> Road:
+    """The road of a head for a batch."""
+    head.taken = taken(head.road, len(rays.length), head.classes)
+    if head.taken == "dense":
+        return Dense(head.margin, rays, head.weight, head.bias)
+    if head.taken == "sharded":
+        assert head.shard is not None
+        return Sharded(rays, head.shard, lambda everyone: _streamed(head, everyone))
+    return _streamed(head, rays)
+
+
+def _streamed(head: Head, rays: Rays) -> Road:
+    """Over the classes that are here: a part of them in training where a rate is given, else all."""
+    if head.rate < 1.0 and head.training:
+        return Sampled(head.margin, rays, head.weight, head.bias, head.rate, head.room)
+    return Stream(head.margin, rays, head.weight, head.bias, head.room)

@@ -1,0 +1,82 @@
+"""A block's elementwise work as one compiled loop: traced from `block`, so that there is no second formula.
+
+Compiling takes some seconds, so it is for heads where a step takes long; the first call of every kind pays. Where
+there is no compiler, or it fails, the plain functions do the same work: slower, never differently.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .block import Block, Kind
+
+Function = Callable[..., Any]
+
+_made: dict[Any, Function] = {}
+_lock = threading.Lock()
+_failed: list[str] = []
+
+
+def available(device: torch.device) -> bool:
+    """Whether kernels may be compiled: a C++ compiler on a CPU, Triton on a GPU; WIDEMARGIN_FUSED=0 says no."""
+    if os.environ.get("WIDEMARGIN_FUSED") == "0" or _failed:
+        return False
+    if device.type == "cpu":
+        return shutil.which(os.environ.get("CXX", "g++")) is not None
+    return device.type == "cuda"
+
+
+def kernel(function: Function, kind: Kind, block: Block, inputs: Sequence[Tensor]) -> Function:
+    """`function(kind, block, *inputs)` for blocks of this very shape, compiled; itself where that fails."""
+    tensors = [t for t in block if t is not None] + list(inputs)
+    key = (function, kind, tuple((t.shape, t.stride(), t.dtype, t.device) for t in tensors))
+    with _lock:
+        if key not in _made:
+            _made[key] = _compiled(function, kind, block, inputs)
+        return _made[key]
+
+
+def _compiled(function: Function, kind: Kind, block: Block, inputs: Sequence[Tensor]) -> Function:
+    def plain(kind: Kind, block: Block, *inputs: Tensor) -> Any:
+        return function(kind, block, *inputs)
+
+    try:
+        made = _traced(function, kind, block, inputs)
+    except Exception as error:
+        _failed.append(str(error))
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        warnings.warn(f"no compiled kernels for streamed heads, plain PyTorch does their work: {reason}", stacklevel=2)
+        return plain
+    return made
+
+
+def _traced(function: Function, kind: Kind, block: Block, inputs: Sequence[Tensor]) -> Function:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    has_bias = block.bias is not None
+
+    def flat(*tensors: Tensor) -> Any:
+        raw, inverse, x_length, column, *rest = tensors
+        bias = rest.pop(0) if has_bias else None
+        return function(kind, Block(raw, inverse, x_length, column, bias), *rest)
+
+    def words(block: Block, inputs: Sequence[Tensor]) -> list[Tensor]:
+        return [*(t for t in block if t is not None), *inputs]
+
+    with torch.no_grad():
+        graph = make_fx(flat)(*words(block, inputs))
+        compiled = torch.compile(graph, dynamic=False)
+        compiled(*words(block, inputs))  # fails here or never
+
+    def call(kind: Kind, block: Block, *inputs: Tensor) -> Any:
+        return compiled(*words(block, inputs))
+
+    return call

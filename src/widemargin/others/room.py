@@ -1,0 +1,52 @@
+"""Room for the gradient of the class weights, used again in the next step once nobody holds it any more.
+
+Fresh memory of that size is dear: the system hands it out page by page and zeroed, at up to a sixth of a step's
+time. With `zero_grad()`, which drops gradients, the same room serves step after step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Room:
+    """The storage of the last gradient, lent out while only we hold it. Copies and pickles are empty."""
+
+    def __init__(self) -> None:
+        self.storage: torch.UntypedStorage | None = None
+
+    def take(self, like: Tensor) -> Tensor:
+        """An uninitialised tensor for the gradient of `like`, in the kept storage if that is free."""
+        if self._fits(like):
+            assert self.storage is not None
+            strides = torch.empty(like.shape, device="meta").stride()
+            with torch.no_grad():
+                return torch.empty(0, dtype=like.dtype, device=like.device).set_(self.storage, 0, like.shape, strides)
+        fresh = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+        if self.storage is None or not self._in_use():
+            self.storage = fresh.untyped_storage()
+        return fresh
+
+    def clear(self) -> None:
+        """Give the memory back."""
+        self.storage = None
+
+    def _fits(self, like: Tensor) -> bool:
+        storage = self.storage
+        if storage is None or self._in_use() or storage.device != like.device:
+            return False
+        return storage.nbytes() == like.numel() * like.element_size()
+
+    def _in_use(self) -> bool:
+        """Whether a tensor lies in the storage: a gradient that was kept, a view, an array made of it."""
+        count = getattr(torch._C, "_storage_Use_Count", None)
+        return self.storage is not None and (count is None or count(self.storage._cdata) > 1)
+
+    def __deepcopy__(self, memo: Any) -> Room:
+        return Room()
+
+    def __reduce__(self) -> Any:
+        return Room, ()

@@ -1,0 +1,96 @@
+"""RowOptimizer: any optimizer on the rows of a matrix that a step has touched, and on no others.
+
+What the optimizer remembers (momentum, second moments) is kept for all rows; a step takes out the rows with a gradient,
+lets the optimizer move them, and puts them back. Rows without a gradient neither move nor decay. Step counts (Adam's
+bias correction) are those of the whole matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .errors import InputError
+
+
+class RowOptimizer:
+    """`make` (such as `torch.optim.AdamW`) on the rows of `parameter` whose gradient a step has.
+
+    Takes a sparse gradient, as a sampled head gives; a dense one moves every row. `param_groups` are the inner
+    optimizer's, so that schedulers and `group["lr"] = …` work.
+
+    >>> weight = nn.Parameter(torch.ones(4, 2))
+    >>> optimizer = RowOptimizer(weight, torch.optim.SGD, lr=0.1, momentum=0.9)
+    >>> weight.grad = torch.sparse_coo_tensor([[1, 3]], torch.ones(2, 2), (4, 2), check_invariants=True)
+    >>> optimizer.step(); [round(v, 1) for v in weight[:, 0].tolist()]
+    [1.0, 0.9, 1.0, 0.9]
+    """
+
+    def __init__(self, parameter: Tensor, make: Callable[..., torch.optim.Optimizer], **options: Any) -> None:
+        if not isinstance(parameter, Tensor) or parameter.ndim != 2:
+            raise InputError("RowOptimizer takes one matrix, such as head.weight")
+        self.parameter = parameter
+        self._part = nn.Parameter(parameter.detach()[:0].clone())
+        self.inner = make([self._part], **options)
+        self.memory: dict[str, Tensor] = {}
+        self.scalars: dict[str, Any] = {}
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The inner optimizer's groups: rates and other options."""
+        return self.inner.param_groups
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradient."""
+        self.parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move the rows that have a gradient."""
+        gradient = self.parameter.grad
+        if gradient is None:
+            return
+        if gradient.is_sparse:
+            gradient = gradient.coalesce()
+            rows, values = gradient.indices()[0], gradient.values()
+        else:
+            rows, values = torch.arange(len(self.parameter), device=gradient.device), gradient
+        self._part.data, self._part.grad = self.parameter.index_select(0, rows), values
+        self._remember(rows)
+        self.inner.step()
+        self._keep(rows)
+        self.parameter.index_copy_(0, rows, self._part.data)
+        self._part.grad = None
+
+    def _remember(self, rows: Tensor) -> None:
+        if self.memory or self.scalars:
+            state = {name: value.index_select(0, rows) for name, value in self.memory.items()}
+            self.inner.state[self._part] = {**self.scalars, **state}
+
+    def _keep(self, rows: Tensor) -> None:
+        for name, value in self.inner.state[self._part].items():
+            if isinstance(value, Tensor) and value.shape == self._part.shape and value.ndim == 2:
+                if name not in self.memory:
+                    self.memory[name] = torch.zeros_like(self.parameter, dtype=value.dtype)
+                self.memory[name].index_copy_(0, rows, value)
+            else:
+                self.scalars[name] = value
+        self.inner.state[self._part] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything to go on from."""
+        options = [{key: value for key, value in group.items() if key != "params"} for group in self.param_groups]
+        return {"memory": dict(self.memory), "scalars": dict(self.scalars), "param_groups": options}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        for name, value in state["memory"].items():
+            if value.shape != self.parameter.shape:
+                raise InputError(f"{name} is {list(value.shape)}, the weights are {list(self.parameter.shape)}")
+        self.memory = {name: value.clone() for name, value in state["memory"].items()}
+        self.scalars = {n: v.clone() if isinstance(v, Tensor) else v for n, v in state["scalars"].items()}
+        for group, options in zip(self.param_groups, state["param_groups"], strict=True):
+            group.update(options)

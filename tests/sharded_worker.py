@@ -1,0 +1,116 @@
+"""One rank of test_sharded.py: trains a sharded head on its share of global batches and writes down what it saw."""
+
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import widemargin as wm
+from widemargin.sharded_checkpoint import load_sharded, save_sharded
+
+D, C, N = 6, 7, 9
+SPECS = ("arcface(s=8, m=0.3)", "arcgrad(s=learnable(6))", "softmax(bias=True)", "adacos", "adaacos(s=6)", "a_softmax")
+PER_CLASS = "cosface(s=8, m=[0.1, 0.2, 0.3, 0.1, 0.2, 0.3, 0.1])"
+
+
+def global_batches(count: int = 4):
+    draw = torch.Generator().manual_seed(0)
+    return [
+        (torch.randn(N, D, generator=draw, dtype=torch.float64), torch.randint(C, (N,), generator=draw))
+        for _ in range(count)
+    ]
+
+
+def shares(world: int, batch: int) -> list[slice]:
+    """Unequal shares of every batch; in the third the last rank has nothing."""
+    if world == 1:
+        return [slice(0, N)]
+    first = (5, 3, N, 4)[batch]
+    cuts = [0, first, *([N] * (world - 1))] if world < 3 else [0, first, first + (N - first) // 2, N]
+    return [slice(a, b) for a, b in pairwise(cuts)]
+
+
+def weights(spec: str) -> dict:
+    """The state of a head in one piece, to begin with everywhere alike."""
+    torch.manual_seed(3)
+    return wm.Head(D, C, spec, dtype=torch.float64).state_dict()
+
+
+def made(spec: str, sharded: bool, **options):
+    head = wm.Head(D, C, spec, road="sharded" if sharded else "dense", dtype=torch.float64, smoothing=0.1, **options)
+    head.load_state_dict(weights(spec))
+    return head
+
+
+def seen_by(head, rank: int, world: int, steps: range = range(3), optimizer=None) -> dict:
+    """Losses, gradients and numbers over some batches; the loss is a sum over samples divided by N/R, as a mean is."""
+    found: dict = {"loss": [], "to_x": [], "to_weight": [], "to_rest": [], "now": []}
+    for number in steps:
+        x, y = global_batches()[number]
+        mine = shares(world, number)[rank]
+        x = x[mine].requires_grad_()
+        loss = head(x, y[mine])
+        head.zero_grad()
+        (loss.sum() * world / N).backward()
+        found["loss"].append(loss.detach())
+        found["to_x"].append(x.grad)
+        found["to_weight"].append(head.weight.grad.clone())
+        found["to_rest"].append([p.grad.clone() for name, p in head.named_parameters() if name != "weight"])
+        found["now"].append(torch.tensor(sorted(head.now.values())))
+        if optimizer is not None:
+            optimizer.step()
+    found["weight"] = head.weight.detach().clone()
+    return found
+
+
+def judged(head, rank: int, world: int) -> dict:
+    """Logits, target angles and angle metrics of a shared-out batch."""
+    x, y = global_batches()[0]
+    mine = shares(world, 0)[rank]
+    meter = wm.AngleMeter(C, D)
+    meter.update(x[mine], y[mine])
+    angles = meter.compute(head.gathered_weight())
+    return {
+        "logits": head.logits(x[mine]),
+        "theta": head.target_angles(x[mine], y[mine]).detach(),
+        "angles": torch.tensor([angles.wc_intra, angles.w_inter, angles.c_inter]),
+    }
+
+
+def sampled(rank: int, world: int) -> dict:
+    """A step with half of the classes, and one with all of them at rate 1."""
+    head = wm.Head(D, C, "arcface(s=8)", road="sharded", rate=0.5, dtype=torch.float64)
+    x, y = global_batches()[0]
+    mine = shares(world, 0)[rank]
+    head(x[mine], y[mine]).sum().backward()
+    gradient = head.weight.grad.coalesce()
+    here = y[(y >= head.shard.start) & (y < head.shard.stop)] - head.shard.start
+    return {"rows": gradient.indices()[0], "labels": here.unique(), "held": torch.tensor(len(head.weight))}
+
+
+def main(folder: str) -> None:
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    seen: dict = {spec: seen_by(made(spec, True), rank, world) for spec in (*SPECS, PER_CLASS)}
+    seen["judged"] = judged(made("arcface", True), rank, world)
+    seen["sampled"] = sampled(rank, world)
+    place = Path(folder, "checkpoint")
+    head = made("adacos", True)
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.1, momentum=0.9)
+    if place.exists():  # written by another number of ranks
+        torch.nn.init.zeros_(head.weight)
+        load_sharded(place, head, optimizer)
+        seen["resumed"] = seen_by(head, rank, world, range(2, 4), optimizer)
+    else:
+        seen_by(head, rank, world, range(2), optimizer)
+        save_sharded(place, head, optimizer)
+        seen["resumed"] = seen_by(head, rank, world, range(2, 4), optimizer)
+    torch.save(seen, Path(folder, f"{world}-{rank}.pt"))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

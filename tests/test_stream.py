@@ -1,0 +1,226 @@
+"""The streamed road's own machinery: where products are kept, whose memory the gradient takes, compiled kernels."""
+
+import copy
+import pickle
+import warnings
+
+import pytest
+import torch
+
+import widemargin as wm
+from widemargin.others import fused, sweep
+from widemargin.others.room import Room
+
+D, C = 16, 300
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(sweep, "rows_of_a_block", lambda samples, dim: 64)
+
+
+def batch(n=12, d=D, c=C, dtype=torch.float64):
+    return torch.randn(n, d, dtype=dtype, requires_grad=True), torch.randint(c, (n,))
+
+
+def pair(spec, dtype=torch.float64, d=D, c=C, **options):
+    """A dense and a streamed head with the same weights."""
+    dense, streamed = (wm.Head(d, c, spec, road=road, dtype=dtype, **options) for road in ("dense", "stream"))
+    streamed.load_state_dict(dense.state_dict())
+    return dense, streamed
+
+
+def gradients(head, x, y, **how):
+    loss = head(x, y, **how)
+    return loss, *torch.autograd.grad(loss.sum(), (x, *head.parameters()))
+
+
+def assert_same(one, other, rtol=1e-10, atol=1e-12):
+    for a, b in zip(one, other, strict=True):
+        torch.testing.assert_close(a, b, rtol=rtol, atol=atol)
+
+
+SPECS = ["arcface(s=20)", "arcgrad", "softmax(bias=True)", "adacos", "adaacos", "a_softmax", "cosface(s=learnable(9))"]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("n", [3, D, D + 1, 40])
+def test_more_samples_than_room_are_partly_computed_again(spec, n, small_blocks):
+    x, y = batch(n)
+    dense, streamed = pair(spec, smoothing=0.1)
+    for _ in range(2):
+        assert_same(gradients(dense, x, y), gradients(streamed, x, y))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("n", [3, 7, 30])
+@pytest.mark.parametrize("d", [16, 15])
+def test_half_precision_weights_are_worked_on_in_fp32(dtype, n, d, small_blocks):
+    x, y = batch(n, d, dtype=torch.float32)
+    dense, streamed = pair("arcface(s=20)", dtype=dtype, d=d)
+    wanted, got = gradients(dense, x, y), gradients(streamed, x, y)
+    assert_same(wanted[:2], got[:2], rtol=1e-4, atol=1e-5)
+    assert got[2].dtype == dtype
+    torch.testing.assert_close(wanted[2], got[2], rtol=2 * torch.finfo(dtype).eps, atol=1e-6)
+
+
+@pytest.mark.parametrize("spec", ["arcface(s=20)", "arcgrad", "softmax"])
+def test_lengths_whose_squares_overflow(spec, small_blocks):
+    x, y = batch(5, dtype=torch.float32)
+    dense, streamed = pair(spec, dtype=torch.float32)
+    for head in (dense, streamed):
+        with torch.no_grad():
+            head.weight[3] *= 1e-25
+            head.weight[70] *= 1e25 if spec != "softmax" else 1.0
+            head.weight[71] = 0.0
+    y[0], y[1], y[2] = 3, 70, 71
+    wanted, got = gradients(dense, x, y), gradients(streamed, x, y)
+    assert_same(wanted[:2], got[:2], rtol=1e-4, atol=1e-5)
+    scale = wanted[2].abs().amax(1, keepdim=True).clamp_min(1e-30)
+    torch.testing.assert_close(got[2] / scale, wanted[2] / scale, rtol=1e-4, atol=1e-4)
+
+
+def test_a_later_block_far_above_the_first(small_blocks):
+    """Sums begin relative to the first block's logits; a class beyond e^88 of them makes the sweep begin anew."""
+    x, y = batch(4, dtype=torch.float32)
+    dense, streamed = pair("softmax", dtype=torch.float32)
+    for head in (dense, streamed):
+        with torch.no_grad():
+            head.weight[200:] *= 300.0
+    assert_same(gradients(dense, x, y), gradients(streamed, x, y), rtol=1e-4, atol=1e-4)
+
+
+def test_mixup_takes_both_labels_from_one_sweep(small_blocks):
+    x, y = batch()
+    dense, streamed = pair("arcface(s=20)")
+    mix = (torch.randint(C, y.shape), 0.3)
+    assert_same(gradients(dense, x, y, mix=mix), gradients(streamed, x, y, mix=mix))
+
+
+# ---------------------------------------------------------------- the gradient's memory
+
+
+def test_the_gradient_lies_in_the_same_memory_step_after_step():
+    x, y = batch(dtype=torch.float32)
+    head = wm.Head(D, C, "arcface", road="stream")
+    places = []
+    for _ in range(3):
+        head.zero_grad()
+        loss = head(x, y).sum()  # lives on into the next step, as in most loops
+        loss.backward()
+        places.append(head.weight.grad.data_ptr())
+    assert len(set(places)) == 1
+    assert head.room.storage.data_ptr() == places[0]  # no copy was made on the way
+
+
+def test_memory_that_somebody_holds_is_left_alone():
+    x, y = batch(dtype=torch.float32)
+    head = wm.Head(D, C, "arcface", road="stream")
+    head(x, y).sum().backward()
+    held = head.weight.grad
+    before = held.clone()
+    row = held[5]
+    head.zero_grad()
+    del held
+    head(x, y.flip(0)).sum().backward()
+    torch.testing.assert_close(row, before[5])
+    array = head.weight.grad.numpy()
+    copied = array.copy()
+    head.zero_grad()
+    head(x, y).sum().backward()
+    assert (array == copied).all()
+
+
+def test_two_uses_before_one_backward_pass():
+    x, y = batch()
+    dense, streamed = pair("arcface(s=20)")
+    for head in (dense, streamed):
+        (head(x, y).sum() + head(x.flip(0), y).sum()).backward()
+    torch.testing.assert_close(streamed.weight.grad, dense.weight.grad)
+
+
+def test_a_graph_can_be_walked_twice():
+    x, y = batch()
+    head = wm.Head(D, C, "arcgrad", road="stream", dtype=torch.float64)
+    loss = head(x, y).sum()
+    once = torch.autograd.grad(loss, (x, head.weight), retain_graph=True)
+    kept = [g.clone() for g in once]
+    assert_same(kept, torch.autograd.grad(loss, (x, head.weight)))
+    assert_same(kept, once)  # the first gradient was not written over
+
+
+def test_evaluation_gives_the_memory_back():
+    x, y = batch(dtype=torch.float32)
+    head = wm.Head(D, C, "arcface", road="stream")
+    head(x, y).sum().backward()
+    assert head.room.storage is not None
+    head.eval()
+    assert head.room.storage is None
+
+
+def test_copies_and_pickles_of_a_head_do_not_share_it():
+    x, y = batch(dtype=torch.float32)
+    head = wm.Head(D, C, "arcface", road="stream")
+    head(x, y).sum().backward()
+    for other in (copy.deepcopy(head), pickle.loads(pickle.dumps(head))):
+        assert other.room.storage is None
+        other(x, y).sum().backward()
+
+
+def test_room_for_another_shape_is_fresh():
+    room = Room()
+    first = room.take(torch.empty(3, 4))
+    place = first.data_ptr()
+    del first
+    assert room.take(torch.empty(3, 4)).data_ptr() == place
+    assert room.take(torch.empty(5, 4)).shape == (5, 4)
+
+
+# ---------------------------------------------------------------- compiled kernels
+
+needs_compiler = pytest.mark.skipif(not fused.available(torch.device("cpu")), reason="no C++ compiler")
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "spec", ["arcface(s=20)", "arcgrad", "adacos", "cosface(s=learnable(9))", "softmax(bias=True)"]
+)
+def test_compiled_kernels_are_the_plain_ones(spec, monkeypatch):
+    monkeypatch.setattr(sweep, "rows_of_a_block", lambda samples, dim: 128)
+    x, y = batch(dtype=torch.float32)
+    plain, compiled = (wm.Head(D, C, spec, road="stream", smoothing=0.1) for _ in range(2))
+    compiled.load_state_dict(plain.state_dict())
+    for _ in range(2):
+        monkeypatch.setattr(sweep, "_FUSE_FROM", 1 << 60)
+        wanted = gradients(plain, x, y)
+        monkeypatch.setattr(sweep, "_FUSE_FROM", 0)
+        made = len(fused._made)
+        assert_same(wanted, gradients(compiled, x, y), rtol=1e-5, atol=1e-6)
+    assert len(fused._made) == made  # a second step compiles nothing
+    assert not fused._failed
+
+
+def test_a_compiler_that_fails_is_said_once_and_done_without(monkeypatch):
+    monkeypatch.setattr(sweep, "_FUSE_FROM", 0)
+    monkeypatch.setattr(sweep, "rows_of_a_block", lambda samples, dim: 128)
+    monkeypatch.setattr(fused, "_made", {})
+    monkeypatch.setattr(fused, "_failed", [])
+    monkeypatch.setattr(fused, "available", lambda device: not fused._failed)
+
+    def broken(*_):
+        raise RuntimeError("no such compiler\nmore")
+
+    monkeypatch.setattr(fused, "_traced", broken)
+    x, y = batch()
+    dense, streamed = pair("arcface(s=20)")
+    with pytest.warns(UserWarning, match=r"plain PyTorch does their work: no such compiler$"):
+        got = gradients(streamed, x, y)
+    assert_same(gradients(dense, x, y), got)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gradients(streamed, x, y)
+
+
+def test_kernels_can_be_switched_off(monkeypatch):
+    monkeypatch.setenv("WIDEMARGIN_FUSED", "0")
+    assert not fused.available(torch.device("cpu"))
