@@ -1,7 +1,6 @@
 """Head: class weights and a margin; `head(x, y)` is a loss per sample.
 
-The head owns everything that lasts: the weights, how many training calls there were, the adaptive
-state, the learnable numbers, the names of the classes. The margin stays a value.
+The head owns everything that lasts: weights, step, adaptive state, learnable numbers, names. The margin stays a value.
 """
 
 from __future__ import annotations
@@ -42,18 +41,16 @@ class Head(nn.Module):
         rate: part of the classes that a training step of a sampled or sharded head looks at (Partial FC).
         group: ranks of a sharded head; all of them by default.
         smoothing: label smoothing ε in [0, 1).
-        class_weight: one factor per class, [C]; multiplies the whole loss of a sample of that class.
-            Divide by the weights that occur, not by N, where torch's weighted mean is wanted.
+        class_weight: one factor per class, [C], of the whole loss of its samples; divide by the weights that occur,
+            not by N, where torch's weighted mean is wanted.
         ignore_index: samples with this label get loss 0 and count for nothing.
         class_names: C names, kept in the head and in its state dict.
         device, dtype: of the class weights.
 
     `spec` is the margin as it was written, `margin` the same with the defaults that depend on C.
-
-    Shapes: x [N, D] of any float dtype, y [N] whole numbers → loss [N], in the dtype of the weights
-    but at least fp32. In train mode a call advances schedules and adaptive state once; evaluation and
-    `logits` never do. For that reason the head itself must not stand inside activation checkpointing,
-    which calls it twice; the network before it may.
+    Shapes: x [N, D] of any float dtype, y [N] whole numbers → loss [N], in the dtype of the weights but at least fp32.
+    In train mode a call advances schedules and adaptive state once; evaluation and `logits` never do. So the head must
+    not stand inside activation checkpointing, which calls it twice; the network before it may.
 
     >>> _ = torch.manual_seed(0)
     >>> head = Head(8, 5, "arcface(s=16, m=0.3)")
@@ -124,9 +121,9 @@ class Head(nn.Module):
     ) -> Tensor:
         """Loss [N] of embeddings x [N, D] with labels y [N].
 
-        `sample_weight` [N] multiplies. `mix=(y_b, lam)` is mixup: `lam` of the loss for y and
-        `1 − lam` of the loss for y_b, from one set of cosines and one update of the state, which y
-        makes. Samples of `ignore_index` have loss 0: divide by the number that counts, not by N.
+        `sample_weight` [N] multiplies. `mix=(y_b, lam)` is mixup: `lam` of the loss for y and `1 − lam` of that for y_b,
+        from one set of cosines and one update of the state, y's. Divide by the samples that count, not by N, where
+        `ignore_index` (loss 0) leaves some out.
         """
         with island(x):
             rays = self._rays(x)
@@ -149,9 +146,8 @@ class Head(nn.Module):
     def logits(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         """Logits [N, C] without labels, for inference; with labels the margin is applied.
 
-        In evaluation `F.cross_entropy(head.logits(x, y), y, reduction="none")` is the loss (before
-        smoothing and class weights), so any criterion that takes logits (soft labels, distillation,
-        focal) can be used with the margin. Adaptive numbers are taken as they stand; never changes them.
+        In evaluation `F.cross_entropy(head.logits(x, y), y, reduction="none")` is the loss (before smoothing and class
+        weights), so any criterion on logits can be used with the margin. Never changes adaptive numbers.
         """
         with island(x):
             rays = self._rays(x)
@@ -179,8 +175,7 @@ class Head(nn.Module):
         now = self.numbers.now(y, road.lengths.dtype)
         if self.shard is not None:
             now = self.shard.shared_numbers(now)
-        steps = self.numbers.steps
-        loss, used = loss_on(road, now, y, step=steps, keep=keep, adapt=adapt, smoothing=self.smoothing)
+        loss, used = loss_on(road, now, y, step=self.numbers.steps, keep=keep, adapt=adapt, smoothing=self.smoothing)
         if adapt:
             self.numbers.keep(used)
         if keep is not None:
@@ -223,22 +218,14 @@ class Head(nn.Module):
         return self.weight.detach() if self.shard is None else self.shard.gathered_classes(self.weight.detach())
 
     def parameter_groups(self, weight_decay: float | None = None) -> list[dict[str, Any]]:
-        """Parameter groups for an optimizer; only weights whose length matters are decayed.
-
-        Without `weight_decay` the optimizer's own counts for those.
-
-        Where class weights count by direction alone, decay does nothing but shrink them and so raise
-        their learning rate step by step.
+        """Parameter groups for an optimizer; only weights whose length matters are decayed (by its own rate, if none is
+        given): where they count by direction alone, decay only shrinks them and so raises their learning rate.
         """
         return roster.decay_groups(self.parameters(), [self.weight] if self.margin.keeps_w else [], weight_decay)
 
     @torch.no_grad()
     def init_from_means(self, x: Tensor, y: Tensor) -> None:
-        """Point each class weight at the mean direction of its embeddings; lengths stay.
-
-        Classes without a sample keep their weights. Good for new classes and for a head on a
-        trained network.
-        """
+        """Point class weights at the mean direction of their embeddings; lengths and classes without a sample stay."""
         rays = self._rays(x)
         y, keep = self._labels(y, rays)
         unit = rays.unit if keep is None else rays.unit * keep.unsqueeze(1)
@@ -255,8 +242,8 @@ class Head(nn.Module):
     ) -> None:
         """Add `n` classes after the existing ones; give the optimizer the new parameters afterwards.
 
-        Per-class numbers of the margin need their values for the new classes: `extend(2, m=[0.3, 0.4])`.
-        Defaults that depend on the number of classes follow; adaptive state and step are kept.
+        Per-class numbers need values for the new classes: `extend(2, m=[0.3, 0.4])`. Defaults that depend on the
+        number of classes follow; adaptive state and step are kept.
         """
         self.become(roster.extended(self, n, class_names, class_weight, per_class))
 
@@ -272,8 +259,7 @@ class Head(nn.Module):
     def take_over(self, source: takeover.Source) -> None:
         """Class weights from a head of pytorch-metric-learning, insightface or the like.
 
-        `source` is a state dict, a file, or the files of all ranks of a sharded head in rank order.
-        Files are read as tensors only; nothing in them is executed.
+        `source` is a state dict, a file, or the files of all ranks in their order, read as tensors only.
         """
         takeover.into(self, source)
 

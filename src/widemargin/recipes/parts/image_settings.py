@@ -7,16 +7,11 @@ from typing import Any
 
 from ...errors import unknown
 from ...run import Run
+from ..table1 import METHODS as TABLE1
 
-# The paper's columns and our spelling of them.
-METHODS = {
-    "soft": "softmax",
-    "center": "softmax + 0.02*center(alpha=0.5)",
-    "m_soft": "m_softmax(m=0.5)",
-    "arcface": "arcface(s=20, m=0.1)",
-    "adacos": "adacos",
-    "arcgrad": "arcgrad(s=10)",
-}
+# The paper's columns and our spelling of them: Table I's, but for ArcGrad's scale.
+METHODS = {method: loss for method, loss in TABLE1.items() if not method.startswith("arcgrad")}
+METHODS["arcgrad"] = "arcgrad(s=10)"
 # Not in the paper: its author's later loss, and the margin ArcFace is most often compared with.
 BESIDE = {"adaacos": "adaacos", "cosface": "cosface(s=20, m=0.1)"}
 SIZES = ("full", "cpu")
