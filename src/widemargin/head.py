@@ -121,9 +121,9 @@ class Head(nn.Module):
     ) -> Tensor:
         """Loss [N] of embeddings x [N, D] with labels y [N].
 
-        `sample_weight` [N] multiplies. `mix=(y_b, lam)` is mixup: `lam` of the loss for y and `1 − lam` of that for y_b,
-        from one set of cosines and one update of the state, y's. Divide by the samples that count, not by N, where
-        `ignore_index` (loss 0) leaves some out.
+        `sample_weight` [N] multiplies. `mix=(y_b, lam)` is mixup: `lam` of the loss for y, `1 − lam` of that for y_b, from
+        one set of cosines and one update of the state, y's. Where `ignore_index` (loss 0) leaves samples out, divide by
+        the number that counts, not by N.
         """
         with island(x):
             rays = self._rays(x)
