@@ -121,7 +121,7 @@ class Head(nn.Module):
     ) -> Tensor:
         """Loss [N] of embeddings x [N, D] with labels y [N].
 
-        `sample_weight` [N] multiplies. `mix=(y_b, lam)` is mixup: `lam` of the loss for y, `1 − lam` of that for y_b, from
+        `sample_weight` [N] multiplies. `mix=(y_b, lam)` is mixup: `lam` of the loss for y, `1 − lam` of y_b's, from
         one set of cosines and one update of the state, y's. Where `ignore_index` (loss 0) leaves samples out, divide by
         the number that counts, not by N.
         """
