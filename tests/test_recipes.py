@@ -153,7 +153,7 @@ def test_jobs_do_what_a_process_does(tmp_path, data_dir):
     [answer] = [job.result() for job in jobs]
     executors.here([run], tmp_path / "here", str(data_dir))
     sent, here = (run_list.record_of(run, tmp_path / place) for place in ("jobs", "here"))
-    assert answer == sent["test"]["top1"] == here["test"]["top1"]
+    assert answer == sent["test"] == here["test"]
     assert not run_list.missing([run], tmp_path / "jobs")
 
 

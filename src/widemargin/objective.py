@@ -68,6 +68,15 @@ class Objective(nn.Module):
         """The first margin's head, if there is one."""
         return next((part for part in self.parts.values() if isinstance(part, Head)), None)
 
+    @property
+    def classifies(self) -> bool:
+        """Whether a part has class weights, and so logits; pairs and triplets alone only embed."""
+        return any(isinstance(part, Head | CriterionPart) for part in self.parts.values())
+
+    def mined(self) -> dict[str, dict[str, Tensor]]:
+        """What each term had to report of the last batch, by name: triplets found, triplets active, …"""
+        return {name: part.stats for name, part in self.parts.items() if isinstance(part, TermPart) and part.stats}
+
     def forward(
         self,
         x: Tensor,

@@ -41,6 +41,10 @@ class Run:
     repeats: int = 1
     """Repeated augmentation: how often each image stands in an epoch's order, one after the other."""
     input_size: int | None = None
+    per_class: int = 0
+    """Images of each class in a batch (P×K batches, for losses on pairs and triplets); 0 takes images as they come."""
+    unseen: float = 0.0
+    """Part of the classes that training never sees; their images are what the run is judged on."""
     share: float = 1.0
     """Part of the training images that is used (Figure 3)."""
     hold_out: float = 0.0
@@ -75,6 +79,7 @@ class Run:
             ("repeats", 1),
             ("accumulate", 1),
             ("ckpt_freq", 0),
+            ("per_class", 0),
             ("seed", 0),
         ):
             value = getattr(self, name)
@@ -84,7 +89,13 @@ class Run:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
                 raise InputError(f"{name} must be a number of at least 0, got {value!r}")
-        for name, low, high in (("share", 0, 1), ("hold_out", 0, 1), ("ema", 0, 1), ("smoothing", 0, 1)):
+        for name, low, high in (
+            ("share", 0, 1),
+            ("hold_out", 0, 1),
+            ("ema", 0, 1),
+            ("smoothing", 0, 1),
+            ("unseen", 0, 1),
+        ):
             value = getattr(self, name)
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not number or not (low < value <= high if name == "share" else low <= value < high):

@@ -29,11 +29,11 @@ def evaluate(options: argparse.Namespace) -> None:
     from pathlib import Path
 
     from ..training.finished import finished
+    from ..training.judging import headline
 
     run = finished(options.folder, options.checkpoint)
     found = run.judge(options.data_dir, flips=not options.no_flips)
-    flips = "" if options.no_flips else f", with flips {found['top1_flip']:.2f} %"
-    print(f"top-1 {found['top1']:.2f} %{flips}, top-5 {found['top5']:.2f} %")
+    print(headline(found))
     if "angles" in found:
         names = {"wc_intra": "WC-Intra", "w_inter": "W-Inter", "c_inter": "C-Inter"}
         print(", ".join(f"{names[key]} {math.degrees(value):.2f}°" for key, value in found["angles"].items()))

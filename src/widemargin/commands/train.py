@@ -36,6 +36,8 @@ _NUMBERS: tuple[tuple[str, Any, str], ...] = (
     ("clip", float, "largest gradient norm; 0 does not clip"),
     ("ema", float, "decay of averaged weights, which are then judged; 0 keeps none"),
     ("share", float, "part of the training images that is used"),
+    ("per-class", int, "images of each class in a batch, for losses on pairs and triplets (P×K)"),
+    ("unseen", float, "part of the classes that is kept back entirely, to be judged on"),
     ("hold-out", float, "part of the training images kept back to choose by"),
     ("input-size", int, "pixels along a side"),
     ("ckpt-freq", int, "epochs between checkpoints that are kept"),
@@ -94,6 +96,7 @@ def run(options: argparse.Namespace) -> None:
     """Train, print what came out."""
     from ..ranks import speaks
     from ..training.allocator import keep_freed_memory
+    from ..training.judging import headline
     from ..training.loop import train
     from .find_lr import find_lr
 
@@ -117,8 +120,7 @@ def run(options: argparse.Namespace) -> None:
     except RuntimeError as error:
         raise _explained(error, wanted) from None
     if speaks():
-        test = record["test"]
-        print(f"test: top-1 {test['top1']:.2f} %, with flips {test['top1_flip']:.2f} %, top-5 {test['top5']:.2f} %")
+        print(f"{'unseen classes' if wanted.unseen else 'test'}: {headline(record['test'])}")
         print(f"wrote {folder}")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -81,6 +81,13 @@ class Order:
         return range(start, len(self))
 
 
+def order_of(y: Tensor, per_class: int, *how: Any) -> Order:
+    """The order of samples with labels `y`: as they come, or in P×K batches; `how` are the fields of `Order`."""
+    from .per_class import PerClassOrder
+
+    return PerClassOrder(len(y), *how, y=y, per_class=per_class) if per_class else Order(len(y), *how)
+
+
 class TensorBatches:
     """Augmented batches of images that are in memory; `len` is the number of steps of an epoch."""
 
@@ -96,12 +103,13 @@ class TensorBatches:
         repeats: int = 1,
         drop_last: bool = True,
         shuffle: bool = True,
+        per_class: int = 0,
     ) -> None:
         if augment.timm:
             ours = "none, paper, fast or seed"
             raise InputError(f"--augment timm is for folders of image files; {images.name} is in memory: take {ours}")
         self.images, self.augment = images, augment
-        self.order = Order(len(images), batch_size, seed, rank, world, repeats, drop_last, shuffle)
+        self.order = order_of(images.y, per_class, batch_size, seed, rank, world, repeats, drop_last, shuffle)
 
     def __len__(self) -> int:
         return len(self.order)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from .augment import Augment
-from .batches import Batch, Order, ahead, batch_of
+from .batches import Batch, ahead, batch_of, order_of
 from .decode import SUFFIXES, cut, fitted, read_image
 from .draws import integers
 from .geometry import draw_boxes, random_boxes
@@ -150,13 +150,14 @@ class FolderBatches:
         drop_last: bool = True,
         shuffle: bool = True,
         workers: int | None = None,
+        per_class: int = 0,
     ) -> None:
         if not augment.size:
             raise InputError("images of a folder differ in size: say how large they are to be, with --input-size")
         self.images, self.augment, self.workers = images, augment, workers or _workers()
         here = int(os.environ.get("LOCAL_WORLD_SIZE", world))  # they share the cores, and a decoding process is memory
         self._timm = TimmImages(augment, workers or max(1, _workers() // here)) if augment.timm else None
-        self.order = Order(len(images), batch_size, seed, rank, world, repeats, drop_last, shuffle)
+        self.order = order_of(images.y, per_class, batch_size, seed, rank, world, repeats, drop_last, shuffle)
         # PIL crops and resizes each image at its own size; what comes after is the batch's.
         pad = augment.pad if augment.scale is None else 0
         self._after = replace(augment, timm=False, size=0, scale=None, pad=pad, eval_zoom=1.0)

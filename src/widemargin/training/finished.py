@@ -13,8 +13,8 @@ from ..classifier import MarginModel
 from ..errors import InputError
 from ..run import Run
 from . import checkpoint
-from .evaluate import evaluate
 from .inputs import inputs_of
+from .judging import judge
 from .network import network
 
 
@@ -29,10 +29,10 @@ class Finished:
 
     def judge(self, data_dir: str | None = None, *, flips: bool = True) -> dict[str, Any]:
         """The figures on the run's test images."""
-        inputs = inputs_of(replace(self.run, share=1.0, hold_out=0.0, batch_size=1), data_dir)
+        inputs = inputs_of(replace(self.run, share=1.0, hold_out=0.0, batch_size=1, per_class=0), data_dir)
         if list(inputs.classes) != self.sees["classes"]:
             raise InputError(f"{self.run.data} has other classes than the run {self.place} was trained on")
-        return evaluate(self.model, inputs.judged(inputs.test), len(inputs.classes), flips=flips)
+        return judge(self.model, self.run, inputs, inputs.test, flips=flips)
 
     @torch.no_grad()
     def chances(self, path: str | Path) -> list[tuple[str, float]]:

@@ -87,10 +87,14 @@ def inputs_of(run: Run, data_dir: str | None, rank: int = 0, world: int = 1) -> 
     from ..data.augment import augment_of
     from ..data.batches import TensorBatches
     from ..data.folder import FolderBatches, FolderImages
+    from ..data.identities import joined, split_identities
     from ..data.stratified import split_off, subset
 
     found = _found(run, data_dir)
     train: Samples = found.train
+    test: Samples = found.test
+    if run.unseen:
+        train, test = split_identities(joined(train, test), run.unseen, run.seed)
     held_out: Samples | None = None
     if run.hold_out:
         train, held_out = split_off(train, run.hold_out, run.seed)
@@ -99,13 +103,13 @@ def inputs_of(run: Run, data_dir: str | None, rank: int = 0, world: int = 1) -> 
     if run.share < 1.0:
         train = subset(train, run.share, run.seed)
     augment = augment_of(run.augment, found, size=run.input_size, **run.augment_options)
-    options: dict[str, Any] = {"rank": rank, "world": world, "repeats": run.repeats}
+    options: dict[str, Any] = {"rank": rank, "world": world, "repeats": run.repeats, "per_class": run.per_class}
     batches: TensorBatches | FolderBatches
     if isinstance(train, FolderImages):
         batches = FolderBatches(train, run.batch_size // world, augment, run.seed, **options)
     else:
         batches = TensorBatches(train, run.batch_size // world, augment, run.seed, **options)
-    return Inputs(train, held_out, found.test, batches, augment)
+    return Inputs(train, held_out, test, batches, augment)
 
 
 def _found(run: Run, data_dir: str | None) -> ImageSet | FolderSet:

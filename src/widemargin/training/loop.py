@@ -18,6 +18,7 @@ from ..results import versions
 from ..run import Run
 from ..spelling import command_of, with_options
 from . import checkpoint
+from .judging import choosing
 from .log import Log, check_logs
 from .moving import Training
 from .telling import Telling, telling
@@ -75,9 +76,9 @@ def _epoch(training: Training, folder: Path, log: Log | None, told: Telling) -> 
     if held is not None:
         judged = training.fabric.broadcast(training.judge(held))  # running statistics differ between processes
         line["held_out"] = {name: value for name, value in judged.items() if name != "confusion"}
-        better = judged["top1"] > training.best
-        training.best = max(training.best, judged["top1"])
-    training.plateau.told(line["held_out"]["loss"] if held is not None else line["loss"])
+        better = choosing(judged) > training.best
+        training.best = max(training.best, choosing(judged))
+    training.plateau.told(line.get("held_out", {}).get("loss", line["loss"]))
     if log is not None:  # a resumed run drops lines beyond its checkpoint, but could not make up a lost one
         log.add(line)
     told.epoch(line)
@@ -110,14 +111,14 @@ def _record(training: Training, folder: Path, command: str | None) -> dict[str, 
         "seconds": round(training.seconds, 1),
         "cores": torch.get_num_threads(),
         "processes": training.fabric.world_size,
-        "test": {name: test[name] for name in ("top1", "top5", "top1_flip", "loss")},
+        "test": {name: value for name, value in test.items() if name not in ("angles", "confusion")},
         "angles": test.get("angles", {}),
         "versions": versions(),
         "command": command or shlex.join(command_of(run)),
         "commit": commit(),
     }
     if training.rank == 0:
-        _write(folder / "record.json", json.dumps({**record, "confusion": test["confusion"]}, indent=1))
+        _write(folder / "record.json", json.dumps({**record, "confusion": test.get("confusion")}, indent=1))
     return record
 
 

@@ -20,10 +20,11 @@ from ..results import versions
 from ..run import Run
 from . import checkpoint
 from .diagnosis import DivergedError, diagnosis
-from .evaluate import evaluate
 from .histogram import AngleHistogram
 from .inputs import Inputs, inputs_of
+from .judging import judge
 from .launch import launched
+from .mined import Mined
 from .network import Average, Step, network
 from .optimizers import optimizer, set_rate
 from .rates import Plateau, learning_rate
@@ -121,7 +122,7 @@ class Training:
         self.model.train()
         run, batches, device = self.run, self.inputs.batches, self.fabric.device
         sums = torch.zeros(3, dtype=widest(device), device=device)  # loss, right answers, images
-        histogram = AngleHistogram(device)
+        histogram, mined = AngleHistogram(device), Mined()
         head = self.model.objective.head
         rate = run.lr
         for number, batch in enumerate(batches.epoch(self.epoch)):
@@ -133,7 +134,8 @@ class Training:
             if last:
                 self.update()
             with torch.no_grad():
-                right = (self.model.objective.logits(embedded).argmax(1) == y).sum()
+                right = self._right(embedded, y)
+                mined.add(self.model.objective.mined(), embedded)
                 sums += torch.stack((losses.detach().to(sums).sum(), right.to(sums), torch.full_like(sums[0], len(y))))
                 if head is not None:
                     histogram.add(head, embedded, y)
@@ -158,7 +160,15 @@ class Training:
         if head is not None:
             line["numbers"] = head.now
             line["histogram"] = histogram.counts()
+        if found := mined.means():
+            line["mining"] = found
         return line
+
+    def _right(self, embedded: Tensor, y: Tensor) -> Tensor:
+        """How many answers are right; none where there are no answers."""
+        if not self.model.objective.classifies:
+            return torch.zeros((), device=y.device)
+        return (self.model.objective.logits(embedded).argmax(1) == y).sum()
 
     def backward(self, images: Tensor, y: Tensor, mix: Any, last: bool = True) -> tuple[Tensor, Tensor]:
         """Losses and embeddings of a batch, its gradient added; the `last` before a step is shared by all processes."""
@@ -203,7 +213,7 @@ class Training:
         if self.average is not None:
             self.average.swap(self.model)
         try:
-            return evaluate(self.model, self.inputs.judged(images), len(self.inputs.classes), flips=flips)
+            return judge(self.model, self.run, self.inputs, images, flips=flips)
         finally:
             if self.average is not None:
                 self.average.swap(self.model)

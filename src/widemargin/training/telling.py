@@ -12,6 +12,7 @@ from typing import Any
 
 from ..progress import Bar, bar
 from ..run import Run
+from .judging import choosing
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Telling:
     def epoch(self, line: dict[str, Any]) -> None:
         """What is logged of an epoch."""
         held = line.get("held_out")
-        self.held = "" if held is None else f", held out {held['top1']:.1f} %"
+        self.held = "" if held is None else f", held out {choosing(held):.1f} %"
         if self.bar is None or self.bar.live:
             return
         running = Running(line["loss"], line["train_top1"], line["images_per_second"])

@@ -37,11 +37,11 @@ class Job:
     def __init__(self, run: str, folder: str, data_dir: str | None) -> None:
         self.run, self.folder, self.data_dir = run, folder, data_dir
 
-    def __call__(self) -> float:
+    def __call__(self) -> dict[str, Any]:
         from ...training.loop import train
 
         record = train(Run.from_json(self.run), self.folder, resume=True, data_dir=self.data_dir)
-        return float(record["test"]["top1"])
+        return dict(record["test"])
 
     def checkpoint(self) -> Any:
         """Called by submitit when the job is to be preempted; the last epoch's checkpoint is on disk already."""

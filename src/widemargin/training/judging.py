@@ -1,0 +1,37 @@
+"""How a run is judged: by its answers, or where it has none for these images by how their embeddings lie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..classifier import MarginModel
+from ..run import Run
+from .evaluate import evaluate
+from .unseen import embed, judge_embeddings
+
+if TYPE_CHECKING:
+    from .inputs import Inputs, Samples
+
+
+def judge(model: MarginModel, run: Run, inputs: Inputs, images: Samples, *, flips: bool = True) -> dict[str, Any]:
+    """Figures on some images of a run; unseen classes have no weights to answer with, nor have losses that only embed."""
+    batches = inputs.judged(images)
+    if model.objective.classifies and not (run.unseen and images is inputs.test):
+        return evaluate(model, batches, len(inputs.classes), flips=flips)
+    return judge_embeddings(*embed(model, batches), seed=run.seed)
+
+
+def headline(found: dict[str, Any]) -> str:
+    """The figures in a line."""
+    if "top1" in found:
+        flips = f", with flips {found['top1_flip']:.2f} %" if "top1_flip" in found else ""
+        return f"top-1 {found['top1']:.2f} %{flips}, top-5 {found['top5']:.2f} %"
+    return (
+        f"recall@1 {found['recall1']:.2f} %, MAP@R {found['map_at_r']:.2f} %, AUC {found['auc']:.2f} %, "
+        f"EER {found['eer']:.2f} %, pairs right {found['pair_accuracy']:.2f} %"
+    )
+
+
+def choosing(found: dict[str, Any]) -> float:
+    """The figure that `best` is chosen by."""
+    return float(found["top1"] if "top1" in found else found["recall1"])

@@ -1,0 +1,89 @@
+"""Judging embeddings of classes without class weights: unseen ones, or those of a loss that only embeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..angle import direction
+from ..classifier import MarginModel
+from ..errors import InputError
+from ..metrics.angles import mean_angle
+from ..metrics.fewshot import few_shot
+from ..metrics.retrieval import retrieve
+from ..metrics.verification import Verification, verify
+
+_PAIRS = 6000  # of each kind, as LFW has in all
+_FOLDS = 10
+
+
+@torch.no_grad()
+def embed(model: MarginModel, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Embeddings [N, D] and labels [N] on the CPU."""
+    like = next(model.parameters())
+    was_training = model.training
+    model.eval()
+    found = [(model.embed(x.to(like.device, like.dtype)).float().cpu(), y) for x, y in batches]
+    model.train(was_training)
+    if not found:
+        raise InputError("there are no images to judge on")
+    return torch.cat([x for x, _ in found]), torch.cat([y for _, y in found])
+
+
+def judge_embeddings(x: Tensor, y: Tensor, seed: int = 0) -> dict[str, Any]:
+    """Figures in percent: neighbours, pairs, few shots; angles in radians."""
+    found = retrieve(x, y, ks=(1, 5))
+    checked = verify_sampled(x, y, seed)
+    centres = torch.zeros(int(y.max()) + 1, x.shape[1]).index_add_(0, y, x)
+    present = torch.bincount(y, minlength=len(centres)).nonzero().squeeze(1)
+    result: dict[str, Any] = {
+        "recall1": found.recall[1],
+        "recall5": found.recall[5],
+        "map_at_r": found.map_at_r,
+        "auc": 100.0 * checked.auc.value,
+        "eer": 100.0 * checked.eer.value,
+        "pair_accuracy": checked.accuracy,
+        "tar": {f"{far:g}": None if tar is None else 100.0 * tar.value for far, tar in checked.tar.items()},
+        "c_inter": mean_angle(centres, present)[0],
+    }
+    if len(present) >= 5:
+        result["five_way_one_shot"] = few_shot(x, y, episodes=500, seed=seed).accuracy
+    return result
+
+
+def verify_sampled(x: Tensor, y: Tensor, seed: int = 0, pairs: int = _PAIRS) -> Verification:
+    """Verification on pairs drawn at random, as many same as different, in ten folds."""
+    first, second, same = sampled_pairs(y, seed, pairs)
+    unit = direction(x.float())[0]
+    scores = (unit[first] * unit[second]).sum(1).double().numpy()
+    return verify(scores, same.numpy(), np.arange(len(same)) % _FOLDS)
+
+
+def sampled_pairs(y: Tensor, seed: int, pairs: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Places of both images of every pair, and whether they are of one class; the kinds take turns."""
+    draw = torch.Generator().manual_seed(seed)
+    counts = torch.bincount(y)
+    order = torch.argsort(y, stable=True)
+    start = counts.cumsum(0) - counts
+    able = counts[y] > 1
+    if not bool(able.any()) or int((counts > 0).sum()) < 2:
+        raise InputError("pairs want two classes, and a class with two images")
+    anchors = able.nonzero().squeeze(1)
+    first = anchors[torch.randint(len(anchors), (pairs,), generator=draw)]
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(y)) - start[y[order]]
+    step = 1 + (torch.rand(pairs, generator=draw) * (counts[y[first]] - 1)).long()
+    partner = order[start[y[first]] + (place[first] + step) % counts[y[first]]]
+    other = torch.randint(len(y), (pairs,), generator=draw)
+    stranger = torch.randint(len(y), (pairs,), generator=draw)
+    while bool((clash := y[other] == y[stranger]).any()):
+        stranger[clash] = torch.randint(len(y), (int(clash.sum()),), generator=draw)
+    same = torch.arange(2 * pairs) % 2 == 0
+    left, right = torch.empty(2 * pairs, dtype=torch.int64), torch.empty(2 * pairs, dtype=torch.int64)
+    left[same], right[same] = first, partner
+    left[~same], right[~same] = other, stranger
+    return left, right, same

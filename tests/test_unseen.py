@@ -1,0 +1,140 @@
+"""Classes that training never sees: P×K batches, splits by identity, losses that only embed, what mining reports."""
+
+import json
+
+import pytest
+import torch
+
+import widemargin as wm
+from small_sets import write_small_cifar
+from widemargin.cli import main
+from widemargin.data.batches import order_of
+from widemargin.data.identities import check_apart, joined, split_identities
+from widemargin.data.images import Images
+from widemargin.training.mined import Mined
+from widemargin.training.unseen import judge_embeddings, sampled_pairs
+
+
+def images(counts) -> Images:
+    y = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    x = torch.arange(len(y)).view(-1, 1, 1, 1).to(torch.uint8)
+    return Images("counted", x, y, tuple(f"c{k}" for k in range(len(counts))))
+
+
+# ---------------------------------------------------------------- batches
+
+
+@pytest.mark.parametrize(("counts", "batch", "per_class"), [([20] * 12, 16, 4), ([3, 9, 5, 40, 7, 8], 8, 2)])
+def test_every_batch_has_so_many_classes_with_so_many_images(counts, batch, per_class):
+    y = images(counts).y
+    order = order_of(y, per_class, batch, 3)
+    rows = order.of_epoch(5)
+    assert len(rows) == len(order) * batch
+    assert len(rows.unique()) == len(rows)  # no image twice in an epoch
+    for start in range(0, len(rows), batch):
+        counted = torch.bincount(y[rows[start : start + batch]])
+        assert set(counted.tolist()) <= {0, per_class}
+    assert (rows == order_of(y, per_class, batch, 3).of_epoch(5)).all()
+    assert (rows != order.of_epoch(6)).any()
+    parts = [order_of(y, per_class, batch // 2, 3, rank, 2) for rank in range(2)]
+    together = torch.cat([part.of_step(part.of_epoch(5), 5, 0, paired=False)[0] for part in parts])
+    assert (together == rows[:batch]).all()
+
+
+@pytest.mark.parametrize(
+    ("counts", "batch", "per_class", "words"),
+    [([4] * 5, 8, 1, "needs a partner"), ([4] * 5, 7, 2, "evenly"), ([4, 4, 1, 1], 8, 2, "2 have them")],
+)
+def test_batches_that_cannot_be_are_one_line(counts, batch, per_class, words):
+    with pytest.raises(wm.InputError, match=words):
+        order_of(images(counts).y, per_class, batch, 0)
+
+
+# ---------------------------------------------------------------- splits
+
+
+def test_a_split_by_identity_shares_no_class_and_no_image():
+    whole = images([3, 4, 5, 6, 2, 7])
+    seen, unseen = split_identities(whole, 0.5, seed=1)
+    check_apart(seen, unseen)
+    assert sorted(seen.classes + unseen.classes) == sorted(whole.classes)
+    assert len(seen) + len(unseen) == len(whole)
+    for part in (seen, unseen):
+        assert part.y.unique().tolist() == list(range(len(part.classes)))
+        for row in range(len(part)):  # every image kept its name
+            assert whole.classes[whole.y[int(part.x[row, 0, 0, 0])]] == part.classes[part.y[row]]
+    assert split_identities(whole, 0.5, seed=1)[1].classes == unseen.classes
+    assert len(joined(seen, seen)) == 2 * len(seen)
+    with pytest.raises(wm.InputError, match="in the training part and among the unseen"):
+        check_apart(seen, seen)
+
+
+def test_an_identity_of_one_image_is_one_line():
+    with pytest.raises(wm.InputError, match=r"'c\d' has 1 image, pairs want two"):
+        split_identities(images([1] * 6), 0.5, 0)
+    with pytest.raises(wm.InputError, match="too few"):
+        split_identities(images([4] * 3), 0.5, 0)
+
+
+def test_pairs_are_what_they_say():
+    y = images([2, 5, 9, 3]).y
+    first, second, same = sampled_pairs(y, 0, 500)
+    assert same.sum() == 500
+    assert ((y[first] == y[second]) == same).all()
+    assert (first != second)[same].all()
+
+
+def test_embeddings_that_are_apart_are_judged_so():
+    y = torch.arange(8).repeat_interleave(10)
+    good = judge_embeddings(torch.eye(8)[y] + 0.01 * torch.randn(80, 8), y)
+    assert good["recall1"] == good["auc"] == good["pair_accuracy"] == good["five_way_one_shot"] == 100.0
+    assert good["eer"] == 0.0
+    noise = judge_embeddings(torch.randn(80, 8), y)
+    assert 40 < noise["auc"] < 60
+    assert good["tar"]["0.0001"] is None
+
+
+# ---------------------------------------------------------------- training
+
+
+@pytest.mark.parametrize("loss", ["triplet", "contrastive", "arcface(s=8) + 0.5*triplet(mining=semihard)", "arcgrad"])
+def test_train_on_some_classes_and_be_judged_on_others(loss, tmp_path, monkeypatch, capsys):
+    data = write_small_cifar("cifar10", tmp_path / "data", monkeypatch, train=200, test=100)
+    words = ["--unseen", "0.4", "--per-class", "5", "--batch-size", "20", "--epochs", "2", "--opt", "adamw"]
+    words += ["--lr", "0.01", "--augment", "none", "--data-dir", str(data), "--out", str(tmp_path / "run"), "--quiet"]
+    assert main(["train", "cifar10", "fast(widths=(8, 8, 8))", loss, *words]) == 0
+    assert "unseen classes: recall@1" in capsys.readouterr().out
+    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert 0 <= record["test"]["recall1"] <= 100
+    assert (
+        len(json.loads((tmp_path / "run" / "checkpoints" / "last" / "state.json").read_text())["sees"]["classes"]) == 6
+    )
+    line = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    if "triplet" in loss:
+        assert line["mining"]["triplet/triplets"] >= line["mining"]["triplet/active"] > 0
+        assert line["mining"]["spread"] > 0
+    assert main(["evaluate", str(tmp_path / "run"), "--data-dir", str(data)]) == 0
+    assert f"recall@1 {record['test']['recall1']:.2f} %" in capsys.readouterr().out
+
+
+def test_a_loss_that_only_embeds_is_judged_by_neighbours_on_seen_classes_too(tmp_path, monkeypatch, capsys):
+    data = write_small_cifar("cifar10", tmp_path / "data", monkeypatch, train=200, test=100)
+    words = ["--per-class", "5", "--batch-size", "20", "--epochs", "1", "--hold-out", "0.2", "--schedule", "plateau"]
+    words += ["--augment", "none", "--data-dir", str(data), "--out", str(tmp_path / "run")]
+    assert main(["train", "cifar10", "fast(widths=(8, 8, 8))", "triplet(mining=hard)", *words]) == 0
+    assert "test: recall@1" in capsys.readouterr().out
+
+
+def test_a_collapse_is_said():
+    mined = Mined()
+    mined.add({"triplet": {"triplets": torch.tensor(3), "active": torch.tensor(1)}}, torch.ones(8, 4))
+    assert mined.means() == {
+        "triplet/triplets": 3.0,
+        "triplet/active": 1.0,
+        "spread": pytest.approx(0.0),
+        "collapsed": 1.0,
+    }
+    apart = Mined()
+    apart.add({"triplet": {"triplets": torch.tensor(3)}}, torch.eye(4))
+    assert "collapsed" not in apart.means()
+    assert Mined().means() == {}
