@@ -26,7 +26,7 @@ LARGEST_NAMES = 1 << 16
 
 def read_originals(entry: ImageEntry, data_dir: str | Path | None = None) -> Originals:
     """The set from `data_dir`, `WIDEMARGIN_DATA` or the cache, else downloaded; what is given must be right."""
-    given = list(_given_folders(entry, data_dir))
+    given = list(given_folders(entry.folders, data_dir))
     for folder in given:
         if all(path_of(folder, file.name) for file in entry.files):
             return read(entry, folder)
@@ -44,16 +44,16 @@ def read_originals(entry: ImageEntry, data_dir: str | Path | None = None) -> Ori
     return _kept(entry, kept, archives[0] if archives and entry.kind == "cifar" else None)
 
 
-def _given_folders(entry: ImageEntry, data_dir: str | Path | None) -> Iterator[Path]:
+def given_folders(folders: tuple[str, ...], data_dir: str | Path | None) -> Iterator[Path]:
     """Each folder given may be the set's own, the one that holds it, or the parent of a folder `data` that does."""
     for given, whose in ((data_dir, "--data-dir"), (os.environ.get("WIDEMARGIN_DATA"), "WIDEMARGIN_DATA")):
         if given:
             folder = Path(given).expanduser()
             if not folder.is_dir():
                 raise InputError(f"{whose}: {folder} is no folder")
-            yield from (folder / name for name in entry.folders)
+            yield from (folder / name for name in folders)
             yield folder
-            yield from (folder / "data" / name for name in entry.folders)
+            yield from (folder / "data" / name for name in folders)
 
 
 def _packed_names(entry: ImageEntry) -> list[str]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..errors import unknown
 from .image_bytes import Pair
 from .image_catalogue import SETS
-from .image_files import read_originals
+from .image_files import given_folders, read_originals
 from .stratified import split_off, subset
 
 __all__ = ["ImageSet", "Images", "image_set_names", "load_images", "split_off", "subset"]
@@ -56,21 +56,25 @@ def image_set_names() -> tuple[str, ...]:
     """Every name `load_images` knows.
 
     >>> image_set_names()
-    ('cifar10', 'cifar100', 'fashion_mnist', 'mnist')
+    ('cifar10', 'cifar100', 'fashion_mnist', 'mnist', 'omniglot')
     """
-    return tuple(sorted(SETS))
+    return tuple(sorted((*SETS, "omniglot")))
 
 
 def known_set(name: str) -> str | None:
     """The set's own spelling of a name such as `CIFAR-10`; None if there is no such set."""
-    return {_plain(known): known for known in SETS}.get(_plain(name))
+    return {_plain(known): known for known in image_set_names()}.get(_plain(name))
 
 
 def load_images(name: str, data_dir: str | Path | None = None) -> ImageSet:
     """The set; looked for in `data_dir`, `WIDEMARGIN_DATA` and the cache, else downloaded. `CIFAR-10` is `cifar10`."""
     own = known_set(name)
     if own is None:
-        raise unknown("image set", name, SETS)
+        raise unknown("image set", name, image_set_names())
+    if own == "omniglot":
+        from .omniglot import load_omniglot
+
+        return load_omniglot(list(given_folders(("omniglot",), data_dir)))
     entry = SETS[own]
     originals = read_originals(entry, data_dir)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def judge(model: MarginModel, run: Run, inputs: Inputs, images: Samples, *, flips: bool = True) -> dict[str, Any]:
-    """Figures on some images of a run; unseen classes have no weights to answer with, nor have losses that only embed."""
+    """Figures on some images; unseen classes have no weights to answer with, nor have losses that only embed."""
     batches = inputs.judged(images)
     if model.objective.classifies and not (run.unseen and images is inputs.test):
         return evaluate(model, batches, len(inputs.classes), flips=flips)

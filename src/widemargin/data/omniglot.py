@@ -1,0 +1,121 @@
+"""Omniglot's small background sets: 242 characters of 8 alphabets, each drawn by 20 people, 105×105 pixels.
+
+Read from one file of arrays (`omniglot_background_small.npz`) or from the two original archives, found in a folder or
+fetched; what counts is that the decoded images are the known ones. Reference: Lake, Salakhutdinov and Tenenbaum,
+Human-level concept learning through probabilistic program induction, Science 350 (2015).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..errors import InputError
+from .fetch import FetchError, cache_dir, fetch
+from .images import Images, ImageSet
+
+ARRAYS = "omniglot_background_small.npz"
+ARCHIVES = ("images_background_small1.zip", "images_background_small2.zip")
+_URL = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/"
+_SIDE, _COUNT, _DRAWERS = 105, 4840, 20
+_JUDGED_BY = 16  # drawers beyond this one are the test part where characters are not split
+SHA256 = "a3baf2b09c27636290eaaf2e8ebed0b1c3d5e32c894ade6b15520a4abd0418ac"
+_LARGEST = 8 << 20
+
+Arrays = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], tuple[str, ...]]
+
+
+def load_omniglot(folders: list[Path]) -> ImageSet:
+    """The set from the first of these folders that has it, from the cache, or from the network."""
+    images, labels, drawer, names = _found(folders)
+    x = torch.from_numpy(images * np.uint8(255)).unsqueeze(1)  # ink is white
+    everything = Images("omniglot", x, torch.from_numpy(labels), names)
+    test = torch.from_numpy(drawer > _JUDGED_BY)
+    train = everything.take((~test).nonzero().squeeze(1))
+    ink = float(images.mean())
+    deviation = float(np.sqrt(ink * (1 - ink)))
+    return ImageSet("omniglot", train, everything.take(test.nonzero().squeeze(1)), (ink,), (deviation,))
+
+
+def _found(folders: list[Path]) -> Arrays:
+    for folder in folders:
+        if (folder / ARRAYS).is_file():
+            return _checked(_from_arrays(folder / ARRAYS), folder / ARRAYS)
+        if all((folder / name).is_file() for name in ARCHIVES):
+            return _checked(_from_archives([(folder / name).read_bytes() for name in ARCHIVES]), folder)
+    kept = cache_dir() / "images" / "omniglot"
+    if not all((kept / name).is_file() for name in ARCHIVES):
+        kept.mkdir(parents=True, exist_ok=True)
+        for name in ARCHIVES:
+            try:
+                fetch(_URL + name, kept / name, limit=_LARGEST)
+            except FetchError as error:
+                raise InputError(f"omniglot: {error}; put {' and '.join(ARCHIVES)} into a folder and give it") from None
+    return _checked(_from_archives([(kept / name).read_bytes() for name in ARCHIVES]), kept)
+
+
+def _from_arrays(path: Path) -> Arrays:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            names = tuple(str(name) for name in file["names"])
+            return file["images"], file["labels"].astype(np.int64), file["drawer"].astype(np.int64), names
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path}: not Omniglot's arrays ({error})") from None
+
+
+def _from_archives(archives: list[bytes]) -> Arrays:
+    drawings = sorted({key: image for data in archives for key, image in _drawings(data)}.items())
+    names = tuple(sorted({character for (character, _), _ in drawings}))
+    place = {name: k for k, name in enumerate(names)}
+    images = np.stack([image for _, image in drawings])
+    labels = np.array([place[character] for (character, _), _ in drawings], dtype=np.int64)
+    return images, labels, np.array([drawer for (_, drawer), _ in drawings], dtype=np.int64), names
+
+
+def _drawings(data: bytes) -> Iterator[tuple[tuple[str, int], NDArray[np.uint8]]]:
+    """((alphabet/character, drawer), pixels) of an archive; nothing is written to disk."""
+    from PIL import Image
+
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            for entry in archive.infolist():
+                parts = entry.filename.split("/")
+                if not entry.filename.endswith(".png") or len(parts) < 3 or entry.file_size > 1 << 16:
+                    continue
+                with Image.open(io.BytesIO(archive.read(entry))) as picture:
+                    pixels = np.asarray(picture.convert("L"))
+                if pixels.shape == (_SIDE, _SIDE):
+                    drawer = int(parts[-1].removesuffix(".png").rpartition("_")[2])
+                    yield (f"{parts[-3]}/{parts[-2]}", drawer), (pixels < 128).astype(np.uint8)
+    except (zipfile.BadZipFile, OSError, ValueError) as error:
+        raise InputError(f"omniglot: an archive cannot be read ({error}); download it again") from None
+
+
+def _checked(arrays: Arrays, where: Path) -> Arrays:
+    images, labels, drawer, names = arrays
+    if images.shape != (_COUNT, _SIDE, _SIDE) or len(names) * _DRAWERS != _COUNT:
+        raise InputError(f"{where}: {images.shape[0]} images of {len(names)} characters, Omniglot has {_COUNT} of 242")
+    ranked = sorted(range(len(names)), key=names.__getitem__)  # whatever order a file has them in
+    labels = np.argsort(ranked)[labels]
+    order = np.lexsort((drawer, labels))
+    arrays = images[order], labels[order], drawer[order], tuple(names[k] for k in ranked)
+    found = fingerprint(arrays)
+    if found != SHA256:
+        raise InputError(f"{where}: not the data set 'omniglot': SHA-256 of its images is {found[:16]}…")
+    return arrays
+
+
+def fingerprint(arrays: Arrays) -> str:
+    """SHA-256 of what is in the arrays, whatever file they came from."""
+    images, labels, drawer, names = arrays
+    digest = hashlib.sha256("\n".join(names).encode())
+    for part in (np.packbits(images), labels.astype("<i8"), drawer.astype("<i8")):
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.hexdigest()
