@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from . import __version__
-from .commands import bench_head, bench_train, compare, evaluate, reproduce, tabular, train
+from .commands import bench_head, bench_train, compare, evaluate, hand_over, reproduce, tabular, train
 from .errors import InputError
 
 SHELLS = ("bash", "zsh", "tcsh")
@@ -58,6 +58,7 @@ def parser() -> _Parser:
     compare.add(commands)
     train.add(commands)
     evaluate.add(commands)
+    hand_over.add(commands)
     reproduce.add(commands)
 
     losses = commands.add_parser("losses", help="list all losses, or explain one")

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..training.finished import Finished
+
+
+_PROTOCOL_NUMBERS = (
+    ("sampled-pairs", 6000, "pairs of each kind that are drawn"),
+    ("batch", 1024, "queries that meet the gallery together; memory grows with it"),
+    ("neighbours", 5, "of knn"),
+    ("ways", 5, "classes of a fewshot episode"),
+    ("shots", 1, "images each of them is known by"),
+    ("episodes", 1000, "of fewshot"),
+)
 
 
 def add(commands: Any) -> None:
@@ -13,6 +26,15 @@ def add(commands: Any) -> None:
     judge.add_argument("--checkpoint", default="last", metavar="NAME", help="last, best or epoch-0010 (default last)")
     judge.add_argument("--no-flips", action="store_true", help="leave mirror images out, which takes half the time")
     judge.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
+    judge.add_argument(
+        "--protocol",
+        choices=("verification", "retrieval", "knn", "fewshot", "openset"),
+        help="judge embeddings instead of answers",
+    )
+    judge.add_argument("--pairs", metavar="FILE", help="verification of the pairs in a CSV with columns a, b, same")
+    for name, default, meaning in _PROTOCOL_NUMBERS:
+        judge.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{meaning} (default {default})")
+    judge.add_argument("--faiss", action="store_true", help="search with faiss, which gives the same numbers")
     judge.set_defaults(run=evaluate)
     name = commands.add_parser("predict", help="name images with a trained run")
     name.add_argument("folder", metavar="RUN", help="run folder")
@@ -32,6 +54,9 @@ def evaluate(options: argparse.Namespace) -> None:
     from ..training.judging import headline
 
     run = finished(options.folder, options.checkpoint)
+    if options.protocol or options.pairs:
+        _by_protocol(run, options)
+        return
     found = run.judge(options.data_dir, flips=not options.no_flips)
     print(headline(found))
     if "angles" in found:
@@ -40,6 +65,47 @@ def evaluate(options: argparse.Namespace) -> None:
     path = Path(options.folder, "evaluation.json")
     facts = {"checkpoint": options.checkpoint, **found, "classes": run.sees["classes"]}
     path.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
+    print(f"wrote {path}")
+
+
+def _by_protocol(run: Finished, options: argparse.Namespace) -> None:
+    """Print what a protocol says of the run's embeddings, write it to `evaluation-NAME.json`."""
+    import json
+    from pathlib import Path
+
+    import torch
+
+    from ..errors import InputError
+    from ..training import protocols
+
+    name = options.protocol or "verification"
+    if options.pairs and name != "verification":
+        raise InputError(f"--pairs belongs to --protocol verification, not to {name}")
+    for option in ("sampled_pairs", "batch", "neighbours", "ways", "shots", "episodes"):
+        if getattr(options, option) < 1:
+            raise InputError(f"--{option.replace('_', '-')} must be at least 1, got {getattr(options, option)}")
+    if options.pairs:
+        given = protocols.read_pairs(options.pairs)
+        files = list(dict.fromkeys(path for a, b, _ in given for path in (a, b)))
+        place = {path: k for k, path in enumerate(files)}
+        first, second = torch.tensor([place[a] for a, _, _ in given]), torch.tensor([place[b] for _, b, _ in given])
+        x = run.embed_files(files)
+        judged = protocols.verification_of(x, first, second, torch.tensor([same for *_, same in given]))
+    else:
+        settings = protocols.Settings(
+            pairs=options.sampled_pairs,
+            batch=options.batch,
+            k=options.neighbours,
+            ways=options.ways,
+            shots=options.shots,
+            episodes=options.episodes,
+            seed=run.run.seed,
+            faiss=options.faiss,
+        )
+        judged = protocols.PROTOCOLS[name](*run.embeddings(options.data_dir), settings)
+    print("\n".join(judged.lines))
+    path = Path(options.folder, f"evaluation-{name}.json")
+    path.write_text(json.dumps({"checkpoint": options.checkpoint, **judged.facts}, indent=1), encoding="utf-8")
     print(f"wrote {path}")
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,9 +14,14 @@ from ..classifier import MarginModel
 from ..errors import InputError
 from ..run import Run
 from . import checkpoint
-from .inputs import inputs_of
+from .inputs import Inputs, inputs_of
 from .judging import judge
 from .network import network
+from .unseen import embed
+
+if TYPE_CHECKING:
+    from ..data.augment import Augment
+    from ..data.images import Images
 
 
 @dataclass(eq=False)
@@ -29,10 +35,28 @@ class Finished:
 
     def judge(self, data_dir: str | None = None, *, flips: bool = True) -> dict[str, Any]:
         """The figures on the run's test images."""
-        inputs = inputs_of(replace(self.run, share=1.0, hold_out=0.0, batch_size=1, per_class=0), data_dir)
+        inputs = self._inputs(data_dir)
         if list(inputs.classes) != self.sees["classes"]:
             raise InputError(f"{self.run.data} has other classes than the run {self.place} was trained on")
         return judge(self.model, self.run, inputs, inputs.test, flips=flips)
+
+    def _inputs(self, data_dir: str | None) -> Inputs:
+        return inputs_of(replace(self.run, share=1.0, hold_out=0.0, batch_size=1, per_class=0), data_dir)
+
+    def embeddings(self, data_dir: str | None = None) -> tuple[Tensor, Tensor]:
+        """Embeddings and labels of the run's test images, those of unseen classes where it has such."""
+        inputs = self._inputs(data_dir)
+        return embed(self.model, inputs.judged(inputs.test))
+
+    @torch.no_grad()
+    def embed_files(self, paths: Sequence[str | Path], batch: int = 256) -> Tensor:
+        """Embeddings [N, D] of image files."""
+        like, found = next(self.model.parameters()), []
+        self.model.eval()
+        for start in range(0, len(paths), batch):
+            x = torch.cat([self._as_seen(Path(path)) for path in paths[start : start + batch]])
+            found.append(self.model.embed(x.to(like)).float().cpu())
+        return torch.cat(found)
 
     @torch.no_grad()
     def chances(self, path: str | Path) -> list[tuple[str, float]]:
@@ -42,15 +66,31 @@ class Finished:
         found = zip(self.sees["classes"], logits.double().softmax(0).tolist(), strict=True)
         return sorted(found, key=lambda pair: -pair[1])
 
-    def _as_seen(self, path: Path) -> Tensor:
-        """The file as one image as the network sees its own in evaluation."""
+    def seen(self, images: Images) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images of another set, as the network sees its own in evaluation."""
+        augment, batch = self._augment(), 500
+        if images.x.shape[1] != self.sees["channels"]:
+            have, wants = images.x.shape[1], self.sees["channels"]
+            raise InputError(f"{images.name} has {have} channels, the run was trained on {wants}")
+        for start in range(0, len(images), batch):
+            yield (
+                replace(augment, size=self.sees["size"]).evaluated(images.x[start : start + batch]),
+                images.y[start : start + batch],
+            )
+
+    def _augment(self) -> Augment:
         from ..data.augment import Augment
-        from ..data.decode import fitted, read_image
 
         given: dict[str, Any] = {
             name: tuple(v) if isinstance(v, list) else v for name, v in self.sees["augment"].items()
         }
-        augment = Augment(**given).for_evaluation()
+        return Augment(**given).for_evaluation()
+
+    def _as_seen(self, path: Path) -> Tensor:
+        """The file as one image as the network sees its own in evaluation."""
+        from ..data.decode import fitted, read_image
+
+        augment = self._augment()
         image = read_image(path)
         if self.sees["channels"] == 1:
             image = image.convert("L").convert("RGB")

@@ -1,0 +1,197 @@
+"""`evaluate --protocol`, `embed` and `verify` on a run that was really trained, on classes it has never seen."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from widemargin.cli import main
+from widemargin.errors import InputError
+from widemargin.training.finished import finished
+from widemargin.training.protocols import PROTOCOLS, Settings, read_pairs
+
+
+@pytest.fixture(scope="module")
+def shades(tmp_path_factory):
+    """A folder of eight classes, each its own shade with noise, twelve images each."""
+    root = tmp_path_factory.mktemp("shades") / "Shades"
+    noise = np.random.default_rng(0)
+    for k in range(8):
+        place = root / f"shade{k}"
+        place.mkdir(parents=True)
+        base = np.array([40 + 25 * k, 230 - 25 * k, 40 + 60 * (k % 3)])
+        for n in range(12):
+            pixels = np.clip(base + noise.normal(0, 12, (24, 24, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(place / f"{n}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def run(shades, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "run"
+    words = ["train", str(shades), "fast(widths=(8, 8, 16))", "arcface(s=8, m=0.2) + 0.5*triplet", "--input-size", "16"]
+    words += ["--unseen", "0.5", "--per-class", "4", "--batch-size", "16", "--epochs", "8", "--opt", "adamw"]
+    words += ["--lr", "0.01", "--augment", "none", "--out", str(out), "--quiet"]
+    assert main(words) == 0
+    return out
+
+
+@pytest.mark.parametrize(
+    ("protocol", "words"),
+    [
+        (
+            "verification",
+            [r"AUC [\d.]+ % \(", r"TAR at FAR 0.0001: not from so few pairs, 100,000 different", "ten folds"],
+        ),
+        ("retrieval", [r"48 queries: recall@1 [\d.]+ %", "MAP@R"]),
+        ("knn", ["5 nearest neighbours name"]),
+        ("fewshot", [r"4 ways, 2 shots: [\d.]+ % ±"]),
+        ("openset", ["known and 24 unknown images: AUROC", "at 10 % false alarms"]),
+    ],
+)
+def test_protocols_print_and_write(run, protocol, words, capsys):
+    more = ["--ways", "4", "--shots", "2", "--episodes", "50"] if protocol == "fewshot" else []
+    assert main(["evaluate", str(run), "--protocol", protocol, *more]) == 0
+    printed = capsys.readouterr().out
+    for word in words:
+        assert re.search(word, printed), printed
+    facts = json.loads((run / f"evaluation-{protocol}.json").read_text())
+    assert facts["checkpoint"] == "last"
+    if protocol == "retrieval":
+        assert facts["recall"]["1"] > 50  # shades are apart, seen or not; chance is 23
+    if protocol == "verification":
+        assert facts["auc"]["low"] <= facts["auc"]["value"] <= facts["auc"]["high"]
+        assert set(facts["thresholds"]) == {"0.1", "0.01"}
+
+
+def test_unseen_classes_are_what_is_judged(run):
+    done = finished(run)
+    x, y = done.embeddings()
+    assert len(x) == 48
+    assert int(y.max()) == 3
+    assert len(done.sees["classes"]) == 4
+
+
+def test_pairs_from_a_file(run, shades, tmp_path, capsys):
+    rows = ["a,b,same"]
+    for k in range(8):
+        for n in range(3):
+            rows.append(f"{shades}/shade{k}/{n}.png,{shades}/shade{k}/{n + 5}.png,1")
+            rows.append(f"{shades}/shade{k}/{n}.png,{shades}/shade{(k + 4) % 8}/{n}.png,0")
+    (tmp_path / "pairs.csv").write_text("\n".join(rows))
+    assert main(["evaluate", str(run), "--pairs", str(tmp_path / "pairs.csv")]) == 0
+    assert "24 same and 24 different pairs" in capsys.readouterr().out
+    assert len(read_pairs(tmp_path / "pairs.csv")) == 48
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,b\nx,y\n", "columns a, b and same"),
+        ("a,b,same\n", "holds no pairs"),
+        ("a,b,same\nx.png,x.png,perhaps\n", "line 2: same is 'perhaps'"),
+        ("a,b,same\nno.png,x.png,1\n", "line 2: there is no image"),
+        (b"\xff\xfe\x00", "cannot be read"),
+    ],
+)
+def test_a_bad_pairs_file_is_one_line(text, words, tmp_path):
+    Image.new("RGB", (4, 4)).save(tmp_path / "x.png")
+    path = tmp_path / "pairs.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError, match=words):
+        read_pairs(path)
+
+
+def test_embeddings_in_files(run, shades, tmp_path, capsys):
+    pq = pytest.importorskip("pyarrow.parquet")
+    for name in ("x.npz", "x.parquet"):
+        assert (
+            main(
+                [
+                    "embed",
+                    str(run),
+                    str(shades / "shade0"),
+                    str(shades / "shade1" / "3.png"),
+                    "--out",
+                    str(tmp_path / name),
+                ]
+            )
+            == 0
+        )
+        assert "13 embeddings of 16 dimensions" in capsys.readouterr().out
+    with np.load(tmp_path / "x.npz", allow_pickle=False) as file:
+        one, labels = file["embeddings"], file["labels"].tolist()
+    table = pq.read_table(tmp_path / "x.parquet")
+    other = np.stack(table["embedding"].to_numpy())
+    np.testing.assert_array_equal(one, other)
+    assert labels == table["label"].to_pylist() == ["shade0"] * 12 + ["shade1"]
+    direct = finished(run).embed_files([shades / "shade1" / "3.png"])
+    np.testing.assert_allclose(one[-1], direct[0].numpy(), rtol=1e-5, atol=1e-6)
+    assert {path.name for path in tmp_path.iterdir()} == {"x.npz", "x.parquet"}  # nothing half-written is left
+
+
+@pytest.mark.parametrize(
+    ("data", "out", "words"),
+    [
+        ("nothing.png", "x.npz", "no such image"),
+        ("shade0", "x.csv", r"written as .npz or .parquet"),
+        ("empty", "x.npz", "no images"),
+    ],
+)
+def test_what_cannot_be_embedded_is_one_line(run, shades, tmp_path, data, out, words, capsys):
+    (tmp_path / "empty").mkdir()
+    place = tmp_path / data if data == "empty" else shades / data
+    assert main(["embed", str(run), str(place), "--out", str(tmp_path / out)]) == 2
+    told = capsys.readouterr().err
+    assert re.search(words, told)
+    assert told.count("\n") == 1
+
+
+def test_verify_two_images(run, shades, capsys):
+    same = [str(shades / "shade2" / f"{n}.png") for n in (0, 7)]
+    apart = [str(shades / "shade0" / "0.png"), str(shades / "shade7" / "0.png")]
+    assert main(["verify", str(run), *same, "--target-far", "0.1"]) == 0
+    assert capsys.readouterr().out.startswith("the same: cosine")
+    assert main(["verify", str(run), *apart, "--threshold", "0.99"]) == 0
+    assert capsys.readouterr().out.startswith("not the same: cosine")
+    for words in (["--target-far", "2"], ["--threshold", "3"], ["--target-far", "1e-9"]):
+        assert main(["verify", str(run), *same, *words]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_set_by_name_is_embedded_as_the_run_sees_images(tmp_path, data_dir, capsys):
+    words = [
+        "train",
+        "mnist",
+        "fast(widths=(8, 8, 8))",
+        "arcgrad",
+        "--share",
+        "0.005",
+        "--epochs",
+        "1",
+        "--batch-size",
+        "50",
+    ]
+    assert main([*words, "--opt", "adamw", "--data-dir", str(data_dir), "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    done = finished(tmp_path / "run")
+    from widemargin.data.images import load_images
+
+    some = load_images("mnist", data_dir).test.take(torch.arange(7))
+    [(x, y)] = list(done.seen(some))
+    inputs = done._inputs(str(data_dir))
+    [(wanted, labels)] = list(inputs.judged(inputs.test.take(torch.arange(7))))
+    torch.testing.assert_close(x, wanted)
+    assert torch.equal(y, labels)
+    capsys.readouterr()
+
+
+def test_open_sets_keep_half_of_the_classes_apart():
+    y = torch.arange(10).repeat_interleave(6)
+    found = PROTOCOLS["openset"](torch.eye(10)[y] + 0.01 * torch.randn(60, 10), y, Settings())
+    assert found.facts["known"] == 15
+    assert found.facts["unknown"] == 30
+    assert found.facts["rank1"] == 100.0
+    assert found.facts["auroc"] == pytest.approx(1.0)
