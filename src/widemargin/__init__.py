@@ -38,6 +38,7 @@ _HOMES = {
     "MarginModel": "classifier",
     "angles": "metrics.angles",
     "attach": "classifier",
+    "load": "hub_folder",
     "load_sharded": "sharded_checkpoint",
     "losses": "catalogue",
     "margin_softmax": "margin",

@@ -15,6 +15,14 @@ def add(commands: Any) -> None:
     embed.add_argument("--checkpoint", default="last", metavar="NAME", help="last, best or epoch-0010 (default last)")
     embed.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
     embed.set_defaults(run=write_embeddings)
+    export = commands.add_parser("export", help="hand a trained run over: ONNX, weights, or a folder with a card")
+    export.add_argument("folder", metavar="RUN", help="run folder")
+    export.add_argument("--onnx", metavar="FILE", help="ONNX file, checked by onnxruntime, and a JSON file beside it")
+    export.add_argument("--safetensors", metavar="FILE", help="the weights alone")
+    export.add_argument("--hub", metavar="DIR", help="weights, facts and a model card; widemargin.load(DIR) reads it")
+    export.add_argument("--licence", default="not stated", metavar="NAME", help="of the weights, for the card")
+    export.add_argument("--checkpoint", default="last", metavar="NAME", help="last, best or epoch-0010 (default last)")
+    export.set_defaults(run=write_export)
     same = commands.add_parser("verify", help="do two images show the same?")
     same.add_argument("folder", metavar="RUN", help="run folder")
     same.add_argument("images", nargs=2, metavar="IMAGE", help="two image files")
@@ -41,6 +49,33 @@ def write_embeddings(options: argparse.Namespace) -> None:
     found = embedded(finished(options.folder, options.checkpoint), options.data, options.data_dir)
     write(Path(options.out), found)
     print(f"wrote {options.out}: {len(found.x):,} embeddings of {found.x.shape[1]} dimensions")
+
+
+def write_export(options: argparse.Namespace) -> None:
+    """Write what was asked for."""
+    from pathlib import Path
+
+    from ..errors import InputError
+    from ..training.finished import finished
+
+    if not (options.onnx or options.safetensors or options.hub):
+        raise InputError("export: say what to write, --onnx FILE, --safetensors FILE or --hub DIR")
+    run = finished(options.folder, options.checkpoint)
+    if options.onnx:
+        from ..onnx_file import write_onnx
+
+        apart = write_onnx(run, Path(options.onnx))
+        print(f"wrote {options.onnx}: onnxruntime agrees with PyTorch to {apart:.1e}")
+    if options.safetensors:
+        from ..hub_folder import write_weights
+
+        write_weights(run, Path(options.safetensors))
+        print(f"wrote {options.safetensors}")
+    if options.hub:
+        from ..hub_folder import write_folder
+
+        write_folder(run, Path(options.hub), options.licence)
+        print(f"wrote {options.hub}: model.safetensors, widemargin.json, README.md")
 
 
 def verify(options: argparse.Namespace) -> None:

@@ -27,8 +27,8 @@ def save(place: Path, model: dict[str, Tensor], training: dict[str, Tensor], sta
     fresh = place.with_name(place.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
-    save_file(_own(model), fresh / "model.safetensors")
-    save_file(_own(training), fresh / "training.safetensors")
+    save_file(own(model), fresh / "model.safetensors")
+    save_file(own(training), fresh / "training.safetensors")
     (fresh / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
     for path in fresh.iterdir():
         with path.open("rb") as file:
@@ -127,6 +127,6 @@ def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str) ->
         raise InputError(f"{where}: these weights are of another model ({first})") from None
 
 
-def _own(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def own(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Each tensor contiguous and with memory of its own, as safetensors wants them."""
     return {name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}

@@ -68,7 +68,7 @@ class Finished:
 
     def seen(self, images: Images) -> Iterator[tuple[Tensor, Tensor]]:
         """Images of another set, as the network sees its own in evaluation."""
-        augment, batch = self._augment(), 500
+        augment, batch = self.augment, 500
         if images.x.shape[1] != self.sees["channels"]:
             have, wants = images.x.shape[1], self.sees["channels"]
             raise InputError(f"{images.name} has {have} channels, the run was trained on {wants}")
@@ -78,7 +78,9 @@ class Finished:
                 images.y[start : start + batch],
             )
 
-    def _augment(self) -> Augment:
+    @property
+    def augment(self) -> Augment:
+        """How its images are made ready in evaluation."""
         from ..data.augment import Augment
 
         given: dict[str, Any] = {
@@ -90,7 +92,7 @@ class Finished:
         """The file as one image as the network sees its own in evaluation."""
         from ..data.decode import fitted, read_image
 
-        augment = self._augment()
+        augment = self.augment
         image = read_image(path)
         if self.sees["channels"] == 1:
             image = image.convert("L").convert("RGB")

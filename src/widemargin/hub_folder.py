@@ -1,0 +1,128 @@
+"""A trained run as a folder to hand over: weights, what is needed to use them, and a card that says what they are.
+
+    widemargin export RUN --hub FOLDER        model.safetensors, widemargin.json, README.md
+    model = widemargin.load("FOLDER")         model.embed_files([...]), model.chances("picture.png")
+
+Nothing in it is pickled, and nothing of it is executed when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import InputError
+from .run import Run
+
+if TYPE_CHECKING:
+    from .training.finished import Finished
+
+_FORMAT = 1
+WEIGHTS, FACTS, CARD = "model.safetensors", "widemargin.json", "README.md"
+
+
+def write_weights(run: Finished, path: Path) -> None:
+    """The weights alone, as they are judged."""
+    from safetensors.torch import save_file
+
+    from .training.checkpoint import own
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(path.name + ".new")
+        save_file(own(run.model.state_dict()), fresh)
+        fresh.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+def write_folder(run: Finished, folder: Path, licence: str) -> None:
+    """Weights, facts and card."""
+    write_weights(run, folder / WEIGHTS)
+    told = asdict(run.run)
+    told["data"], told["init_from"] = Path(run.run.data).name, None  # no path of the machine it was trained on
+    facts = {"format": _FORMAT, "run": told, "sees": run.sees}
+    (folder / FACTS).write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
+    (folder / CARD).write_text(card(run, licence), encoding="utf-8")
+
+
+def card(run: Finished, licence: str) -> str:
+    """What the model is, in words and numbers."""
+    record = _record(run)
+    figures = [(name, value) for name, value in record.get("test", {}).items() if isinstance(value, int | float)]
+    angles = {"wc_intra": "WC-Intra", "w_inter": "W-Inter", "c_inter": "C-Inter"}
+    lines = [
+        "---",
+        "library_name: widemargin",
+        f"license: {_plain(licence)}",
+        "---",
+        "",
+        f"# {_plain(run.run.model)} on {_plain(Path(run.run.data).name)}",
+        "",
+        f"Trained with `{_plain(run.run.loss)}` for {run.run.epochs} epochs, seed {run.run.seed}, by widemargin.",
+        "",
+        "| on the test images | |",
+        "|---|---|",
+        *(f"| {name} | {value:.4g} |" for name, value in figures),
+        *(f"| {angles[k]} | {math.degrees(v):.1f}° |" for k, v in record.get("angles", {}).items() if k in angles),
+        "",
+        f"Classes: {len(run.sees['classes'])}. Images: {run.sees['channels']} channels, {run.sees['size']} pixels.",
+        "",
+        "```python",
+        "import widemargin",
+        "",
+        'model = widemargin.load("this folder")',
+        'model.embed_files(["picture.png"])  # compare embeddings by cosine',
+        'model.chances("picture.png")  # classes with their probabilities',
+        "```",
+        "",
+    ]
+    if record.get("command"):
+        lines += ["Made by:", "", "```bash", _plain(str(record["command"])), "```", ""]
+    return "\n".join(lines)
+
+
+def _plain(text: str) -> str:
+    """Words of a run on one line, without what would end a code span or begin markup."""
+    return " ".join(text.split()).replace("`", "'").replace("<", "‹").replace("|", "/")
+
+
+def _record(run: Finished) -> dict[str, Any]:
+    path = run.place.parent.parent / "record.json"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def load(folder: str | Path) -> Finished:
+    """The model of a folder that `widemargin export --hub` wrote, or of a run's own folder."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    from .training.checkpoint import restore_module
+    from .training.finished import Finished, finished
+    from .training.network import network
+
+    folder = Path(folder)
+    if (folder / "run.json").is_file():
+        return finished(folder)
+    try:
+        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        if facts["format"] != _FORMAT:
+            raise InputError(f"{folder / FACTS}: format {facts['format']!r} is not known to this version")
+        run = Run.from_json(json.dumps(facts["run"]), str(folder / FACTS))
+        model = network(run, facts["sees"], fresh=False)
+        tensors = load_file(folder / WEIGHTS)
+    except FileNotFoundError as error:
+        raise InputError(f"{error.filename or folder}: not there; is {folder} a model's folder?") from None
+    except (SafetensorError, ValueError, KeyError, TypeError, OSError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{folder}: damaged, cannot be read ({error})") from None
+    restore_module(model, tensors, str(folder / WEIGHTS))
+    return Finished(run, model.eval(), facts["sees"], folder / WEIGHTS)

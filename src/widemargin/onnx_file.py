@@ -1,0 +1,135 @@
+"""A run as one ONNX file: images in, embeddings and logits out; checked against PyTorch before it is handed over.
+
+In the graph: bytes to z-scores, the network, the class weights with their margin-free logits. Beside it, in one JSON
+file: how a picture becomes those bytes, the names of the classes, where it came from.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from .errors import InputError
+
+if TYPE_CHECKING:
+    from .training.finished import Finished
+
+LARGEST_DIFFERENCE = 1e-4
+_SAMPLES = 5
+
+
+class Handed(nn.Module):
+    """What goes into the file: uint8 images [N, C, H, W] → embeddings [N, D] and, where there are classes, logits."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, run: Finished) -> None:
+        super().__init__()
+        self.model = run.model.eval()
+        augment = run.augment
+        for name in ("mean", "std"):
+            self.register_buffer(name, torch.tensor(getattr(augment, name)).view(1, -1, 1, 1))
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        x = (images.to(torch.float32) / 255.0 - self.mean) / self.std
+        embedding = self.model.embed(x)
+        if not self.model.objective.classifies:
+            return (embedding,)
+        return embedding, self.model.objective.logits(embedding)
+
+
+def write_onnx(run: Finished, path: Path) -> float:
+    """Write the file and its JSON; the largest difference to PyTorch, relative to the largest number, at most 1e-4."""
+    try:
+        onnxruntime: Any = importlib.import_module("onnxruntime")
+        importlib.import_module("onnxscript")  # the exporter's own need, said here in our words
+    except ImportError:
+        raise InputError('--onnx needs onnx, onnxscript and onnxruntime: pip install "widemargin[onnx]"') from None
+    module = Handed(run)
+    module.model.float()
+    shape = (run.sees["channels"], run.sees["size"], run.sees["size"])
+    images = torch.randint(256, (_SAMPLES, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    names = ["embedding", "logits"] if module.model.objective.classifies else ["embedding"]
+    fresh = path.with_name(f".{path.stem}.new.onnx")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with torch.no_grad(), _quietly():
+            torch.onnx.export(
+                module,
+                (images[:2],),
+                str(fresh),
+                input_names=["images"],
+                output_names=names,
+                dynamic_shapes={"images": {0: torch.export.Dim("batch", min=1)}},
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
+            wanted = module(images)
+        session = onnxruntime.InferenceSession(str(fresh), providers=["CPUExecutionProvider"])
+        found = [session.run(None, {"images": images[:count].numpy()}) for count in (1, _SAMPLES)]
+        apart = max(
+            _difference(a[: len(b)], torch.from_numpy(b)) for got in found for a, b in zip(wanted, got, strict=True)
+        )
+        if not apart <= LARGEST_DIFFERENCE:
+            raise InputError(
+                f"{path}: onnxruntime differs from PyTorch by {apart:.1e}, more than {LARGEST_DIFFERENCE:g}"
+            )
+        path.with_suffix(".json").write_text(json.dumps(facts(run), indent=1, ensure_ascii=False), encoding="utf-8")
+        fresh.replace(path)
+        return apart
+    except OSError as error:
+        raise InputError(f"--onnx {path}: cannot be written ({error.strerror or error})") from None
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _difference(one: Tensor, other: Tensor) -> float:
+    return float((one - other).abs().max() / one.abs().max().clamp(min=1e-12))
+
+
+def facts(run: Finished) -> dict[str, Any]:
+    """What must be known to use the file."""
+    sees = run.sees
+    return {
+        "input": {
+            "name": "images",
+            "dtype": "uint8",
+            "shape": ["batch", sees["channels"], sees["size"], sees["size"]],
+            "colours": "RGB" if sees["channels"] == 3 else "grey",
+            "resize_shorter_side_to": int(sees["size"] * run.augment.zoom(sees["native"])),
+            "then_centre_crop_to": sees["size"],
+            "interpolation": run.augment.interpolation,
+        },
+        "outputs": {"embedding": "compare by cosine", "logits": "softmax gives probabilities"},
+        "classes": sees["classes"],
+        "loss": run.run.loss,
+        "model": run.run.model,
+        "data": Path(run.run.data).name,
+    }
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """The exporter tells much that is no user's business."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
