@@ -62,6 +62,8 @@ OTHER = {
     "neck": True,
     "repeats": 3,
     "input_size": 64,
+    "per_class": 4,
+    "unseen": 0.5,
     "share": 0.1,
     "hold_out": 0.2,
     "accumulate": 2,
