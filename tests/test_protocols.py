@@ -195,3 +195,16 @@ def test_open_sets_keep_half_of_the_classes_apart():
     assert found.facts["unknown"] == 30
     assert found.facts["rank1"] == 100.0
     assert found.facts["auroc"] == pytest.approx(1.0)
+
+
+def test_the_page_shows_pairs_and_neighbours_and_escapes_names(run, capsys):
+    assert main(["evaluate", str(run), "--protocol", "verification"]) == 0
+    page = (run / "evaluation-verification.html").read_text()
+    assert page.count("<svg") == 3
+    assert page.count('class="near"') == 12
+    assert "data:image/png;base64," in page
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+    from widemargin.report.neighbours import row
+
+    assert "<script>" not in row(("data:", "<script>"), [("data:", '"><script>', 0.5)])
+    capsys.readouterr()

@@ -71,11 +71,13 @@ def evaluate(options: argparse.Namespace) -> None:
 def _by_protocol(run: Finished, options: argparse.Namespace) -> None:
     """Print what a protocol says of the run's embeddings, write it to `evaluation-NAME.json`."""
     import json
+    import shlex
     from pathlib import Path
 
     import torch
 
     from ..errors import InputError
+    from ..report.protocol_page import neighbour_rows, protocol_page
     from ..training import protocols
 
     name = options.protocol or "verification"
@@ -102,11 +104,17 @@ def _by_protocol(run: Finished, options: argparse.Namespace) -> None:
             seed=run.run.seed,
             faiss=options.faiss,
         )
-        judged = protocols.PROTOCOLS[name](*run.embeddings(options.data_dir), settings)
+        x, y = run.embeddings(options.data_dir)
+        judged = protocols.PROTOCOLS[name](x, y, settings)
     print("\n".join(judged.lines))
     path = Path(options.folder, f"evaluation-{name}.json")
     path.write_text(json.dumps({"checkpoint": options.checkpoint, **judged.facts}, indent=1), encoding="utf-8")
-    print(f"wrote {path}")
+    shown = [] if options.pairs else neighbour_rows(x, run.test_images(options.data_dir), run.run.seed)
+    sub = f"{run.run.model}, {run.run.loss}, on {'unseen classes' if run.run.unseen else 'the test images'}"
+    command = shlex.join(["widemargin", *options.words])
+    page = path.with_suffix(".html")
+    page.write_text(protocol_page(f"{Path(run.run.data).name}: {name}", sub, judged, command, shown), encoding="utf-8")
+    print(f"wrote {path} and {page}")
 
 
 def predict(options: argparse.Namespace) -> None:

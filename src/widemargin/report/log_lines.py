@@ -9,6 +9,7 @@ from html import escape
 from .svg import WIDTH, begin, shortened, ticks
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 590, 22, 340
+_DOTS = 30  # points of a line that are shown as such; more of them are a curve
 Line = tuple[str, Sequence[tuple[float, float]], str, bool]
 """Name, points, colour, and whether it is drawn dashed."""
 
@@ -45,7 +46,8 @@ def log_lines(lines: Sequence[Line], across: str, up: str, title: str, log_up: b
         tip = f"{name}: " + ", ".join(f"{x:g} → {y:.3g}" for x, y in line)
         parts.append(f"<g><title>{escape(tip)}</title>")
         parts.append(f'<polyline points="{path}" fill="none" stroke="{ink}" stroke-width="2.2"{dash}/>')
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{ink}"/>' for x, y in spots]
+        if len(spots) <= _DOTS:
+            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{ink}"/>' for x, y in spots]
         free = min(free - 16.0, spots[-1][1])
         end = spots[-1]
         parts.append(

@@ -22,6 +22,7 @@ from .unseen import embed
 if TYPE_CHECKING:
     from ..data.augment import Augment
     from ..data.images import Images
+    from .inputs import Samples
 
 
 @dataclass(eq=False)
@@ -47,6 +48,10 @@ class Finished:
         """Embeddings and labels of the run's test images, those of unseen classes where it has such."""
         inputs = self._inputs(data_dir)
         return embed(self.model, inputs.judged(inputs.test))
+
+    def test_images(self, data_dir: str | None = None) -> Samples:
+        """The images the run is judged on."""
+        return self._inputs(data_dir).test
 
     @torch.no_grad()
     def embed_files(self, paths: Sequence[str | Path], batch: int = 256) -> Tensor:
