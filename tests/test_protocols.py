@@ -208,3 +208,22 @@ def test_the_page_shows_pairs_and_neighbours_and_escapes_names(run, capsys):
 
     assert "<script>" not in row(("data:", "<script>"), [("data:", '"><script>', 0.5)])
     capsys.readouterr()
+
+
+def test_strangers_are_refused(run, shades, capsys):
+    known, strange = (finished(run).sees["classes"][0], None)
+    strange = next(f"shade{k}" for k in range(8) if f"shade{k}" not in finished(run).sees["classes"])
+    images = [str(shades / name / "1.png") for name in (known, strange)]
+    assert main(["predict", str(run), *images, "--reject-below", "-1"]) == 0
+    assert "unknown" not in capsys.readouterr().out
+    assert main(["predict", str(run), *images, "--reject-below", "1"]) == 0
+    assert capsys.readouterr().out.count("unknown (cosine") == 2
+    every = [str(path) for path in sorted(shades.glob("*/*.png"))]
+    assert main(["predict", str(run), *every, "--target-far", "0.25"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    seen = finished(run).sees["classes"]
+    passed = [line for line in lines if "unknown" not in line and not any(f"/{name}/" in line for name in seen)]
+    assert len(passed) == 12  # a quarter of the 48 images of unseen classes
+    for words in (["--target-far", "0"], ["--target-far", "0.001"], ["--reject-below", "2"]):
+        assert main(["predict", str(run), images[0], *words]) == 2
+        assert capsys.readouterr().err.count("\n") == 1

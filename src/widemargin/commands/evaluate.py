@@ -41,6 +41,14 @@ def add(commands: Any) -> None:
     name.add_argument("images", nargs="+", metavar="IMAGE", help="image files")
     name.add_argument("--checkpoint", default="last", metavar="NAME", help="last, best or epoch-0010 (default last)")
     name.add_argument("--top", type=int, default=3, metavar="N", help="classes to print (default 3)")
+    name.add_argument("--reject-below", type=float, metavar="COS", help="call an image unknown below this cosine")
+    name.add_argument(
+        "--target-far",
+        type=float,
+        metavar="P",
+        help="the same, with the cosine that so many images of the run's unseen classes pass",
+    )
+    name.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
     name.set_defaults(run=predict)
 
 
@@ -125,6 +133,37 @@ def predict(options: argparse.Namespace) -> None:
     if options.top < 1:
         raise InputError(f"--top must be at least 1, got {options.top}")
     run = finished(options.folder, options.checkpoint)
+    least = _rejecting(run, options)
     for path in options.images:
+        if least is not None:
+            cos = float(run.nearness(run.embed_files([path]))[0])
+            if cos < least:
+                print(f"{path}: unknown (cosine {cos:.3f} to the nearest class, below {least:.3f})")
+                continue
         likely = run.chances(path)[: options.top]
         print(f"{path}: " + ", ".join(f"{name} {100 * chance:.1f} %" for name, chance in likely))
+
+
+def _rejecting(run: Finished, options: argparse.Namespace) -> float | None:
+    """The cosine below which an image is unknown; None where nothing is refused."""
+    from ..errors import InputError
+
+    if options.reject_below is not None and options.target_far is not None:
+        raise InputError("--reject-below and --target-far both set the threshold; take one of them")
+    if options.reject_below is not None:
+        if not -1.0 <= options.reject_below <= 1.0:
+            raise InputError(f"--reject-below is a cosine from -1 to 1, got {options.reject_below:g}")
+        return float(options.reject_below)
+    if options.target_far is None:
+        return None
+    if not 0.0 < options.target_far < 1.0:
+        raise InputError(f"--target-far must lie between 0 and 1, got {options.target_far:g}")
+    if not run.run.unseen:
+        raise InputError("--target-far wants images of unknown classes: train with --unseen, or give --reject-below")
+    scores = run.nearness(run.embeddings(options.data_dir)[0]).sort(descending=True).values
+    passing = int(options.target_far * len(scores))
+    if passing < 1:
+        raise InputError(
+            f"{len(scores)} unseen images cannot show a rate of {options.target_far:g}; give --reject-below"
+        )
+    return float((scores[passing - 1] + scores[passing]) / 2)

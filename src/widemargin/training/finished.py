@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..angle import direction
 from ..classifier import MarginModel
 from ..errors import InputError
 from ..run import Run
@@ -62,6 +63,15 @@ class Finished:
             x = torch.cat([self._as_seen(Path(path)) for path in paths[start : start + batch]])
             found.append(self.model.embed(x.to(like)).float().cpu())
         return torch.cat(found)
+
+    @torch.no_grad()
+    def nearness(self, x: Tensor) -> Tensor:
+        """Cosine [N] of embeddings to the nearest class weight: how much they look like anything known."""
+        head = self.model.objective.head
+        if head is None:
+            raise InputError(f"{self.run.loss} has no class weights that an image could be near to")
+        unit, weight = direction(x.float())[0], direction(head.weight.detach().float().cpu())[0]
+        return (unit @ weight.T).amax(1)
 
     @torch.no_grad()
     def chances(self, path: str | Path) -> list[tuple[str, float]]:
