@@ -1,6 +1,6 @@
-"""Train a head with a million classes on one machine, within 8 GiB: weights, gradient and momentum are 5.7 of them.
+"""Train a head with a million classes on one machine; weights, gradient and momentum are 5.7 GiB.
 
-    python examples/million_classes.py                      # about four minutes on two cores
+    python examples/million_classes.py                      # minutes on two cores; prints what it holds
     python examples/million_classes.py --classes 50000      # seconds
 
 Every class has a code of 64 numbers that follows from its own number; samples are codes with noise, and a small network

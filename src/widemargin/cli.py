@@ -139,7 +139,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _silence_output()
         return 0
     except OSError as error:
-        print(f"widemargin: cannot write the output: {error.strerror or error}", file=sys.stderr)
+        place = f" to {error.filename}" if error.filename else " the output"
+        print(f"widemargin: cannot write{place}: {error.strerror or error}", file=sys.stderr)
         _silence_output()
         return 2
     except KeyboardInterrupt:

@@ -1,6 +1,6 @@
 """Seed, second command: timm's ResNet-18 with a deep stem on CIFAR-10 at 64 pixels, ArcGrad, 96.21 %.
 
-Cost: 100 epochs, each image three times: some hours on a recent GPU. In CPU size one epoch of a fiftieth of the
+Cost: 100 epochs, each image three times: for GPUs, not measured by us. In CPU size one epoch of a fiftieth of the
 images: minutes on two cores, a check that everything works together.
 """
 

@@ -1,6 +1,6 @@
 """Seed, first command: ViT-tiny with patches of 2×2 on CIFAR-10, ArcGrad, 96.35 %.
 
-Cost: 100 epochs (the script's default; the run's name says 200), each image three times: some hours on a recent GPU.
+Cost: 100 epochs (the script's default; the run's name says 200), each image three times: for GPUs, not measured by us.
 In CPU size one epoch of a fiftieth of the images: minutes on two cores, a check that everything works together.
 """
 

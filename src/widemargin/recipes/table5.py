@@ -1,7 +1,8 @@
 """Table V: top-1 and top-5 accuracy on CIFAR-100+, six methods, five seeds.
 
-Cost: ResNet-34 for 160 epochs, 30 runs: about an hour each on a recent GPU; in CPU size (the small fast network, 10
-epochs, 2 seeds) 5 minutes each on two cores. Expected: the paper's 75.12 and 90.98 for ArcGrad. The files of CIFAR-100
+Cost: ResNet-34 for 160 epochs, 30 runs, for GPUs; not measured by us, nor is the CPU size (the small fast network, 10
+epochs, 2 seeds), which should be that of CIFAR-10.
+Expected: the paper's 75.12 and 90.98 for ArcGrad. The files of CIFAR-100
 are fetched on first use; no record of ours is kept, for they were never at hand.
 """
 
