@@ -13,6 +13,7 @@ from widemargin.bench.heads import plan
 from widemargin.bench.heads.contestants import EAGER, eager, metric_learning, ours
 from widemargin.bench.heads.memory import beyond_gradient
 from widemargin.bench.heads.page import heads_page
+from widemargin.bench.heads.rank_time import measure_ranks
 from widemargin.bench.heads.timing import batch
 from widemargin.cli import main
 
@@ -85,3 +86,22 @@ def test_the_example_learns():
     angles = [float(found) for found in re.findall(r"target angle\s+([\d.]+)°", done.stdout)]
     assert len(angles) == 7
     assert angles[-1] < angles[0] - 20
+
+
+def test_retrieval_is_timed_against_the_bare_search(tmp_path, capsys):
+    words = ["--queries", "40", "--gallery", "400", "--dim", "8", "--rounds", "1", "--json", str(tmp_path / "r.json")]
+    assert main(["bench", "retrieval", *words]) == 0
+    assert "ratio" in capsys.readouterr().out
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert found["seconds"]["bare"] > 0
+    assert 0 < found["recall1"] <= 100
+    assert main(["bench", "retrieval", "--queries", "0"]) == 2
+    assert main(["bench", "retrieval", "--queries", "50", "--gallery", "40"]) == 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells high-water marks")
+def test_a_head_over_two_processes_is_timed():
+    found = measure_ranks((16, 8, 300), "arcface", 1)
+    assert found["full_over_alone"] > 0
+    assert found["sampled_over_full"] > 0
+    assert found["mebibytes"] < 64

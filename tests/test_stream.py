@@ -191,9 +191,9 @@ def test_compiled_kernels_are_the_plain_ones(spec, monkeypatch):
     plain, compiled = (wm.Head(D, C, spec, road="stream", smoothing=0.1) for _ in range(2))
     compiled.load_state_dict(plain.state_dict())
     for _ in range(2):
-        monkeypatch.setattr(sweep, "_FUSE_FROM", 1 << 60)
+        monkeypatch.setattr(fused, "FROM", 1 << 60)
         wanted = gradients(plain, x, y)
-        monkeypatch.setattr(sweep, "_FUSE_FROM", 0)
+        monkeypatch.setattr(fused, "FROM", 0)
         made = len(fused._made)
         assert_same(wanted, gradients(compiled, x, y), rtol=1e-5, atol=1e-6)
     assert len(fused._made) == made  # a second step compiles nothing
@@ -201,7 +201,7 @@ def test_compiled_kernels_are_the_plain_ones(spec, monkeypatch):
 
 
 def test_a_compiler_that_fails_is_said_once_and_done_without(monkeypatch):
-    monkeypatch.setattr(sweep, "_FUSE_FROM", 0)
+    monkeypatch.setattr(fused, "FROM", 0)
     monkeypatch.setattr(sweep, "rows_of_a_block", lambda samples, dim: 128)
     monkeypatch.setattr(fused, "_made", {})
     monkeypatch.setattr(fused, "_failed", [])

@@ -11,7 +11,9 @@ from widemargin.cli import main
 from widemargin.data.batches import order_of
 from widemargin.data.identities import check_apart, joined, split_identities
 from widemargin.data.images import Images
+from widemargin.run import Run
 from widemargin.training.mined import Mined
+from widemargin.training.telling import telling
 from widemargin.training.unseen import judge_embeddings, sampled_pairs
 
 
@@ -138,3 +140,14 @@ def test_a_collapse_is_said():
     apart.add({"triplet": {"triplets": torch.tensor(3)}}, torch.eye(4))
     assert "collapsed" not in apart.means()
     assert Mined().means() == {}
+
+
+def test_a_collapse_is_told_to_people_once(capsys):
+    line = {"loss": 1.0, "train_top1": 0.0, "images_per_second": 9.0, "mining": {"spread": 0.0, "collapsed": 1.0}}
+    with telling(Run(), 0, 3) as told:
+        told.epoch({**line, "epoch": 1, "mining": {"spread": 0.5}})
+        told.epoch({**line, "epoch": 2})
+        told.epoch({**line, "epoch": 3})
+    said = capsys.readouterr().err
+    assert said.count("all embeddings have collapsed") == 1
+    assert "epoch 2: all embeddings have collapsed" in said

@@ -238,6 +238,14 @@ def from_cosine(cos: Tensor) -> Tensor:
     return theta
 
 
+_MODERATE = 0.95
+
+
+def from_moderate_cosine(cos: Tensor) -> Tensor:
+    """arccos for cosines that are known to lie well within ±0.95, beyond which it stands still: nothing can blow up."""
+    return torch.acos(cos.clamp(-_MODERATE, _MODERATE))
+
+
 def falling_cosine(t: Tensor) -> Tensor:
     """`g(t) = (−1)^k cos t − 2k` with `k = ⌊t/π⌋`: the cosine that goes on falling past π.
 

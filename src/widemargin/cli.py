@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from . import __version__
-from .commands import bench_head, bench_train, compare, evaluate, hand_over, reproduce, tabular, train
+from .commands import bench_head, bench_retrieval, bench_train, compare, evaluate, hand_over, reproduce, tabular, train
 from .errors import InputError
 
 SHELLS = ("bash", "zsh", "tcsh")
@@ -98,6 +98,7 @@ def parser() -> _Parser:
     protocol.add_argument("--json", metavar="FILE", help="also write the figures to a file")
     protocol.set_defaults(run=_bench_protocol)
     bench_head.add(which)
+    bench_retrieval.add(which)
     bench_train.add(which)
 
     completion = commands.add_parser("completion", help="print a completion script for your shell")

@@ -38,6 +38,8 @@ class Run:
     augment_options: Mapping[str, Any] = field(default_factory=dict)
     model_options: Mapping[str, Any] = field(default_factory=dict)
     neck: bool = False
+    dim: int = 0
+    """Length of the embeddings, by a linear layer behind the backbone; 0 keeps the backbone's own."""
     repeats: int = 1
     """Repeated augmentation: how often each image stands in an epoch's order, one after the other."""
     input_size: int | None = None
@@ -80,6 +82,7 @@ class Run:
             ("accumulate", 1),
             ("ckpt_freq", 0),
             ("per_class", 0),
+            ("dim", 0),
             ("seed", 0),
         ):
             value = getattr(self, name)

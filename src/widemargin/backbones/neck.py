@@ -1,4 +1,4 @@
-"""The seeds' neck: two linear layers between a network and its margin head.
+"""What stands between a network and its margin head: the seeds' neck of two linear layers, or one layer.
 
 Linear(in, 2048) – ReLU – batch norm – Linear(2048, 512) – batch norm without gain and bias. The last norm centres
 the embeddings, so that the angles to the class weights use the whole sphere and not the corner where a ReLU
@@ -14,25 +14,18 @@ from torch import Tensor, nn
 from ..errors import InputError
 
 
-class Neck(nn.Module):
-    """A backbone with the neck behind it: images → [N, dim]. The backbone is reached as `.backbone`."""
+class Behind(nn.Module):
+    """A backbone with layers behind it: images → [N, dim]. The backbone is reached as `.backbone`."""
 
-    def __init__(self, backbone: nn.Module, hidden: int = 2048, dim: int = 512) -> None:
+    def __init__(self, backbone: nn.Module, dim: int) -> None:
         super().__init__()
-        inside = getattr(backbone, "dim", None)
-        if not isinstance(inside, int):
+        if not isinstance(getattr(backbone, "dim", None), int):
             raise InputError(
-                f"a neck needs a backbone with its dim, as build makes; {type(backbone).__name__} lacks it"
+                f"{type(self).__name__} wants a backbone with a dim, as build makes; {type(backbone).__name__} lacks it"
             )
         self.dim = dim
         self.backbone = backbone
-        self.layers = nn.Sequential(
-            nn.Linear(inside, hidden),
-            nn.ReLU(),
-            nn.BatchNorm1d(hidden),
-            nn.Linear(hidden, dim),
-            nn.BatchNorm1d(dim, affine=False),
-        )
+        self.layers = nn.Sequential()
 
     def forward(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.layers(self.backbone(x)))
@@ -47,3 +40,25 @@ class Neck(nn.Module):
         """Names of the parameters that the backbone wants without weight decay."""
         asked = getattr(self.backbone, "no_weight_decay", None)
         return {f"backbone.{name}" for name in asked()} if callable(asked) else set()
+
+
+class Neck(Behind):
+    """The seeds' neck."""
+
+    def __init__(self, backbone: nn.Module, hidden: int = 2048, dim: int = 512) -> None:
+        super().__init__(backbone, dim)
+        self.layers = nn.Sequential(
+            nn.Linear(cast(int, backbone.dim), hidden),
+            nn.ReLU(),
+            nn.BatchNorm1d(hidden),
+            nn.Linear(hidden, dim),
+            nn.BatchNorm1d(dim, affine=False),
+        )
+
+
+class Projected(Behind):
+    """One linear layer: embeddings of another length, and of both signs where a backbone ends in a ReLU."""
+
+    def __init__(self, backbone: nn.Module, dim: int) -> None:
+        super().__init__(backbone, dim)
+        self.layers = nn.Sequential(nn.Linear(cast(int, backbone.dim), dim))

@@ -19,6 +19,7 @@ def add(benchmarks: Any) -> None:
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="turns of each head (default 7)")
     parser.add_argument("--no-peers", action="store_true", help="only ours and the limit")
     parser.add_argument("--no-memory", action="store_true", help="leave out memory, which takes a process per head")
+    parser.add_argument("--ranks", action="store_true", help="also a head split over two processes")
     parser.add_argument("--threads", type=int, metavar="N", help="threads (default: torch's)")
     parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
     parser.add_argument("--page", metavar="FILE", help="also write a page with pictures and a calculator")
@@ -40,6 +41,7 @@ def _run(options: argparse.Namespace) -> None:
         options.rounds,
         not options.no_peers,
         not options.no_memory,
+        options.ranks,
         options.json,
         options.page,
     )

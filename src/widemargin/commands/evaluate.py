@@ -68,7 +68,7 @@ def evaluate(options: argparse.Namespace) -> None:
     found = run.judge(options.data_dir, flips=not options.no_flips)
     print(headline(found))
     if "angles" in found:
-        names = {"wc_intra": "WC-Intra", "w_inter": "W-Inter", "c_inter": "C-Inter"}
+        names = {"wc_intra": "WC-Intra", "w_inter": "W-Inter", "c_inter": "C-Inter", "intra": "image to centre"}
         print(", ".join(f"{names[key]} {math.degrees(value):.2f}°" for key, value in found["angles"].items()))
     path = Path(options.folder, "evaluation.json")
     facts = {"checkpoint": options.checkpoint, **found, "classes": run.sees["classes"]}

@@ -36,6 +36,7 @@ _NUMBERS: tuple[tuple[str, Any, str], ...] = (
     ("clip", float, "largest gradient norm; 0 does not clip"),
     ("ema", float, "decay of averaged weights, which are then judged; 0 keeps none"),
     ("share", float, "part of the training images that is used"),
+    ("dim", int, "length of the embeddings, by a linear layer; 0 keeps the backbone's own"),
     ("per-class", int, "images of each class in a batch, for losses on pairs and triplets (P×K)"),
     ("unseen", float, "part of the classes that is kept back entirely, to be judged on"),
     ("hold-out", float, "part of the training images kept back to choose by"),
@@ -61,7 +62,9 @@ def add(commands: Any) -> None:
         help='train on images: widemargin train cifar10 resnet18 "arcgrad(s=10)"',
         description="Train a backbone under a loss on images, resumable; the seeds' flags are understood too.",
     )
-    parser.add_argument("data", nargs="?", help="cifar10, cifar100, mnist, fashion_mnist or a folder of images")
+    parser.add_argument(
+        "data", nargs="?", help="cifar10, cifar100, mnist, fashion_mnist, omniglot, orl_faces, or a folder"
+    )
     parser.add_argument("network", nargs="?", metavar="MODEL", help="resnet18, resnet34, fast, or any timm model")
     parser.add_argument("loss", nargs="?", help='a loss such as "arcgrad(s=10)" or "softmax + 0.02*center"')
     for name, kind, meaning in _NUMBERS:

@@ -1,4 +1,4 @@
-"""Small images by name, whole in memory: CIFAR-10, CIFAR-100, MNIST, Fashion-MNIST, checked to be what they should be.
+"""Small images by name, whole in memory: CIFAR-10 and 100, MNIST, Fashion-MNIST, Omniglot, ORL faces, checked.
 
 Pixels stay bytes until a batch is made of them: CIFAR-10 is 184 MB so, and four times that as floats.
 """
@@ -56,9 +56,9 @@ def image_set_names() -> tuple[str, ...]:
     """Every name `load_images` knows.
 
     >>> image_set_names()
-    ('cifar10', 'cifar100', 'fashion_mnist', 'mnist', 'omniglot')
+    ('cifar10', 'cifar100', 'fashion_mnist', 'mnist', 'omniglot', 'orl_faces')
     """
-    return tuple(sorted((*SETS, "omniglot")))
+    return tuple(sorted((*SETS, "omniglot", "orl_faces")))
 
 
 def known_set(name: str) -> str | None:
@@ -75,6 +75,10 @@ def load_images(name: str, data_dir: str | Path | None = None) -> ImageSet:
         from .omniglot import load_omniglot
 
         return load_omniglot(list(given_folders(("omniglot",), data_dir)))
+    if own == "orl_faces":
+        from .orl import FOLDERS, load_orl
+
+        return load_orl(list(given_folders(FOLDERS, data_dir)))
     entry = SETS[own]
     originals = read_originals(entry, data_dir)
 

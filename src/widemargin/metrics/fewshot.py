@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +28,24 @@ def few_shot(
 ) -> Episodes:
     """N-way-K-shot: classes are known by the mean direction of their shots; queries go to the nearest."""
     unit = direction(x.float())[0]
+
+    def right(known: Tensor, asked: Tensor, answers: Tensor) -> Tensor:
+        return (unit[asked] @ direction(unit[known].mean(1))[0].T).argmax(1) == answers
+
+    return judged_episodes(y, right, ways=ways, shots=shots, queries=queries, episodes=episodes, seed=seed)
+
+
+def judged_episodes(
+    y: Tensor,
+    right: Callable[[Tensor, Tensor, Tensor], Tensor],
+    *,
+    ways: int = 5,
+    shots: int = 1,
+    queries: int = 5,
+    episodes: int = 1000,
+    seed: int = 0,
+) -> Episodes:
+    """Accuracy of any answers: `right(known [ways, shots], asked [Q], answers [Q])` → [Q], all places of images."""
     classes, counts = torch.unique(y, return_counts=True)
     usable = classes[counts > shots]
     if len(usable) < ways:
@@ -38,15 +57,13 @@ def few_shot(
     found = []
     for _ in range(episodes):
         chosen = usable[torch.randperm(len(usable), generator=draw)[:ways]]
-        centres, asked, answers = [], [], []
+        known, asked, answers = [], [], []
         for k, name in enumerate(chosen.tolist()):
             rows = members[name][torch.randperm(len(members[name]), generator=draw)]
-            centres.append(unit[rows[:shots]].mean(0))
-            some = rows[shots : shots + queries]
-            asked.append(unit[some])
-            answers += [k] * len(some)
-        said = (torch.cat(asked) @ direction(torch.stack(centres))[0].T).argmax(1)
-        found.append(float((said == torch.tensor(answers)).double().mean()))
+            known.append(rows[:shots])
+            asked.append(rows[shots : shots + queries])
+            answers += [k] * len(asked[-1])
+        found.append(float(right(torch.stack(known), torch.cat(asked), torch.tensor(answers)).double().mean()))
     values = 100.0 * torch.tensor(found, dtype=torch.float64)
     error = 1.96 * float(values.std()) / math.sqrt(episodes) if episodes > 1 else math.nan
     return Episodes(float(values.mean()), error, episodes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, unknown
+from . import fused
 from .dense import Dense
 from .rays import Rays
 from .road import Road
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
     from ..head import Head
 
 ROADS = ("dense", "stream", "sharded", "sampled")
-# Above this many logits (32 MiB in fp32, and the dense road holds several copies) auto streams: on two cores with
-# N = 256 and D = 512 the roads take about equally long here, and with more classes the streamed one is faster.
-DENSE_ENTRIES = 1 << 23
+# Above this many logits auto streams: there the streamed road has compiled kernels and is the faster one, and the dense
+# road holds several copies of the logits.
+DENSE_ENTRIES = fused.FROM
 
 
 def checked_road(road: str, rate: float, group: Any, smoothing: float, classes: int) -> tuple[float, Shard | None]:
@@ -41,7 +42,8 @@ def taken(road: str, samples: int, classes: int) -> str:
     """The road that `auto` takes for so many samples and classes; any other name is its own."""
     if road != "auto":
         return road
-    return "dense" if samples * classes <= DENSE_ENTRIES else "stream"
+    logits = samples * classes
+    return "stream" if logits >= DENSE_ENTRIES or fused.asked(logits) else "dense"
 
 
 def road_of(head: Head, rays: Rays) -> Road:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .. import angle
 from ..margin import Margin
+from .own import NEAR
 from .rays import Products, Rays, kept_lengths, logits_of, products
 from .road import Others, Target
 
@@ -43,9 +44,22 @@ class Dense:
         return logits_of(margin, self.product, self.bias)
 
     def target(self, margin: Margin, y: Tensor) -> Target:
-        theta = angle.between(self.rays.unit, self.unit.index_select(0, y))
+        theta = self._theta(y)
         radius = kept_lengths(margin, self.rays.length, self.weight_lengths.index_select(0, y))
         return Target(theta, radius, None if self.bias is None else self.bias[y].to(theta.dtype))
+
+    def _theta(self, y: Tensor) -> Tensor:
+        """θ_y read off the products where they know it well, from the chord where a cosine has lost its digits."""
+        cos = self.product.value
+        if self._product_is_cosine and angle.may_look(cos):
+            own = cos.gather(1, y.unsqueeze(1)).squeeze(1)
+            near = (own.detach().abs() > NEAR).nonzero().squeeze(1)
+            if not len(near):
+                return angle.from_moderate_cosine(own)
+            if 2 * len(near) < len(own):
+                exact = angle.between(self.rays.unit[near], self.unit.index_select(0, y[near]))
+                return angle.from_moderate_cosine(own).index_copy(0, near, exact)
+        return angle.between(self.rays.unit, self.unit.index_select(0, y))
 
     def own(self, margin: Margin, y: Tensor) -> None:
         return None

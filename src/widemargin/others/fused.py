@@ -1,7 +1,8 @@
 """A block's elementwise work as one compiled loop: traced from `block`, so that there is no second formula.
 
-Compiling takes some seconds, so it is for heads where a step takes long; the first call of every kind pays. Where
-there is no compiler, or it fails, the plain functions do the same work: slower, never differently.
+Compiling takes some seconds, so it is for heads where a step takes long; the first call of every kind pays.
+`WIDEMARGIN_FUSED=1` compiles for small heads too, `0` never. Where there is no compiler, or it fails, the plain
+functions do the same work: slower, never differently.
 """
 
 from __future__ import annotations
@@ -23,6 +24,20 @@ Function = Callable[..., Any]
 _made: dict[Any, Function] = {}
 _lock = threading.Lock()
 _failed: list[str] = []
+
+
+FROM = 1 << 20  # logits from which compiling pays within minutes of training
+ASKED_FROM = 1 << 16  # where it was asked for; below this a step is all overhead
+
+
+def asked(logits: int) -> bool:
+    """Whether somebody wants them for a head of so many logits, which would do without."""
+    return os.environ.get("WIDEMARGIN_FUSED") == "1" and logits >= ASKED_FROM
+
+
+def wanted(logits: int, device: torch.device) -> bool:
+    """Whether a head of so many logits shall have compiled kernels, and can."""
+    return (logits >= FROM or asked(logits)) and available(device)
 
 
 def available(device: torch.device) -> bool:

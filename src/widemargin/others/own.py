@@ -1,6 +1,6 @@
 """The target's angle on a streamed road: read off the products where they know it, from the chord where they do not.
 
-A cosine near ±1 has lost its angle's digits, so there (`_NEAR`) θ comes from the vectors. Its gradient goes the way of
+A cosine near ±1 has lost its angle's digits, so there (`NEAR`) θ comes from the vectors. Its gradient goes the way of
 the products, as one more entry among those of the other classes, and costs nothing; only at the smallest angles
 (`_TINY`), where that difference of two nearly equal vectors would lose digits, is it worked out by itself.
 """
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .. import angle
 
-_NEAR = 0.9
+NEAR = 0.9
 _TINY = 0.02
 
 
@@ -37,7 +37,7 @@ def own_of(value: Tensor, unit: Tensor, weight: Tensor, rows: Tensor, per_cosine
         per_cosine = per_cosine * w_length
     cos = value / torch.where(per_cosine == 0, 1.0, per_cosine)
     theta = angle.from_cosine(cos)
-    near = (cos.abs() > _NEAR).nonzero().squeeze(1)
+    near = (cos.abs() > NEAR).nonzero().squeeze(1)
     if len(near):
         theirs = angle.direction(weight.index_select(0, rows[near]).to(unit.dtype))[0]
         theta[near] = angle.between(unit[near], theirs)

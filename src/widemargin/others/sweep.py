@@ -20,7 +20,6 @@ from . import fused
 from .block import Block, Kind
 
 _ENTRIES = 1 << 18  # of one block×N matrix: large enough to make up for a block's fixed cost, small beside the rest
-_FUSE_FROM = 1 << 24  # logits from which compiling pays within the first steps
 _FEW = 64
 _LOW, _HIGH = 1e-15, 1e15  # lengths whose squares and inverses are safe in fp32
 
@@ -122,7 +121,7 @@ class Sweep:
         key = (function, kind.total, kind.learnt)  # all else is the same throughout a sweep
         found = self.kernels.get(key)
         if found is None:
-            large = len(self.a) * len(self.weight) >= _FUSE_FROM and fused.available(self.a.device)
+            large = fused.wanted(len(self.a) * len(self.weight), self.a.device)
             found = self.kernels[key] = fused.kernel(function, kind, block, inputs) if large else function
         return found(kind, block, *inputs)
 

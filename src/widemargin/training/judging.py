@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ..classifier import MarginModel
+from ..metrics.angles import mean_angle
 from ..run import Run
 from .evaluate import evaluate
 from .unseen import embed, judge_embeddings
@@ -18,7 +21,11 @@ def judge(model: MarginModel, run: Run, inputs: Inputs, images: Samples, *, flip
     batches = inputs.judged(images)
     if model.objective.classifies and not (run.unseen and images is inputs.test):
         return evaluate(model, batches, len(inputs.classes), flips=flips)
-    return judge_embeddings(*embed(model, batches), seed=run.seed)
+    found = judge_embeddings(*embed(model, batches), seed=run.seed)
+    if (head := model.objective.head) is not None:
+        weight = head.weight.detach()
+        found["angles"]["w_inter"] = mean_angle(weight, torch.arange(len(weight), device=weight.device))[0]
+    return found
 
 
 def headline(found: dict[str, Any]) -> str:

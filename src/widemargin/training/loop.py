@@ -21,6 +21,7 @@ from . import checkpoint
 from .judging import choosing
 from .log import Log, check_logs
 from .moving import Training
+from .network import Another
 from .telling import Telling, telling
 
 
@@ -35,10 +36,12 @@ def train(
     stop_after: int | None = None,
     quiet: bool = False,
     command: str | None = None,
+    another: Another | None = None,
 ) -> dict[str, Any]:
     """Train a run in a folder to its end (or for `stop_after` epochs); the record of what came out.
 
     `quiet` shows no bar and prints no lines; `command` is what the record says to type, if another than `command_of`'s.
+    `another(dim, classes)` makes an objective that no text names, such as another library's, under the name `run.loss`.
     """
     folder, also = Path(folder), check_logs(also)
     last = folder / "checkpoints" / "last"
@@ -47,7 +50,7 @@ def train(
         raise InputError(f"{folder} holds a run already: go on with --resume, or choose another --out")
     if there:
         _refuse_another(run, folder)
-    training = Training(run, data_dir, devices, resumed=there)
+    training = Training(run, data_dir, devices, resumed=there, another=another)
     if there:
         training.restore(last)
     first = training.rank == 0
@@ -117,6 +120,8 @@ def _record(training: Training, folder: Path, command: str | None) -> dict[str, 
         "command": command or shlex.join(command_of(run)),
         "commit": commit(),
     }
+    if training.inputs.held_out is not None:
+        record["held_out"] = choosing(training.judge(training.inputs.held_out, flips=False))
     if training.rank == 0:
         _write(folder / "record.json", json.dumps({**record, "confusion": test.get("confusion")}, indent=1))
     return record

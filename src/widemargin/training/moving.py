@@ -25,7 +25,7 @@ from .inputs import Inputs, inputs_of
 from .judging import judge
 from .launch import launched
 from .mined import Mined
-from .network import Average, Step, network
+from .network import Another, Average, Step, network
 from .optimizers import optimizer, set_rate
 from .rates import Plateau, learning_rate
 from .sync_norm import synced
@@ -41,12 +41,19 @@ _DROPOUT = 2  # what a generator is for, beside the batches' order and steps
 class Training:
     """A run's model, optimizer and counters; fresh, or to be restored from a checkpoint (`resumed`)."""
 
-    def __init__(self, run: Run, data_dir: str | None, devices: Any = "auto", resumed: bool = False) -> None:
+    def __init__(
+        self,
+        run: Run,
+        data_dir: str | None,
+        devices: Any = "auto",
+        resumed: bool = False,
+        another: Another | None = None,
+    ) -> None:
         self.run = run
         self.fabric = launched(run, devices)
         self.rank = self.fabric.global_rank
         self.inputs: Inputs = inputs_of(run, data_dir, self.rank, self.fabric.world_size)
-        self.model = network(run, self.inputs.sees, fresh=not resumed)
+        self.model = network(run, self.inputs.sees, fresh=not resumed, another=another)
         if not resumed:
             self.inputs.prepare_network(self.model)
             if run.init_from is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -11,23 +12,30 @@ from ..classifier import MarginModel
 from ..objective import Objective
 from ..run import Run
 
+Another: TypeAlias = Callable[[int, int], Objective]
+"""What makes an objective of another kind from the embeddings' length and the number of classes."""
 
-def network(run: Run, sees: dict[str, Any], fresh: bool = True) -> MarginModel:
+
+def network(run: Run, sees: dict[str, Any], fresh: bool = True, another: Another | None = None) -> MarginModel:
     """Backbone and head of a run for the images that `sees` describes, drawn from the run's seed.
 
-    One that is not `fresh` gets its weights from a checkpoint: none are fetched for it.
+    One that is not `fresh` gets its weights from a checkpoint: none are fetched for it. `another` objective takes the
+    place of the one that the run's loss names.
     """
     from ..backbones.build import build
-    from ..backbones.neck import Neck
+    from ..backbones.neck import Neck, Projected
 
     torch.manual_seed(run.seed)
     options = {name: value for name, value in run.model_options.items() if fresh or name != "pretrained"}
     backbone = build(run.model, channels=sees["channels"], size=sees["size"], **options)
     if run.neck:
-        backbone = Neck(backbone)
+        backbone = Neck(backbone, dim=run.dim or 512)
+    elif run.dim:
+        backbone = Projected(backbone, run.dim)
     dim = backbone.dim
     assert isinstance(dim, int)
-    return MarginModel(backbone, _objective(run, dim, tuple(sees["classes"])))
+    classes = tuple(sees["classes"])
+    return MarginModel(backbone, _objective(run, dim, classes) if another is None else another(dim, len(classes)))
 
 
 def _objective(run: Run, dim: int, classes: tuple[str, ...]) -> Objective:

@@ -15,7 +15,7 @@ def learning_rate(run: Run, step: int, steps_per_epoch: int, dropped: float = 1.
     total = run.epochs * steps_per_epoch
     warmup = round(run.warmup_epochs * steps_per_epoch)
     if run.schedule == "onecycle":
-        return _one_cycle(step, total, run.lr)
+        return one_cycle(step, total, run.lr)
     if step < warmup:
         return run.warmup_lr + (run.lr - run.warmup_lr) * step / warmup
     if run.schedule == "cosine":
@@ -24,9 +24,10 @@ def learning_rate(run: Run, step: int, steps_per_epoch: int, dropped: float = 1.
     return max(run.min_lr, run.lr * dropped) if run.schedule == "plateau" else run.lr
 
 
-def _one_cycle(step: int, total: int, peak: float) -> float:
-    """
-    >>> [round(_one_cycle(step, 101, 1.0), 4) for step in (0, 30, 100)]
+def one_cycle(step: int, total: int, peak: float) -> float:
+    """The rate of a step: up to `peak`, then down to nothing.
+
+    >>> [round(one_cycle(step, 101, 1.0), 4) for step in (0, 30, 100)]
     [0.04, 1.0, 0.0]
     """
     top = max(1.0, _RISE * (total - 1))

@@ -33,7 +33,7 @@ class Telling:
     def __init__(self, seen: Bar | None = None, epoch: int = 0, end: int = 0) -> None:
         self.bar, self.begin, self.end = seen, epoch, end
         self.clock = time.monotonic()
-        self.held = ""
+        self.held, self.warned = "", False
 
     def step(self, share: float, running: Running | None = None) -> None:
         """So much of an epoch more; `running` only where the loop has looked at its sums anyway."""
@@ -42,6 +42,7 @@ class Telling:
 
     def epoch(self, line: dict[str, Any]) -> None:
         """What is logged of an epoch."""
+        self._warn(line)
         held = line.get("held_out")
         self.held = "" if held is None else f", held out {choosing(held):.1f} %"
         if self.bar is None or self.bar.live:
@@ -51,6 +52,14 @@ class Telling:
         left = round(each * (self.end - line["epoch"]))
         clock = f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"
         _say(f"epoch {line['epoch']}/{self.end}: {running}{self.held}, {clock} left")
+
+    def _warn(self, line: dict[str, Any]) -> None:
+        """Once, when all embeddings have become one point: no loss on pairs or triplets leads out of that."""
+        if self.bar is None or self.warned or "collapsed" not in line.get("mining", {}):
+            return
+        self.warned = True
+        remedy = "lower --lr, or mine with semihard or distance instead of hard"
+        _say(f"epoch {line['epoch']}: all embeddings have collapsed into one point; {remedy}")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -81,26 +82,29 @@ def _adacos(cos: Tensor, y: Tensor, head: Eager) -> Tensor:
 EAGER = {"arcface": _arcface, "cosface": _cosface, "arcgrad": _arcgrad, "adacos": _adacos}
 
 
+class Mean(nn.Module):
+    """One of our heads with the mean of its losses."""
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        self.head = head
+
+    @property
+    def weight(self) -> Tensor:
+        return cast(Tensor, self.head.weight)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        found: Tensor = self.head(x, y).mean()
+        return found
+
+
 def ours(loss: str, road: str) -> Contestant:
     """One of our heads on a road."""
 
     def make(dim: int, classes: int) -> nn.Module:
         from ...head import Head
 
-        class Mean(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.head = Head(dim, classes, loss, road=road)
-
-            @property
-            def weight(self) -> nn.Parameter:
-                return self.head.weight
-
-            def forward(self, x: Tensor, y: Tensor) -> Tensor:
-                found: Tensor = self.head(x, y).mean()
-                return found
-
-        return Mean()
+        return Mean(Head(dim, classes, loss, road=road))
 
     return Contestant(f"{loss}, {road}", "widemargin", loss, make)
 

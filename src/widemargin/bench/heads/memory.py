@@ -26,6 +26,21 @@ def beyond_gradient(name: str, shape: tuple[int, int, int], threads: int) -> flo
     return float(done.stdout.split()[-1])
 
 
+def resident() -> int:
+    """KiB of memory that the process has now."""
+    return _kib("VmRSS")
+
+
+def high_water() -> int:
+    """KiB that it had at most since the mark was reset."""
+    return _kib("VmHWM")
+
+
+def reset_high_water() -> None:
+    """Begin a new mark."""
+    _RESET.write_text("5")
+
+
 def _kib(field: str) -> int:
     return next(int(line.split()[1]) for line in _STATUS.read_text().splitlines() if line.startswith(field))
 
@@ -35,7 +50,7 @@ def _measure(name: str, shape: tuple[int, int, int], threads: int) -> float:
 
     import torch
 
-    from ...others import sweep
+    from ...others import fused, sweep
     from .contestants import EAGER, eager, metric_learning, ours, plain
     from .timing import batch, step_of
 
@@ -43,8 +58,8 @@ def _measure(name: str, shape: tuple[int, int, int], threads: int) -> float:
     known = {c.name: c for c in (plain(), *(eager(loss) for loss in EAGER), *metric_learning())}
     contestant = known[name] if name in known else ours(*name.rsplit(", ", 1))
     samples, dim, classes = shape
-    if samples * classes >= sweep._FUSE_FROM:
-        sweep._FUSE_FROM = 0  # the small head shall warm up the kernels of the large one
+    if fused.wanted(samples * classes, torch.device("cpu")):
+        fused.FROM = 0  # the small head shall warm up the kernels of the large one
     few = min(classes, 2 * sweep.rows_of_a_block(samples, dim))
     x, y = batch(samples, dim, few)
     warm = contestant.make(dim, few)
@@ -55,10 +70,10 @@ def _measure(name: str, shape: tuple[int, int, int], threads: int) -> float:
     step = step_of(head, x, y)
     x.grad = torch.zeros_like(x)
     gc.collect()
-    before = _kib("VmRSS")
-    _RESET.write_text("5")
+    before = resident()
+    reset_high_water()
     step()
-    return (_kib("VmHWM") - before) / 1024 - classes * dim * 4 / 2**20
+    return (high_water() - before) / 1024 - classes * dim * 4 / 2**20
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ SHAPES = (
     (256, 512, 100_000),
     (128, 512, 10**6),
 )
+SPLIT = (256, 512, 100_000)  # over two processes
 LOSSES = ["arcface", "cosface", "adacos", "arcgrad"]
 _LARGE = 500_000  # classes from which peers are only measured when asked for: they need 10 GiB and half a minute a step
 
@@ -63,19 +64,24 @@ def print_heads(
     rounds: int,
     peers: bool,
     memory: bool,
+    ranks: bool,
     json_path: str | None,
     page_path: str | None,
 ) -> None:
     """Measure, print, write."""
     from .page import heads_page
-    from .table import print_errors, print_times
+    from .rank_time import measure_ranks
+    from .table import print_errors, print_ranks, print_times
 
     found = measure(shapes, losses, roads, rounds, peers=peers, memory=memory)
     wrong = errors(losses, [road for road in roads if road != "auto"] or ["stream"])
     for row in found:
         print_times(row)
     print_errors(wrong)
-    figures = {"torch": torch.__version__, "heads": found, "errors": wrong}
+    figures: dict[str, Any] = {"torch": torch.__version__, "heads": found, "errors": wrong}
+    if ranks:
+        figures["ranks"] = measure_ranks(SPLIT, losses[0], rounds)
+        print_ranks(figures["ranks"])
     if json_path:
         Path(json_path).write_text(json.dumps(figures, indent=1), encoding="utf-8")
     if page_path:

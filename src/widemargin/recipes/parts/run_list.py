@@ -63,6 +63,7 @@ def write_records(runs: Iterable[Run], place: Path, path: Path) -> int:
         record = record_of(run, place)
         if record is not None:
             line = {name: record.get(name) for name in _KEPT}
+            line |= {"held_out": record["held_out"]} if "held_out" in record else {}
             lines.append(json.dumps({**line, "augment": run.augment, "share": run.share}, ensure_ascii=False))
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")

@@ -1,0 +1,47 @@
+"""Open sets: classes that training never saw, every loss in one loop; AdaAcos' claim; six digits on a sphere.
+
+omniglot: eleven losses, three of pytorch-metric-learning's, both Siamese networks, pixels and histograms under L1.
+faces: the same (without Siamese networks) on ORL faces. adaacos: AdaAcos without tuning against a grid of ArcFace.
+sphere: A-Softmax with m = 1 … 4 and ArcGrad in three dimensions.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+WHICH = ("omniglot", "faces", "adaacos", "sphere")
+_SEEDS = {"omniglot": 3, "faces": 3, "adaacos": 3, "sphere": 1}
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Options."""
+    parser.add_argument("which", choices=WHICH, help="which of the experiments")
+    parser.add_argument("--seeds", type=int, metavar="N", help="runs per line, seeds 0, 1, … (default 3; sphere 1)")
+    parser.add_argument("--list", action="store_true", help="say which runs there are and which are missing; do none")
+    parser.add_argument("--out", metavar="DIR", help="folder for the page and the records (default openset_WHICH)")
+    parser.add_argument("--runs", metavar="DIR", default="runs", help="folder of the runs, shared by all recipes")
+    parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Train what is missing, print the table, write the page."""
+    from ..errors import InputError
+    from .parts import openset_claim, openset_lines, openset_sphere, openset_table
+
+    count = options.seeds if options.seeds is not None else _SEEDS[options.which]
+    if count < 1:
+        raise InputError(f"--seeds must be at least 1, got {count}")
+    seeds = range(count)
+    if options.which == "adaacos":
+        openset_claim.run(options, seeds)
+        return
+    if options.which == "sphere":
+        openset_sphere.run(options, seeds)
+        return
+    characters = options.which == "omniglot"
+    base = openset_lines.OMNIGLOT if characters else openset_lines.FACES
+    lines = openset_lines.lines_of(base, siamese=characters)
+    out = openset_table.carry_out(lines, seeds, options, options.which)
+    what = "Omniglot, 121 unseen characters" if characters else "ORL faces, 20 unseen people"
+    sub = f"The same small network, batches and optimizer for all; mean ± 95 % interval over {count} splits"
+    openset_table.present(lines, seeds, options, out, what, sub)

@@ -1,0 +1,173 @@
+"""What the open-set recipes compare, line by line, and who does the work of a line's run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...run import Run
+
+Work = Callable[[Run, Path, str | None], None]
+
+# One setting for all losses, none of it tuned. Flips would make other characters; faces are the same in a mirror.
+_COMMON: dict[str, Any] = {
+    "model": "fast(widths=(32, 96, 96), bias=False)",
+    "dim": 64,
+    "per_class": 4,
+    "unseen": 0.5,
+    "opt": "adamw",
+    "lr": 0.003,
+    "weight_decay": 0.05,
+}
+OMNIGLOT = Run(
+    data="omniglot",
+    epochs=20,
+    batch_size=120,
+    input_size=28,
+    augment_options={"pad": 8, "flip": "none"},
+    **_COMMON,
+)
+FACES = Run(data="orl_faces", epochs=60, batch_size=80, input_size=46, augment_options={"pad": 6}, **_COMMON)
+
+# Scales and margins are one round number for all that have them; what adapts itself is left to itself.
+LOSSES = (
+    "softmax",
+    "normface(s=16)",
+    "contrastive",
+    "triplet(mining=semihard)",
+    "a_softmax(m=4)",
+    "cosface(s=16, m=0.2)",
+    "arcface(s=16, m=0.2)",
+    "adacos",
+    "adaacos",
+    "arcgrad(s=16)",
+    "softmax + 0.02*center(alpha=0.5)",
+)
+PEERS = {
+    "pml:arcface(s=16, m=0.2)": "arcface(s=16, m=0.2)",
+    "pml:cosface(s=16, m=0.2)": "cosface(s=16, m=0.2)",
+    "pml:triplet(alpha=0.2)": "triplet(mining=semihard)",
+}
+"""pytorch-metric-learning's losses in our loop, and which of ours each stands beside."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the table: its name, its run but for the seed, and what does the work."""
+
+    name: str
+    run: Run
+    work: Work
+
+    def of_seed(self, seed: int) -> Run:
+        return replace(self.run, seed=seed)
+
+
+def lines_of(base: Run, *, siamese: bool) -> list[Line]:
+    """All rows for a data set."""
+    from .peers import PREFIX
+
+    rows = [Line(loss, replace(base, loss=loss), trained) for loss in LOSSES]
+    rows += [Line(name, replace(base, loss=name), beside) for name in PEERS]
+    assert all(name.startswith(PREFIX) for name in PEERS)
+    if siamese:
+        plain = replace(base, epochs=5, batch_size=100, per_class=0, dim=0)
+        rows += [Line(name, replace(plain, loss=f"siamese({merge})"), paired) for merge, name in _SIAMESE.items()]
+    bare = replace(base, model="none", dim=0, epochs=1)
+    rows += [Line(f"L1 of {kind}", replace(bare, loss=f"l1({kind})"), by_hand) for kind in ("pixels", "histograms")]
+    return rows
+
+
+_SIAMESE = {"input": "Siamese, merged at the input", "embedding": "Siamese, embedded apart"}
+
+
+def trained(run: Run, folder: Path, data_dir: str | None) -> None:
+    """One of our losses."""
+    from ...training.loop import train
+
+    train(run, folder, resume=True, data_dir=data_dir, quiet=True)
+
+
+def beside(run: Run, folder: Path, data_dir: str | None) -> None:
+    """A peer's loss in the same loop."""
+    from ...training.loop import train
+    from .peers import peer
+
+    train(
+        run,
+        folder,
+        resume=True,
+        data_dir=data_dir,
+        quiet=True,
+        another=peer(run.loss),
+        command=f"widemargin reproduce openset {_recipe(run)}",
+    )
+
+
+def by_hand(run: Run, folder: Path, data_dir: str | None) -> None:
+    """Pixels or histograms, nothing learned."""
+    from ...training.inputs import inputs_of
+    from .traditional import judge_traditional
+
+    unseen: Any = inputs_of(replace(run, batch_size=1, per_class=0), data_dir).test
+    kind = run.loss.removeprefix("l1(").removesuffix(")")
+    test = judge_traditional(unseen.x, unseen.y, run.input_size or unseen.x.shape[2], kind, run.seed)
+    write_record(run, folder, test, 0.0)
+
+
+def paired(run: Run, folder: Path, data_dir: str | None) -> None:
+    """A Siamese network on pairs of the seen classes, judged on pairs of the unseen."""
+    from ...training.inputs import inputs_of
+    from ...training.siamese import Siamese, train_siamese
+    from .siamese_judging import judge_siamese, pairs_of
+
+    inputs = inputs_of(replace(run, per_class=0), data_dir)
+    settings = Siamese(
+        merge=run.loss.removeprefix("siamese(").removesuffix(")"),
+        model=run.model,
+        epochs=run.epochs,
+        batch_size=run.batch_size,
+        lr=run.lr,
+        weight_decay=run.weight_decay,
+        seed=run.seed,
+    )
+    begun = time.perf_counter()
+    network = train_siamese(settings, pairs_of(inputs.train, run.seed + 1), inputs.augment)
+    spent = time.perf_counter() - begun
+    write_record(run, folder, judge_siamese(network, inputs.test, inputs.augment, run.seed), spent)
+
+
+def write_record(run: Run, folder: Path, test: dict[str, Any], seconds: float) -> None:
+    """The record of a run that the training loop knows nothing of."""
+    import torch
+
+    from ...origin import commit
+    from ...results import versions
+
+    record = {
+        "data": run.data,
+        "loss": run.loss,
+        "model": run.model,
+        "seed": run.seed,
+        "epochs": run.epochs,
+        "seconds": round(seconds, 1),
+        "cores": torch.get_num_threads(),
+        "test": test,
+        "angles": {},
+        "versions": versions(),
+        "command": f"widemargin reproduce openset {_recipe(run)}",
+        "commit": commit(),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_text(run.to_json(), encoding="utf-8")
+    fresh = folder / "record.json.new"
+    fresh.write_text(json.dumps(record, indent=1), encoding="utf-8")
+    fresh.replace(folder / "record.json")
+
+
+def _recipe(run: Run) -> str:
+    return {"omniglot": "omniglot", "orl_faces": "faces"}.get(run.data, run.data)

@@ -1,0 +1,51 @@
+"""Losses of pytorch-metric-learning inside our own loop: the same network, batches and optimizer, another loss."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from typing import Any
+
+from torch import Tensor, nn
+
+from ...errors import InputError
+from ...objective import Objective
+from ...training.network import Another
+
+PREFIX = "pml:"
+
+
+class Peer(Objective):
+    """A loss on embeddings and labels, with a miner if it has one; it only embeds, as far as we are concerned."""
+
+    def __init__(self, loss: nn.Module, miner: nn.Module | None = None) -> None:
+        nn.Module.__init__(self)
+        self.parts, self.factors, self.last = nn.ModuleDict(), {}, {}
+        self.loss, self.miner = loss, miner
+
+    def forward(self, x: Tensor, y: Tensor, **_: Any) -> Tensor:
+        """Their mean over the batch, for every sample of it."""
+        mean: Tensor = self.loss(x, y, None if self.miner is None else self.miner(x, y))
+        return mean.expand(len(y))
+
+
+def peer(name: str) -> Another:
+    """What makes a peer's loss, by our name for it: `pml:arcface(s=16, m=0.2)`, `pml:triplet`, …"""
+    from ...literal import named
+
+    kind, options = named(name.removeprefix(PREFIX), "the loss")
+
+    def made(dim: int, classes: int) -> Objective:
+        try:
+            losses: Any = importlib.import_module("pytorch_metric_learning.losses")
+            miners: Any = importlib.import_module("pytorch_metric_learning.miners")
+        except ImportError:
+            raise InputError("the peers want it: pip install pytorch-metric-learning==2.9.0") from None
+        if kind == "arcface":  # takes degrees
+            return Peer(losses.ArcFaceLoss(classes, dim, margin=math.degrees(options["m"]), scale=options["s"]))
+        if kind == "cosface":
+            return Peer(losses.CosFaceLoss(classes, dim, margin=options["m"], scale=options["s"]))
+        miner = miners.TripletMarginMiner(margin=options["alpha"], type_of_triplets="semihard")
+        return Peer(losses.TripletMarginLoss(margin=options["alpha"]), miner)
+
+    return made

@@ -1,0 +1,70 @@
+"""Siamese networks on pairs of images from a CSV (a, b, same), merged at the input or embedded apart.
+
+Cost: by the number of pairs; 12,000 pairs of 28×28 pixels for 5 epochs take about a minute on two cores. The paths in
+the file are relative to it. Without --judge a fifth of the pairs is kept back to judge on.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Options."""
+    parser.add_argument("pairs", metavar="PAIRS.csv", help="pairs to learn from: columns a, b (image files) and same")
+    parser.add_argument("--judge", metavar="PAIRS.csv", help="pairs to judge on (default: a fifth of PAIRS)")
+    parser.add_argument("--merge", nargs="+", choices=("input", "embedding"), default=["input", "embedding"])
+    parser.add_argument("--model", default="fast(widths=(32, 96, 96), bias=False)", help="the backbone")
+    parser.add_argument("--input-size", type=int, default=32, metavar="N", help="pixels along a side (default 32)")
+    parser.add_argument("--epochs", type=int, default=5, metavar="N")
+    parser.add_argument("--batch-size", type=int, default=100, metavar="N", help="pairs of a batch (default 100)")
+    parser.add_argument("--lr", type=float, default=0.003, metavar="X")
+    parser.add_argument("--seed", type=int, default=0, metavar="N")
+    parser.add_argument("--out", metavar="FILE", help="write every judged pair with its scores to a CSV")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Train each architecture, print what its answers are worth."""
+    import csv
+
+    import numpy as np
+
+    from ..data.augment import Augment
+    from ..data.folder import MEAN, STD
+    from ..errors import InputError
+    from ..listing import check_writable
+    from ..metrics.verification import verify
+    from ..progress import bar
+    from ..training.siamese import Siamese, pair_scores, train_siamese
+    from .parts.pair_files import halves, read
+
+    if options.input_size < 9:
+        raise InputError(f"--input-size must be at least 9, got {options.input_size}")
+    if options.out:
+        check_writable(options.out)
+    if options.judge:
+        (learned, _), (judged, files) = (read(path, options.input_size) for path in (options.pairs, options.judge))
+    else:
+        learned, judged, files = halves(*read(options.pairs, options.input_size), options.seed)
+        print(f"{len(judged)} pairs are kept back to judge on, of the same pictures; --judge takes others")
+    augment = Augment(size=options.input_size, pad=max(1, options.input_size // 16), mean=MEAN, std=STD)
+    columns = {}
+    for merge in dict.fromkeys(options.merge):
+        settings = Siamese(merge, options.model, options.epochs, options.batch_size, options.lr, seed=options.seed)
+        with bar(f"Siamese, merge={merge}", 1.0, words="") as told:
+            network = train_siamese(settings, learned, augment, lambda done, loss: told(done, f"loss {loss:.3f}"))
+        columns[merge] = pair_scores(network, judged, augment)
+        kinds = judged.same.numpy()
+        found = verify(columns[merge], kinds, np.arange(len(kinds)) % 10 if len(kinds) >= 20 else None)
+        right = "" if found.accuracy is None else f", pairs right {found.accuracy:.2f} %"
+        print(
+            f"merge={merge}: AUC {100 * found.auc.value:.2f} %"
+            f" ({100 * found.auc.low:.2f} to {100 * found.auc.high:.2f}), EER {100 * found.eer.value:.2f} %{right}"
+        )
+    if options.out:
+        with open(options.out, "w", newline="", encoding="utf-8") as file:
+            table = csv.writer(file)
+            table.writerow(["a", "b", "same", *(f"score_{merge}" for merge in columns)])
+            for k, (a, b, same) in enumerate(files):
+                table.writerow([a, b, int(same), *(f"{scores[k]:.6g}" for scores in columns.values())])
+        print(f"wrote {options.out}")

@@ -1,0 +1,152 @@
+"""Siamese networks: are two images the same? One logit per pair, learned from pairs alone.
+
+Two architectures: `merge="input"` lays both images on top of each other as channels of one, `merge="embedding"` embeds
+each by the same network and looks at |e₁ − e₂|. Neither may depend on which image comes first: the latter does not,
+the former sees every pair in both orders. Reference: Koch, Zemel and Salakhutdinov, Siamese Neural Networks for
+One-shot Image Recognition (ICML workshop 2015), for the latter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..data.augment import Augment
+from ..data.draws import generator_of
+from ..errors import InputError, unknown
+from ..objective import Objective
+from .optimizers import set_rate
+from .rates import one_cycle
+
+MERGES = ("input", "embedding")
+_ORDER, _STEP = 11, 12  # what a generator is for
+_WHITEN = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Images, uint8 [N, C, H, W], and pairs of their places: `first` [M], `second` [M], `same` [M]."""
+
+    x: Tensor
+    first: Tensor
+    second: Tensor
+    same: Tensor
+
+    def __len__(self) -> int:
+        return len(self.same)
+
+
+@dataclass(frozen=True)
+class Siamese:
+    """How a pair network is trained."""
+
+    merge: str = "embedding"
+    model: str = "fast(widths=(32, 96, 96), bias=False)"
+    epochs: int = 5
+    batch_size: int = 100
+    lr: float = 0.003
+    weight_decay: float = 0.05
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.merge not in MERGES:
+            raise unknown("merge", str(self.merge), MERGES)
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+class PairNetwork(nn.Module):
+    """Two batches of images to a logit each that they show the same."""
+
+    def __init__(self, settings: Siamese, channels: int, size: int) -> None:
+        from ..backbones.build import build
+
+        super().__init__()
+        self.merge = settings.merge
+        inside = 2 * channels if self.merge == "input" else channels
+        self.backbone = build(settings.model, channels=inside, size=size)
+        dim = self.backbone.dim
+        assert isinstance(dim, int)
+        self.objective = Objective("bce", dim, 1)
+
+    def features(self, a: Tensor, b: Tensor) -> Tensor:
+        """What the logit is read off, [N, D]."""
+        if self.merge == "input":
+            merged: Tensor = self.backbone(torch.cat((a, b), 1))
+            return merged
+        both: Tensor = self.backbone(torch.cat((a, b)))
+        one, other = both.chunk(2)
+        return (one - other).abs()
+
+    def forward(self, a: Tensor, b: Tensor, same: Tensor) -> Tensor:
+        """Loss [N]."""
+        loss: Tensor = self.objective(self.features(a, b), same.to(a.dtype))
+        return loss
+
+    def logits(self, a: Tensor, b: Tensor) -> Tensor:
+        """Logit [N] of being the same, whichever comes first."""
+        found = self.objective.logits(self.features(a, b)).squeeze(1)
+        if self.merge == "input":
+            found = (found + self.objective.logits(self.features(b, a)).squeeze(1)) / 2
+        return found
+
+
+def train_siamese(
+    settings: Siamese, pairs: Pairs, augment: Augment, told: Callable[[float, float], None] | None = None
+) -> PairNetwork:
+    """A network trained on pairs; `told(share of the work done, loss)` after every step."""
+    if len(pairs) < settings.batch_size:
+        raise InputError(f"{len(pairs)} pairs are fewer than a batch of {settings.batch_size}; lower --batch-size")
+    if bool(pairs.same.all()) or not bool(pairs.same.any()):
+        raise InputError("all pairs are of one kind: a network learns nothing from them; give same and different ones")
+    torch.manual_seed(settings.seed)
+    network = PairNetwork(settings, pairs.x.shape[1], augment.size or pairs.x.shape[2])
+    _whiten(network, pairs, augment)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer = torch.optim.AdamW(network.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
+    steps = len(pairs) // settings.batch_size
+    total = steps * settings.epochs
+    for epoch in range(settings.epochs):
+        order = torch.randperm(len(pairs), generator=generator_of(_ORDER, settings.seed, epoch))
+        for step in range(steps):
+            rows = order[step * settings.batch_size : (step + 1) * settings.batch_size]
+            draw = generator_of(_STEP, settings.seed, epoch, step)
+            places = torch.stack((pairs.first[rows], pairs.second[rows]))
+            turned = torch.rand(len(rows), generator=draw) < 0.5  # no order is the right one
+            places = torch.where(turned, places.flip(0), places)
+            a, b = (augment(pairs.x[place], place, epoch, draw)[0] for place in places)
+            set_rate(optimizer, one_cycle(epoch * steps + step, total, settings.lr))
+            loss = network(a, b, pairs.same[rows]).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if told is not None:
+                told(1.0 / total, float(loss.detach()))
+    return network.eval()
+
+
+def _whiten(network: PairNetwork, pairs: Pairs, augment: Augment) -> None:
+    whiten = getattr(network.backbone, "whiten", None)
+    if whiten is None:
+        return
+    a, b = (augment.evaluated(pairs.x[place[:_WHITEN]]) for place in (pairs.first, pairs.second))
+    whiten(torch.cat((a, b), 1) if network.merge == "input" else torch.cat((a, b)))
+
+
+@torch.no_grad()
+def pair_scores(network: PairNetwork, pairs: Pairs, augment: Augment, batch: int = 500) -> NDArray[np.float64]:
+    """Logit [M] of every pair that it is one of the same."""
+    network.eval()
+    found = []
+    for start in range(0, len(pairs), batch):
+        rows = slice(start, start + batch)
+        a, b = (augment.evaluated(pairs.x[places[rows]]) for places in (pairs.first, pairs.second))
+        found.append(network.logits(a, b))
+    scores: NDArray[np.float64] = torch.cat(found).double().numpy()
+    return scores

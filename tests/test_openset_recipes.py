@@ -1,0 +1,203 @@
+"""Open-set recipes: every line of a table is done once, peers train in our loop, Siamese networks learn from a CSV."""
+
+import csv
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from widemargin.cli import main
+from widemargin.data.augment import Augment
+from widemargin.errors import InputError
+from widemargin.recipes.parts import openset_claim, openset_lines, openset_sphere, openset_table, traditional
+from widemargin.run import Run
+from widemargin.training.siamese import PairNetwork, Pairs, Siamese, pair_scores, train_siamese
+
+TINY = {"model": "fast(widths=(8, 8, 8), bias=False)", "dim": 8, "epochs": 1}
+
+
+def records(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def tiny_faces(monkeypatch):
+    monkeypatch.setattr(openset_lines, "FACES", replace(openset_lines.FACES, input_size=20, **TINY))
+
+
+def test_every_line_of_the_faces_is_done_once(tiny_faces, data_dir, tmp_path, capsys):
+    command = ["reproduce", "openset", "faces", "--seeds", "2", "--runs", str(tmp_path / "runs")]
+    command += ["--out", str(tmp_path / "out"), "--data-dir", str(data_dir)]
+    assert main(command) == 0
+    first = capsys.readouterr()
+    assert "32 of 32 runs are finished" in first.out
+    assert "at least as good" in first.out or "WORSE" in first.out
+    found = records(tmp_path / "out" / "records.jsonl")
+    assert {line["loss"] for line in found} == {
+        *openset_lines.LOSSES,
+        *openset_lines.PEERS,
+        "l1(pixels)",
+        "l1(histograms)",
+    }
+    for line in found:
+        assert 0 <= line["test"]["recall1"] <= 100
+        assert line["test"]["auc"] + 50 >= 50
+        assert line["test"]["pair_accuracy"] >= 40
+        assert str(tmp_path) not in json.dumps(line)
+    learned = [line for line in found if not line["loss"].startswith("l1")]
+    assert all(0 < line["angles"]["intra"] < 1.6 for line in learned)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert all(name in page for name in ("arcgrad(s=16)", "pml:triplet", "L1 of pixels", "recall@1"))
+    assert main(command) == 0
+    again = capsys.readouterr()
+    assert "run 1 of" not in again.err
+    assert records(tmp_path / "out" / "records.jsonl") == found
+
+
+def test_pixels_under_l1_are_what_a_loop_says(data_dir):
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randint(256, (30, 1, 12, 12), generator=draw, dtype=torch.uint8)
+    y = torch.arange(30) // 5
+    x[:, :, :6] = (40 * y).to(torch.uint8).view(-1, 1, 1, 1)
+    found = traditional.judge_traditional(x, y, 12, "pixels", 0)
+    right = 0
+    for i in range(30):
+        gaps = [(int((x[i].int() - x[j].int()).abs().sum()), j) for j in range(30) if j != i]
+        right += int(y[min(gaps)[1]] == y[i])
+    assert found["recall1"] == pytest.approx(100 * right / 30)
+    bins = traditional.histograms(torch.tensor([[0.0, 7.9, 8.0, 255.0]]))
+    assert bins[0, 0] == 0.5
+    assert bins[0, 1] == bins[0, 31] == 0.25
+
+
+def test_the_interval_is_students():
+    assert openset_table.interval([1.0]) is None
+    assert openset_table.interval([1.0, 2.0, 3.0]) == pytest.approx(4.302653 / 3**0.5, rel=1e-5)
+    assert openset_table.shown([], 2) == "–"
+
+
+def test_the_claim_chooses_on_held_out_images(data_dir, tmp_path, monkeypatch, capsys):
+    base = replace(openset_lines.FACES, input_size=20, hold_out=0.2, **TINY)
+    ground = openset_claim.Ground("faces", base, "recall1", "recall@1 in percent", (6.0, 16.0), ("adaacos", "adacos"))
+    monkeypatch.setattr(openset_claim, "GROUNDS", (ground,))
+    command = ["reproduce", "openset", "adaacos", "--seeds", "2", "--runs", str(tmp_path / "runs")]
+    assert main([*command, "--out", str(tmp_path / "out"), "--data-dir", str(data_dir)]) == 0
+    said = capsys.readouterr().out
+    assert "arcface tuned on held-out images" in said
+    assert "adaacos is " in said
+    found = records(tmp_path / "out" / "records.jsonl")
+    assert len(found) == 2 * (2 * 3 + 2)
+    means = {}
+    for line in found:
+        if line["loss"].startswith("arcface"):
+            means.setdefault(line["loss"], []).append(line["held_out"])
+    best = max(means, key=lambda loss: sum(means[loss]))
+    s, m = best.removeprefix("arcface(").removesuffix(")").split(", ")
+    assert f"held-out images: {s}, {m}" in said
+
+
+def test_six_digits_are_drawn_on_a_sphere(data_dir, tmp_path, monkeypatch, capsys):
+    small = replace(openset_sphere.BASE, model="fast(widths=(8, 8, 8), bias=False)", epochs=1, share=0.01)
+    monkeypatch.setattr(openset_sphere, "BASE", small)
+    monkeypatch.setattr(openset_sphere, "LOSSES", openset_sphere.LOSSES[-2:])
+    command = ["reproduce", "openset", "sphere", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    assert main([*command, "--data-dir", str(data_dir)]) == 0
+    assert capsys.readouterr().out.count("pairs of one digit") == 2
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count('class="ball"') == 2
+    assert len(records(tmp_path / "out" / "records.jsonl")) == 2
+
+
+# ---------------------------------------------------------------- Siamese networks
+
+
+def stripes(folder, count, seed):
+    """Pictures of a few kinds of stripes, and a CSV of pairs of them."""
+    draw = np.random.default_rng(seed)
+    folder.mkdir()
+    kinds = draw.integers(4, size=count)
+    for k, kind in enumerate(kinds):
+        wave = np.sin(np.arange(16) * (0.4 + 0.5 * (kind // 2)) + draw.uniform(0, 6.3))
+        picture = np.tile(wave, (16, 1)) if kind % 2 else np.tile(wave, (16, 1)).T
+        noisy = 127 + 90 * picture + draw.normal(0, 20, (16, 16))
+        Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(folder / f"{k}.png")
+    with (folder / "pairs.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["a", "b", "same"])
+        for _ in range(4 * count):
+            a, b = draw.integers(count, size=2)
+            if draw.random() < 0.5:
+                b = draw.choice(np.flatnonzero(kinds == kinds[a]))
+            table.writerow([f"{a}.png", f"{b}.png", int(kinds[a] == kinds[b])])
+    return folder / "pairs.csv"
+
+
+def test_both_architectures_learn_from_a_csv(tmp_path, capsys):
+    learned, judged = stripes(tmp_path / "one", 150, 0), stripes(tmp_path / "two", 60, 1)
+    command = ["reproduce", "siamese", str(learned), "--judge", str(judged), "--input-size", "16", "--epochs", "6"]
+    command += ["--model", "fast(widths=(8, 16, 16))", "--batch-size", "50", "--lr", "0.01"]
+    assert main([*command, "--out", str(tmp_path / "scores.csv")]) == 0
+    said = capsys.readouterr().out
+    for merge in ("input", "embedding"):
+        line = next(line for line in said.splitlines() if line.startswith(f"merge={merge}"))
+        assert float(line.partition("AUC ")[2].partition(" ")[0]) > 85
+    with (tmp_path / "scores.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 240
+    assert {"score_input", "score_embedding"} <= set(rows[0])
+
+
+def test_pairs_are_kept_back_where_none_are_given(tmp_path, capsys):
+    pairs = stripes(tmp_path / "one", 60, 0)
+    command = ["reproduce", "siamese", str(pairs), "--input-size", "16", "--epochs", "1", "--merge", "embedding"]
+    assert main([*command, "--model", "fast(widths=(8, 8, 8))", "--batch-size", "20"]) == 0
+    assert "48 pairs are kept back" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("merge", ["input", "embedding"])
+def test_the_order_of_a_pair_does_not_matter(merge):
+    torch.manual_seed(0)
+    network = PairNetwork(Siamese(merge, "fast(widths=(8, 8, 8))"), 1, 12).eval()
+    a, b = torch.randn(2, 5, 1, 12, 12)
+    torch.testing.assert_close(network.logits(a, b), network.logits(b, a))
+
+
+def test_a_siamese_run_is_the_same_twice():
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randint(256, (20, 1, 12, 12), generator=draw, dtype=torch.uint8)
+    first, second = torch.randint(20, (2, 60), generator=draw)
+    pairs = Pairs(x, first, second, torch.arange(60) % 2 == 0)
+    settings = Siamese("embedding", "fast(widths=(8, 8, 8))", epochs=1, batch_size=20)
+    augment = Augment(pad=1)
+    one, two = (pair_scores(train_siamese(settings, pairs, augment), pairs, augment) for _ in range(2))
+    assert np.array_equal(one, two)
+
+
+def test_what_a_siamese_network_cannot_learn_from_is_one_line(tmp_path, capsys):
+    x = torch.zeros(4, 1, 12, 12, dtype=torch.uint8)
+    rows = torch.zeros(30, dtype=torch.int64)
+    one_kind = Pairs(x, rows, rows, torch.ones(30, dtype=torch.bool))
+    with pytest.raises(InputError, match="all pairs are of one kind"):
+        train_siamese(Siamese(batch_size=10), one_kind, Augment())
+    with pytest.raises(InputError, match="30 pairs are fewer than a batch of 100"):
+        train_siamese(Siamese(), one_kind, Augment())
+    with pytest.raises(InputError, match="merge"):
+        Siamese("middle")
+    pairs = stripes(tmp_path / "one", 20, 0)
+    (tmp_path / "one" / "3.png").write_bytes(b"not a picture")
+    assert main(["reproduce", "siamese", str(pairs)]) == 2
+    assert "3.png: cannot be read as an image" in capsys.readouterr().err
+
+
+def test_a_length_of_the_embeddings_can_be_asked_for():
+    from widemargin.training.network import network
+
+    sees = {"classes": ["a", "b", "c"], "channels": 1, "size": 12}
+    run = Run(model="fast(widths=(8, 8, 8))", loss="arcface", dim=3)
+    assert network(run, sees).embed(torch.randn(4, 1, 12, 12)).shape == (4, 3)
+    assert network(replace(run, neck=True), sees).embed(torch.randn(4, 1, 12, 12)).shape == (4, 3)
+    with pytest.raises(InputError, match="dim must be a whole number"):
+        replace(run, dim=-1)
