@@ -181,7 +181,7 @@ def test_a_set_by_name_is_embedded_as_the_run_sees_images(tmp_path, data_dir, ca
 
     some = load_images("mnist", data_dir).test.take(torch.arange(7))
     [(x, y)] = list(done.seen(some))
-    inputs = done._inputs(str(data_dir))
+    inputs = done.inputs(str(data_dir))
     [(wanted, labels)] = list(inputs.judged(inputs.test.take(torch.arange(7))))
     torch.testing.assert_close(x, wanted)
     assert torch.equal(y, labels)

@@ -12,7 +12,19 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from . import __version__
-from .commands import bench_head, bench_retrieval, bench_train, compare, evaluate, hand_over, reproduce, tabular, train
+from .commands import (
+    bench_head,
+    bench_retrieval,
+    bench_train,
+    compare,
+    evaluate,
+    hand_over,
+    lab,
+    report,
+    reproduce,
+    tabular,
+    train,
+)
 from .errors import InputError
 
 SHELLS = ("bash", "zsh", "tcsh")
@@ -60,6 +72,8 @@ def parser() -> _Parser:
     evaluate.add(commands)
     hand_over.add(commands)
     reproduce.add(commands)
+    lab.add(commands)
+    report.add(commands)
 
     losses = commands.add_parser("losses", help="list all losses, or explain one")
     losses.add_argument("name", nargs="*", help="explain these: names, aliases or full spellings")

@@ -106,6 +106,11 @@ class Run:
         if self.input_size is not None and (type(self.input_size) is not int or self.input_size < 1):
             raise InputError(f"input_size must be a whole number of at least 1, got {self.input_size!r}")
 
+    @property
+    def data_name(self) -> str:
+        """The set's name, or a folder's own without the path to it."""
+        return Path(self.data).name
+
     def to_json(self) -> str:
         """The run as text; `from_json` reads it back to an equal run."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False)

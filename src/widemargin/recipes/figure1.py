@@ -10,11 +10,14 @@ import argparse
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from matplotlib.projections.polar import PolarAxes
     from torch import Tensor
 
 SCALES = (1.0, 40.0)
 PHASES = ("at the start", "half way", "at the end")
+_SHARES = (0.0, 0.5, 1.0)
 
 
 class Moment(NamedTuple):
@@ -45,14 +48,15 @@ def run(options: argparse.Namespace) -> None:
     from ..listing import check_writable, checked_suffix
 
     check_writable(checked_suffix(options.out, FORMATS))
-    moments = [moment for scale in SCALES for moment in _course(scale, options.seed)]
+    phases = dict(zip(PHASES, _SHARES, strict=True))
+    moments = [moment for scale in SCALES for moment in course(scale, options.seed, phases)]
     _print(moments)
     _draw(moments, options.out)
     print(f"wrote {options.out}")
 
 
-def _course(scale: float, seed: int) -> list[Moment]:
-    """Train ArcGrad of one scale on all of Iris, and look three times."""
+def course(scale: float, seed: int, phases: Mapping[str, float]) -> list[Moment]:
+    """Train ArcGrad of one scale on all of Iris, and look whenever such a share of the training is done."""
     import numpy as np
     import torch
 
@@ -71,8 +75,8 @@ def _course(scale: float, seed: int) -> list[Moment]:
     spec = f"arcgrad(s={scale:g})"
     stack = Stack(spec, rows, [everything], [(seed, 0)], Protocol(dropout=0.0))
     found = []
-    for phase, until in zip(PHASES, (0, stack.steps // 2, stack.steps), strict=True):
-        stack.run(until - stack.step)
+    for phase, share in phases.items():
+        stack.run(int(share * stack.steps) - stack.step)
         x = stack.embed(torch.from_numpy(everything).unsqueeze(0))[0]
         weight = stack.objective.head.weight[0].detach()
         unit = angle.direction(weight)[0]

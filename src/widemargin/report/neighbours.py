@@ -18,6 +18,8 @@ STYLE = """
 .near figure.asked img { margin-right: 18px; border-color: var(--soft); }
 .near figure.wrong img { border-color: var(--accent); }
 .near figcaption { font-size: .7rem; max-width: 60px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.near figure.told { width: 110px; } .near figure.told img { width: 84px; height: 84px; }
+.near figure.told figcaption { max-width: 108px; white-space: normal; font-size: .74rem; line-height: 1.25; }
 </style>
 """
 
@@ -44,3 +46,9 @@ def _cell(picture: str, name: str, kind: str, words: str) -> str:
     said = escape(f"{name} ({words})", quote=True)
     inside = f'<img src="{picture}" alt="{said}"><figcaption>{escape(name)}</figcaption>'
     return f'<figure class="{kind}" title="{said}">{inside}</figure>'
+
+
+def captioned(picture: str, words: str) -> str:
+    """One picture with what there is to say under it."""
+    said = escape(words, quote=True)
+    return f'<figure class="told"><img src="{picture}" alt="{said}"><figcaption>{escape(words)}</figcaption></figure>'

@@ -37,22 +37,23 @@ class Finished:
 
     def judge(self, data_dir: str | None = None, *, flips: bool = True) -> dict[str, Any]:
         """The figures on the run's test images."""
-        inputs = self._inputs(data_dir)
+        inputs = self.inputs(data_dir)
         if list(inputs.classes) != self.sees["classes"]:
             raise InputError(f"{self.run.data} has other classes than the run {self.place} was trained on")
         return judge(self.model, self.run, inputs, inputs.test, flips=flips)
 
-    def _inputs(self, data_dir: str | None) -> Inputs:
+    def inputs(self, data_dir: str | None) -> Inputs:
+        """What the run sees, all of it in its order."""
         return inputs_of(replace(self.run, share=1.0, hold_out=0.0, batch_size=1, per_class=0), data_dir)
 
     def embeddings(self, data_dir: str | None = None) -> tuple[Tensor, Tensor]:
         """Embeddings and labels of the run's test images, those of unseen classes where it has such."""
-        inputs = self._inputs(data_dir)
+        inputs = self.inputs(data_dir)
         return embed(self.model, inputs.judged(inputs.test))
 
     def test_images(self, data_dir: str | None = None) -> Samples:
         """The images the run is judged on."""
-        return self._inputs(data_dir).test
+        return self.inputs(data_dir).test
 
     @torch.no_grad()
     def embed_files(self, paths: Sequence[str | Path], batch: int = 256) -> Tensor:

@@ -1,0 +1,121 @@
+"""`widemargin report RUN …`: one run or several as a page, or as Markdown or a picture for a paper."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..report.run_page import Told
+
+FORMATS = ("html", "md", "png", "pdf")
+
+
+def add(commands: Any) -> None:
+    """The command and its options."""
+    parser = commands.add_parser("report", help="one run or several as a page: courses, angles, mistakes, settings")
+    parser.add_argument("folders", nargs="+", metavar="RUN", help="folders of runs, or a folder that holds some")
+    parser.add_argument("--out", metavar="FILE", help="file to write (default report.html in the run, or here)")
+    parser.add_argument("--format", choices=FORMATS, help="html, md, png or pdf (default: by --out, else html)")
+    parser.add_argument("--no-images", action="store_true", help="leave out what needs the data: mistakes, embeddings")
+    parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> None:
+    import shlex
+    from pathlib import Path
+
+    from ..errors import InputError
+    from ..listing import check_writable
+    from ..report.run_page import markdown, runs_page
+
+    folders = _runs_in(options.folders)
+    ending = Path(options.out).suffix.lower().lstrip(".") if options.out else ""
+    kind = options.format or (ending if ending in FORMATS else "html")
+    if options.out and ending in FORMATS and ending != kind:
+        raise InputError(f"--out {options.out} and --format {kind} do not agree")
+    path = Path(options.out) if options.out else (folders[0] if len(folders) == 1 else Path()) / f"report.{kind}"
+    check_writable(str(path))
+    pictures = kind == "html" and not options.no_images
+    told = [_told(folder, options.data_dir, pictures) for folder in folders]
+    command = shlex.join(["widemargin", *options.words])
+    if kind == "html":
+        path.write_text(runs_page(told, _paper(told), command), encoding="utf-8")
+    elif kind == "md":
+        path.write_text(markdown(told, command), encoding="utf-8")
+    else:
+        from ..report.run_figure import write_figure
+
+        write_figure(told, path)
+    print(f"wrote {path}")
+
+
+def _runs_in(given: list[str]) -> list[Any]:
+    """Folders of runs: as given, or all that lie directly in what is given."""
+    from pathlib import Path
+
+    from ..errors import InputError
+
+    found = []
+    for text in given:
+        folder = Path(text)
+        inside = sorted(path.parent for path in folder.glob("*/run.json"))
+        if (folder / "run.json").is_file():
+            found.append(folder)
+        elif inside:
+            found += inside
+        else:
+            raise InputError(f"{text}: no run (a folder with run.json), and no folder of runs")
+    return list(dict.fromkeys(found))
+
+
+def _told(folder: Any, data_dir: str | None, pictures: bool) -> Told:
+    import json
+
+    from ..errors import InputError
+    from ..report.run_page import Told
+    from ..run import Run
+    from ..training.log import Log
+
+    run = Run.read(folder)
+    lines = Log.lines(folder / "metrics.jsonl")
+    record: dict[str, Any] | None = None
+    if (folder / "record.json").is_file():
+        try:
+            record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+        except ValueError:
+            raise InputError(f"{folder / 'record.json'}: not JSON; delete it and evaluate again") from None
+    classes, shown = _shown(folder, data_dir) if pictures and lines else ((), [])
+    return Told(run.name or folder.resolve().name, run, lines, record, classes, shown)
+
+
+def _shown(folder: Any, data_dir: str | None) -> tuple[tuple[str, ...], list[str]]:
+    """Parts made from the run's test images; a sentence instead where they are not at hand."""
+    from ..errors import InputError
+    from ..report import page
+    from ..report.look_parts import look_parts
+    from ..training.finished import finished
+    from ..training.look import look
+
+    try:
+        done = finished(folder)
+    except InputError as error:
+        return (), [page.paragraph(f"No pictures: {error}", "note")]
+    names = tuple(done.sees["classes"])
+    try:
+        return names, look_parts(look(done, data_dir))
+    except InputError as error:
+        return names, [page.paragraph(f"No pictures of its images: {error}", "note")]
+
+
+def _paper(told: list[Told]) -> dict[str, float]:
+    """Table VI's angles of the runs' loss, where all are of one of its losses on CIFAR-10."""
+    from ..data.paper import rows
+    from ..recipes.parts.image_settings import METHODS
+
+    losses = {each.run.loss for each in told}
+    method = next((method for method, loss in METHODS.items() if {loss} == losses), None)
+    if method is None or {each.run.data for each in told} != {"cifar10"}:
+        return {}
+    return {row["metric"]: float(row[method]) for row in rows(6) if method in row}

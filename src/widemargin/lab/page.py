@@ -1,0 +1,123 @@
+"""The lab as one HTML file: controls, panels, what they show, and the script that moves it."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from importlib import resources
+from typing import Any
+
+from ..report import page
+from ..report.palette import colour
+from .curves import BETWEEN, WANTED_GAPS
+from .families import CLASSES, SCALES
+
+_PANELS = (
+    ("target", "Target logit", "What the loss makes of the target's angle, at ‖w‖ = 1."),
+    ("loss", "Loss against the angle", "All other classes stand at 90°, as they do at the start in many dimensions."),
+    (
+        "pull",
+        "Pull against the angle",
+        "∂ loss / ∂θ: how hard the target is pulled in. ArcGrad pulls as long as it is wrong.",
+    ),
+    ("gap_loss", "Loss against the gap", "The target moves in while the others move out; the gap is the difference."),
+    (
+        "gap_pull",
+        "Pull against the gap",
+        "∂ loss / ∂ gap. The dashed mark is the gap that ArcGrad's s asks for (Eq. 19).",
+    ),
+)
+
+
+def lab_page(facts: dict[str, Any], films: list[dict[str, Any]]) -> str:
+    """The whole page."""
+    body = [f"<style>{_file('lab.css')}</style>", _controls(list(facts["families"])), '<div class="panels">']
+    body += [_panel(*panel) for panel in _PANELS]
+    body += [_regions(), _which(), _films(films), "</div>"]
+    inks = {name: colour(name) for name in facts["families"]}
+    for name, data in (("facts", facts), ("inks", inks), ("films", films)):
+        body.append(f'<script type="application/json" id="{name}">{_json(data)}</script>')
+    body.append(f"<script>{_file('lab.js')}</script>")
+    sub = "Choose losses, move the sliders. Every curve is computed by the margins themselves and embedded here."
+    return page.page("The loss lab", sub, body)
+
+
+def _json(data: Any) -> str:
+    """JSON that cannot end its script element."""
+    return json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+
+
+def _file(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _controls(names: list[str]) -> str:
+    chips = "".join(
+        f'<label><input type="checkbox" id="use-{name}"><i style="background:{colour(name)}"></i>{name}</label>'
+        for name in names
+    )
+    sliders = _slider("s", "scale s (or ‖x‖)", len(SCALES)) + _slider("m", "margin m", 9)
+    sliders += _slider("c", "classes C", len(CLASSES))
+    return (
+        f'<div class="controls"><div class="chips" role="group" aria-label="losses">{chips}</div>'
+        f'<div class="sliders">{sliders}</div><div class="numbers" id="legend" aria-live="polite"></div></div>'
+    )
+
+
+def _slider(key: str, title: str, count: int) -> str:
+    return (
+        f'<label for="{key}">{escape(title)}<output id="{key}-value" for="{key}"></output>'
+        f'<input type="range" id="{key}" min="0" max="{count - 1}" step="1"></label>'
+    )
+
+
+def _panel(key: str, title: str, explained: str) -> str:
+    return (
+        f"<section>{page.heading(title, explained)}"
+        f'<svg id="{key}" viewBox="0 0 560 330" role="img" aria-label="{escape(title, quote=True)}" '
+        f'data-title="{escape(title, quote=True)}"></svg><p class="numbers" id="{key}-numbers"></p></section>'
+    )
+
+
+def _regions() -> str:
+    options = "".join(
+        f'<option value="{k}">{"three classes, 120° apart" if b == 120 else f"two classes, {b}° apart"}</option>'
+        for k, b in enumerate(BETWEEN)
+    )
+    text = "While training, a class counts only what lies in its own colour; the white between is the margin's band."
+    return (
+        f'<section style="grid-column:1/-1">{page.heading("Decision regions on the circle", text)}'
+        f'<label>Classes: <select id="between">{options}</select></label>'
+        '<div id="regions" class="many"></div></section>'
+    )
+
+
+def _which() -> str:
+    text = (
+        "Eq. 19 of the ArcGrad paper by Lambert's W: ask for a wide gap and get a small scale. C is the slider above."
+    )
+    return (
+        f"<section>{page.heading('Which s for my C?', text)}"
+        f'<div class="sliders">{_slider("gap", "mean gap wanted", len(WANTED_GAPS))}</div>'
+        '<p class="verdict" id="answer" aria-live="polite"></p></section>'
+    )
+
+
+def _films(films: list[dict[str, Any]]) -> str:
+    text = (
+        "Iris under ArcGrad: each dot is a sample at its angle to its own class, the line where its gradient pulls it. "
+        "A small scale drives the classes far apart, a large one stops early."
+    )
+    pictures = "".join(
+        f'<div><svg id="film{k}" viewBox="0 0 300 165" role="img" aria-label="Iris at s = {one["s"]:g}" '
+        f'data-title="Iris at s = {one["s"]:g}"></svg><p class="numbers" id="film{k}-numbers"></p></div>'
+        for k, one in enumerate(films)
+    )
+    last = len(films[0]["frames"]) - 1
+    return (
+        f'<section style="grid-column:1/-1">{page.heading("Figure 1 of the paper, as a film", text)}'
+        '<div class="film"><button id="play" type="button">Play</button>'
+        f'<input type="range" id="frame" min="0" max="{last}" value="0" aria-label="moment of training"></div>'
+        f'<div class="many wider">{pictures}</div>'
+        "</section>"
+    )

@@ -1,0 +1,49 @@
+"""Which classes are taken for which: a matrix with a row per true class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from .svg import WIDTH, begin, shortened
+
+MOST = 30  # classes of which every cell can be seen
+_LEFT, _TOP = 150, 110
+
+
+def confusion(counts: Sequence[Sequence[int]], names: Sequence[str], title: str) -> str:
+    """The picture for up to 30 classes: mistakes in red, right answers in blue, both as a share of the row."""
+    side = min(46.0, (WIDTH - _LEFT - 20) / len(names))
+    parts = [begin(WIDTH, _TOP + side * len(names) + 30, title)]
+    for i, name in enumerate(names):
+        y, x = _TOP + side * (i + 0.5), _LEFT + side * (i + 0.5)
+        short = escape(shortened(name, 16))
+        parts.append(f'<text class="tick" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{short}</text>')
+        parts.append(f'<text class="tick" transform="translate({x + 4:.1f},{_TOP - 8}) rotate(-60)">{short}</text>')
+        total = max(1, sum(counts[i]))
+        for j, count in enumerate(counts[i]):
+            if not count:
+                continue
+            ink, depth = ("#4477AA", count / total) if i == j else ("#EE6677", min(1.0, 8 * count / total))
+            at = f'x="{_LEFT + side * j:.1f}" y="{_TOP + side * i:.1f}" width="{side - 1:.1f}" height="{side - 1:.1f}"'
+            tip = escape(f"{name} taken for {names[j]}: {count}" if i != j else f"{name} right: {count}")
+            parts.append(
+                f'<rect {at} fill="{ink}" fill-opacity="{0.06 + 0.74 * depth:.2f}"><title>{tip}</title></rect>'
+            )
+            if side >= 22:
+                parts.append(
+                    f'<text class="tick" x="{_LEFT + side * (j + 0.5):.1f}" y="{y + 4:.1f}" '
+                    f'text-anchor="middle" pointer-events="none">{count}</text>'
+                )
+    return "".join(parts) + "</svg>"
+
+
+def worst(counts: Sequence[Sequence[int]], names: Sequence[str], most: int = 10) -> list[tuple[str, str, int, float]]:
+    """The commonest mistakes: true class, answer, how often, percent of the class."""
+    found = [
+        (names[i], names[j], count, 100.0 * count / max(1, sum(row)))
+        for i, row in enumerate(counts)
+        for j, count in enumerate(row)
+        if i != j and count
+    ]
+    return sorted(found, key=lambda mistake: -mistake[2])[:most]

@@ -1,0 +1,38 @@
+"""Runs as one picture for a paper, PNG or PDF: loss, accuracy, what moves, and the angles of the last epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from .palette import colour
+from .run_page import Told
+
+_DASHES = ("-", (0, (5, 2)), (0, (1, 1)))
+
+
+def write_figure(told: Sequence[Told], path: Path) -> None:
+    """Write the picture."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
+        figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
+        for k, each in enumerate(told):
+            style = {"color": colour(each.run.loss), "linestyle": _DASHES[k % len(_DASHES)], "label": each.name}
+            at = [line["epoch"] for line in each.lines]
+            axes[0].plot(at, [line["loss"] for line in each.lines], **style)
+            axes[1].plot(at, [line["train_top1"] for line in each.lines], **style)
+            counts = next((line["histogram"]["own"] for line in reversed(each.lines) if "histogram" in line), None)
+            if counts:
+                width = 180 / len(counts)
+                total = max(1, sum(counts))
+                axes[2].plot([(i + 0.5) * width for i in range(len(counts))], [c / total for c in counts], **style)
+        axes[0].set(title="Loss", xlabel="epoch")
+        axes[1].set(title="Right answers on training images, %", xlabel="epoch")
+        axes[2].set(title="Angles to the own class, last epoch", xlabel="degrees", ylabel="share")
+        axes[0].legend(frameon=False, fontsize=8)
+        figure.savefig(path, dpi=200)
+        plt.close(figure)

@@ -1,0 +1,191 @@
+"""The page of one run or several: courses, angles, mistakes, embeddings, settings, and the command to make it again."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from html import escape
+from typing import Any
+
+from ..run import Run
+from . import page
+from .confusion import MOST, confusion, worst
+from .epochs import Course, epochs
+from .palette import colour
+from .ridges import ridges
+from .sphere import INKS
+
+ANGLES = {"wc_intra": "WC-Intra", "w_inter": "W-Inter", "c_inter": "C-Inter", "intra": "image to centre"}
+_TEST = {"top1": "top-1", "top1_flip": "with flips", "top5": "top-5", "recall1": "recall@1", "map_at_r": "MAP@R"}
+_TEST |= {"auc": "AUC", "eer": "EER", "pair_accuracy": "pairs right", "five_way_one_shot": "5-way-1-shot"}
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """A run as its folder tells it."""
+
+    name: str
+    run: Run
+    lines: Sequence[Mapping[str, Any]]
+    record: Mapping[str, Any] | None
+    classes: Sequence[str] = ()
+    shown: Sequence[str] = field(default_factory=list)
+    """Parts of a page made from its images, if they were at hand."""
+
+    @property
+    def state(self) -> str:
+        """How far it is."""
+        done = self.lines[-1]["epoch"] if self.lines else 0
+        return "finished" if self.record else f"epoch {done} of {self.run.epochs}"
+
+
+def runs_page(told: Sequence[Told], theirs: Mapping[str, float], command: str) -> str:
+    """The whole page; `theirs` are the paper's angles where they apply to all of these runs."""
+    one = len(told) == 1
+    title = told[0].name if one else f"{len(told)} runs compared"
+    sub = (
+        f"{told[0].run.data_name}, {told[0].run.model}, {told[0].run.loss}; {told[0].state}" if one else "side by side"
+    )
+    body = [figures_table(told, theirs)]
+    body += courses(told)
+    for each in told:
+        inside = _alone(each)
+        if one:
+            body += inside
+        else:
+            body.append(page.details(f"{each.name}: angles, mistakes, settings", "\n".join(inside)))
+    body += [page.heading("This page again"), page.code(command)]
+    return page.page(title, sub, body)
+
+
+def figures(told: Sequence[Told]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of the table: what the runs reached."""
+    tests = [name for name in _TEST if any(name in (each.record or {}).get("test", {}) for each in told)]
+    turns = [name for name in ANGLES if any(name in ((each.record or {}).get("angles") or {}) for each in told)]
+    head = ["run", *(_TEST[name] for name in tests), *(ANGLES[name] for name in turns), "epochs", "minutes"]
+    rows = []
+    for each in told:
+        record = each.record or {}
+        test, angles = record.get("test", {}), record.get("angles") or {}
+        cells = [each.name, *(f"{test[name]:.2f} %" if test.get(name) is not None else "–" for name in tests)]
+        cells += [f"{math.degrees(angles[name]):.1f}°" if name in angles else "–" for name in turns]
+        spent = each.lines[-1]["seconds"] / 60 if each.lines else 0.0
+        rows.append([*cells, each.state if not each.record else str(each.run.epochs), f"{spent:.1f}"])
+    return head, rows
+
+
+def figures_table(told: Sequence[Told], theirs: Mapping[str, float]) -> str:
+    """The table, with the paper's angles as its foot."""
+    head, rows = figures(told)
+    foot = []
+    if theirs:
+        by_title = {ANGLES[name]: f"{math.degrees(value):.1f}°" for name, value in theirs.items()}
+        foot = [[("the paper (Table VI)", ""), *((by_title.get(title, ""), "") for title in head[1:])]]
+    return page.table(head, [[(cell, "") for cell in row] for row in rows], foot)
+
+
+def courses(told: Sequence[Told]) -> list[str]:
+    """Loss, accuracy and every number that moves, over the epochs."""
+    inks = [colour(each.run.loss) for each in told]
+    if len(set(inks)) < len(inks):  # several runs of one loss
+        inks = [INKS[k % len(INKS)] for k in range(len(told))]
+    wanted: list[tuple[str, str, list[Course]]] = [
+        (
+            "Loss",
+            "mean of the training images",
+            [_course(each, ink, "loss") for each, ink in zip(told, inks, strict=True)],
+        )
+    ]
+    right = [_course(each, ink, "train_top1") for each, ink in zip(told, inks, strict=True)]
+    right = [course for course in right if any(value > 0 for _, value in course.points)]
+    held = [_held(each, ink) for each, ink in zip(told, inks, strict=True)]
+    wanted.append(("Accuracy", "percent of the training images; dashed: held-out ones", right + held))
+    names = sorted({name for each in told for line in each.lines for name in line.get("numbers", {})})
+    for name in names:
+        moving = [_number(each, ink, name) for each, ink in zip(told, inks, strict=True)]
+        moving = [course for course in moving if len({round(value, 9) for _, value in course.points}) > 1]
+        wanted.append((f"The number {name}", "as it stood at the end of each epoch", moving))
+    wanted.append(
+        (
+            "Learning rate",
+            "at the end of each epoch",
+            [_course(e, ink, "lr") for e, ink in zip(told, inks, strict=True)],
+        )
+    )
+    parts = []
+    for title, unit, rows in wanted:
+        there = [course for course in rows if course.points]
+        if there:
+            parts += [page.heading(title), page.figure(epochs(there, unit, title))]
+    return parts
+
+
+def _course(each: Told, ink: str, key: str) -> Course:
+    points = [(line["epoch"], float(line[key])) for line in each.lines if math.isfinite(float(line.get(key, "nan")))]
+    return Course(each.name, points, ink)
+
+
+def _held(each: Told, ink: str) -> Course:
+    found = [(line["epoch"], line["held_out"]) for line in each.lines if "held_out" in line]
+    points = [(epoch, float(held.get("top1", held.get("recall1", math.nan)))) for epoch, held in found]
+    return Course(f"{each.name}, held out", [p for p in points if math.isfinite(p[1])], ink, dashed=True)
+
+
+def _number(each: Told, ink: str, name: str) -> Course:
+    points = [(line["epoch"], line["numbers"][name]) for line in each.lines if name in line.get("numbers", {})]
+    return Course(f"{each.name}: {name}", points, ink)
+
+
+def _alone(each: Told) -> list[str]:
+    """What is told of each run by itself."""
+    parts: list[str] = []
+    counts = [line["histogram"]["own"] for line in each.lines if "histogram" in line]
+    if counts:
+        names = [str(line["epoch"]) for line in each.lines if "histogram" in line]
+        text = "Training images, epoch by epoch from top to bottom (Figure 4 of the ArcGrad paper)."
+        picture = ridges(names, counts, colour(each.run.loss), "Angles to the own class by epoch")
+        parts += [page.heading("Angles to the own class", text), page.figure(picture)]
+    matrix = (each.record or {}).get("confusion")
+    if matrix:
+        names = list(each.classes) or [str(k) for k in range(len(matrix))]
+        parts.append(page.heading("What is taken for what", "A row is a true class, a column the answer."))
+        if len(names) <= MOST:
+            parts.append(page.figure(confusion(matrix, names, "Confusion matrix")))
+        rows = [
+            [(true, ""), (said, ""), (str(count), ""), (f"{share:.1f} %", "")]
+            for true, said, count, share in worst(matrix, names)
+        ]
+        parts.append(page.table(["class", "taken for", "times", "of the class"], rows))
+    parts += each.shown
+    parts += [page.heading("Settings"), page.table(["option", "value"], _settings(each.run))]
+    if each.record:
+        made = each.record.get("versions", {})
+        where = ", ".join(f"{name} {version}" for name, version in made.items())
+        text = f"{where}; commit {each.record.get('commit') or 'unknown'}; {each.record.get('cores')} threads"
+        parts += [page.heading("Environment"), page.paragraph(text)]
+        parts += [page.heading("The run again"), page.code(str(each.record.get("command", "")))]
+    return parts
+
+
+def _settings(run: Run) -> list[list[page.Cell]]:
+    usual = asdict(Run())
+    rows = []
+    for name, value in asdict(run).items():
+        shown = run.data_name if name == "data" else json.dumps(value, ensure_ascii=False) if value else str(value)
+        rows.append([(name, "best" if value != usual[name] else ""), (shown, "")])
+    return rows
+
+
+def markdown(told: Sequence[Told], command: str) -> str:
+    """The table and the settings as Markdown, for a paper's appendix or an issue."""
+    head, rows = figures(told)
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    for each in told:
+        lines += ["", f"## {each.name}", "", "| option | value |", "|---|---|"]
+        lines += [f"| {name[0]} | {value[0]} |".replace("\n", " ") for name, value in _settings(each.run)]
+        if each.record:
+            lines += ["", "```bash", str(each.record.get("command", "")), "```"]
+    return "\n".join([*lines, "", f"Made by `{escape(command)}`.", ""])
