@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import widemargin as wm
+from widemargin import angle
 from widemargin.others import fused, sweep
 from widemargin.others.room import Room
 
@@ -224,3 +225,20 @@ def test_a_compiler_that_fails_is_said_once_and_done_without(monkeypatch):
 def test_kernels_can_be_switched_off(monkeypatch):
     monkeypatch.setenv("WIDEMARGIN_FUSED", "0")
     assert not fused.available(torch.device("cpu"))
+
+
+def test_the_short_arccos_is_as_good_as_single_precision():
+    cos = torch.linspace(-1.0, 1.0, 200_001, dtype=torch.float64)
+    with angle.short_arccos():
+        found = angle.from_cosine(cos.float())
+        odd = angle.from_cosine(torch.tensor([1.0000001, -1.0000001, float("nan")]))
+        wide = angle.from_cosine(cos)
+    exact = torch.acos(cos.float().double())
+    assert (found.double() - exact).abs().max() < 5e-7
+    near = exact > 1e-3
+    assert ((found.double() - exact).abs() / exact)[near].max() < 1e-6
+    assert odd[0] == 0
+    assert odd[1] == pytest.approx(torch.pi, abs=1e-6)
+    assert odd[2].isnan()
+    assert torch.equal(wide, torch.acos(cos))  # double precision keeps the library's
+    assert torch.equal(angle.from_cosine(cos.float()), torch.acos(cos.float()))

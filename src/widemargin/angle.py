@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -186,6 +187,31 @@ def between(u: Tensor, v: Tensor) -> Tensor:
     return theta
 
 
+_short = [False]
+# Abramowitz and Stegun, 4.4.46: arccos x = √(1 − x) Σ a_k x^k on [0, 1], at most 2e-8 off.
+_SERIES: tuple[float, ...] = (1.570796305, -0.2145988016, 0.0889789874, -0.0501743046)
+_SERIES += (0.030891881, -0.0170881256, 0.0066700901, -0.0012624911)
+
+
+@contextmanager
+def short_arccos() -> Iterator[None]:
+    """In single precision arccos by a series that a compiler turns into a few multiplications; for traced kernels."""
+    _short[0] = True
+    try:
+        yield
+    finally:
+        _short[0] = False
+
+
+def _by_series(cos: Tensor) -> Tensor:
+    near = cos.abs()
+    total = torch.full_like(near, _SERIES[-1])
+    for factor in reversed(_SERIES[:-1]):
+        total = total * near + factor
+    turned = (1.0 - near).clamp_min(0.0).sqrt() * total
+    return torch.where(cos < 0, PI - turned, turned)
+
+
 class _Arccos(torch.autograd.Function):
     """arccos whose slope is 0 and not infinite at ±1; two N×C passes forward, one matrix kept."""
 
@@ -194,6 +220,8 @@ class _Arccos(torch.autograd.Function):
     @staticmethod
     @_kept_signature
     def forward(cos: Tensor) -> Tensor:
+        if _short[0] and cos.dtype == torch.float32:
+            return _by_series(cos)
         return torch.acos(cos.clamp(-1.0, 1.0))
 
     @staticmethod

@@ -62,11 +62,15 @@ def verify(
     folds: NDArray[np.int64] | None = None,
     fars: Sequence[float] = FARS,
     seed: int = 0,
+    draws: int = _DRAWS,
 ) -> Verification:
-    """All figures of pairs with `scores` [M] that are the `same` [M] or not; `folds` [M] number the LFW parts."""
+    """All figures of pairs with `scores` [M] that are the `same` [M] or not; `folds` [M] number the LFW parts.
+
+    Intervals are of so many bootstrap samples; without any they are NaN.
+    """
     scores, same = _checked(scores, same)
     roc = roc_curve(scores, same)
-    drawn = _bootstrap(scores, same, fars, seed)
+    drawn = _bootstrap(scores, same, fars, seed, draws)
     found = {far: _interval(tar_at(roc, far), drawn[far]) if supported(same, far) else None for far in fars}
     accuracy = None if folds is None else fold_accuracies(scores, same, folds)
     return Verification(
@@ -176,13 +180,17 @@ def best_threshold(scores: Floats, same: NDArray[np.bool_]) -> float:
     return float(ranked[k - 1]) if k == len(ranked) else float((ranked[k - 1] + ranked[k]) / 2)
 
 
-def _bootstrap(scores: Floats, same: NDArray[np.bool_], fars: Sequence[float], seed: int) -> dict[float | str, Floats]:
+def _bootstrap(
+    scores: Floats, same: NDArray[np.bool_], fars: Sequence[float], seed: int, draws: int
+) -> dict[float | str, Floats]:
     """Figures of samples drawn with replacement, same and different pairs each among themselves."""
     draw = np.random.default_rng(seed)
+    order = np.argsort(-scores, kind="stable")
+    scores, same = scores[order], same[order]  # what is sorted already is sorted again in no time
     names: list[float | str] = ["auc", "eer", *fars]
     found: dict[float | str, list[float]] = {name: [] for name in names}
     kinds = [np.flatnonzero(same), np.flatnonzero(~same)]
-    for _ in range(_DRAWS):
+    for _ in range(draws):
         weight = np.zeros(len(scores))
         for rows in kinds:
             weight[rows] = np.bincount(draw.integers(len(rows), size=len(rows)), minlength=len(rows))
@@ -195,5 +203,5 @@ def _bootstrap(scores: Floats, same: NDArray[np.bool_], fars: Sequence[float], s
 
 
 def _interval(value: float, drawn: Floats) -> Interval:
-    low, high = np.quantile(drawn, (0.025, 0.975))
+    low, high = np.quantile(drawn, (0.025, 0.975)) if len(drawn) else (np.nan, np.nan)
     return Interval(value, float(low), float(high))

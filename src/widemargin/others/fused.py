@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import angle
 from .block import Block, Kind
 
 Function = Callable[..., Any]
@@ -86,7 +87,7 @@ def _traced(function: Function, kind: Kind, block: Block, inputs: Sequence[Tenso
     def words(block: Block, inputs: Sequence[Tensor]) -> list[Tensor]:
         return [*(t for t in block if t is not None), *inputs]
 
-    with torch.no_grad():
+    with torch.no_grad(), angle.short_arccos():
         graph = make_fx(flat)(*words(block, inputs))
         compiled = torch.compile(graph, dynamic=False)
         compiled(*words(block, inputs))  # fails here or never

@@ -39,14 +39,13 @@ HEADLINE = Run(
     data="cifar10",
     model="fast(bias=False)",
     loss="arcgrad(s=10)",
-    epochs=31,
+    epochs=32,
     batch_size=500,
     opt="muon",
     lr=0.02,
     weight_decay=0.3,
     smoothing=0.1,
     augment="fast",
-    augment_options={"pad": 4, "erase": 0.5},
     precision="bf16-mixed",
 )
 

@@ -22,7 +22,7 @@ def judge_traditional(images: Tensor, y: Tensor, size: int, kind: str, seed: int
     x = resize(images, size, "bicubic").float().flatten(1)
     near = -torch.cdist(x if kind == "pixels" else histograms(x), x if kind == "pixels" else histograms(x), p=1.0)
     first, second, same = sampled_pairs(y, seed, 6000)
-    checked = verify(near[first, second].double().numpy(), same.numpy(), np.arange(len(same)) % 10)
+    checked = verify(near[first, second].double().numpy(), same.numpy(), np.arange(len(same)) % 10, draws=0)
     others = near.fill_diagonal_(-torch.inf)
     found = y[others.topk(5, 1).indices] == y.unsqueeze(1)
 

@@ -1,0 +1,88 @@
+"""The loss lab: what it embeds is what the package says, at every place of the sliders that is tried."""
+
+import base64
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from widemargin.catalogue import parse
+from widemargin.cli import main
+from widemargin.lab import curves
+from widemargin.lab.families import CLASSES, FAMILIES, SCALES, Family
+from widemargin.margin import Margin, split_softmax
+from widemargin.theory import boundary, boundary_angle, gap_gradient, gap_loss, suggest_scale, target_curve
+
+
+def unpacked(text: str, *shape: int) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), "<f2").astype(np.float64).reshape(shape)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_every_place_is_a_loss_of_the_package(family):
+    for scale in family.scales:
+        for margin in family.margins or (None,):
+            assert isinstance(parse(family.spelled(scale, margin)), Margin)
+
+
+@pytest.fixture(scope="module")
+def arcface():
+    return Family("arcface", (0.0, 0.3))
+
+
+def test_curves_are_the_margins_own(arcface):
+    found = curves.of_family(arcface)
+    targets = unpacked(found["targets"], len(SCALES), 2, len(curves.ANGLES))
+    s, m, c = 4, 1, 2
+    spec = arcface.spelled(SCALES[s], 0.3)
+    theta = torch.tensor(curves.ANGLES, dtype=torch.float64).deg2rad()
+    np.testing.assert_allclose(targets[s, m], target_curve(spec, theta)[0].numpy(), rtol=1e-3, atol=1e-3)
+    shape = (len(SCALES), 2, len(CLASSES), len(curves.KINDS), len(curves.ANGLES))
+    drawn = dict(zip(curves.KINDS, unpacked(found["curves"], *shape)[s, m, c], strict=True))
+    lead = boundary(spec, theta, torch.full_like(theta, math.pi / 2), classes=CLASSES[c])
+    loss = split_softmax(lead, torch.full_like(lead, math.log(CLASSES[c] - 1)))
+    np.testing.assert_allclose(drawn["loss"], loss.numpy(), rtol=1e-3, atol=1e-6)
+    slope = np.gradient(loss.numpy(), theta.numpy())
+    np.testing.assert_allclose(drawn["pull"][5:-15], slope[5:-15], rtol=0.1, atol=0.1)  # before ArcFace bends
+    assert found["edges"][s * 2 + m][1] == pytest.approx(math.degrees(boundary_angle(spec, math.pi / 2)), abs=0.01)
+
+
+def test_arcgrads_gap_is_the_theorys():
+    found = curves.of_family(Family("arcgrad"))
+    shape = (len(SCALES), len(CLASSES), len(curves.KINDS), len(curves.ANGLES))
+    drawn = dict(zip(curves.KINDS, unpacked(found["curves"], *shape)[3, 3], strict=True))
+    radians = [math.radians(g) for g in curves.GAPS]
+    wanted = [gap_loss(g, SCALES[3], CLASSES[3]) for g in radians]
+    np.testing.assert_allclose(drawn["gap_loss"], wanted, rtol=1e-3, atol=1e-5)
+    pulls = [-gap_gradient(g, SCALES[3], CLASSES[3]) for g in radians]
+    np.testing.assert_allclose(drawn["gap_pull"], pulls, rtol=1e-3, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    path = tmp_path_factory.mktemp("lab") / "lab.html"
+    assert main(["lab", "--out", str(path)]) == 0
+    return path.read_text()
+
+
+def test_the_page_is_whole_and_small(page):
+    assert len(page.encode()) < 6 << 20
+    assert not re.search(r'(src|href)="(?!data:)', page)  # nothing is fetched
+    found = {name: json.loads(text) for name, text in re.findall(r'id="(facts|inks|films)">(.*?)</script>', page)}
+    assert list(found["facts"]["families"]) == [family.name for family in FAMILIES]
+    assert found["facts"]["suggested"][2][9] == pytest.approx(suggest_scale(10, math.radians(50)))
+    assert set(found["inks"]) == set(found["facts"]["families"])
+    assert [film["s"] for film in found["films"]] == [1.0, 40.0]
+    last = found["films"][0]["frames"][-1]
+    assert last["gap"] > found["films"][1]["frames"][-1]["gap"]  # a small scale drives further apart
+    for panel in ("target", "loss", "pull", "gap_loss", "gap_pull", "regions", "answer"):
+        assert f'id="{panel}"' in page
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    assert main(["lab", "--out", str(tmp_path / "none" / "lab.html")]) == 2
+    assert main(["lab", "--out", str(tmp_path / "lab.txt")]) == 2
+    assert capsys.readouterr().err.count("\n") == 2

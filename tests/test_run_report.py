@@ -1,0 +1,83 @@
+"""`widemargin report`: a run or several as a page, as Markdown, as a picture; unfinished ones and hostile names too."""
+
+import json
+import shutil
+from html import escape
+
+import pytest
+
+from colours import FAST, draw
+from widemargin.cli import main
+from widemargin.report.confusion import confusion, worst
+from widemargin.report.epochs import Course, epochs
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two short runs on coloured pictures, one of them with an adaptive loss; a class has a hostile name."""
+    place = tmp_path_factory.mktemp("runs")
+    images = draw(place / "data")
+    first = sorted(path for path in (images / "train").iterdir() if path.is_dir())[0].name
+    for part in ("train", "test"):
+        if (images / part / first).is_dir():
+            (images / part / first).rename(images / part / "<b>red & co")
+    common = [*FAST, "--epochs", "2", "--hold-out", "0.2"]
+    assert main(["train", str(images), *common, "--out", str(place / "one")]) == 0
+    words = [word if not word.startswith(("arc", "soft", "norm")) else "adacos" for word in common]
+    assert main(["train", str(images), *words, "--out", str(place / "two")]) == 0
+    return place
+
+
+def test_a_run_is_a_page(runs, capsys):
+    assert main(["report", str(runs / "one")]) == 0
+    assert "report.html" in capsys.readouterr().out
+    page = (runs / "one" / "report.html").read_text()
+    for part in ("Loss", "Accuracy", "Angles to the own class", "What is taken for what", "Embeddings", "Settings"):
+        assert f"<h2>{part}</h2>" in page
+    assert "held out" in page
+    assert "widemargin train" in page
+    assert "<b>red" not in page
+    assert "&lt;b&gt;red &amp; co" in page
+    command = escape(json.loads((runs / "one" / "record.json").read_text())["command"])
+    assert str(runs) not in page.replace(command, "").replace(f"widemargin report {runs / 'one'}", "")
+
+
+def test_several_runs_stand_side_by_side(runs, tmp_path):
+    out = tmp_path / "both.html"
+    assert main(["report", str(runs), "--out", str(out), "--no-images"]) == 0
+    page = out.read_text()
+    assert "2 runs compared" in page
+    assert "The number s" in page  # AdaCos moves its scale
+    assert page.count("<details>") == 2
+
+
+@pytest.mark.parametrize("kind", ["md", "png", "pdf"])
+def test_papers_get_their_formats(runs, tmp_path, kind):
+    out = tmp_path / f"runs.{kind}"
+    assert main(["report", str(runs / "one"), str(runs / "two"), "--out", str(out)]) == 0
+    head = out.read_bytes()[:8]
+    assert head.startswith({"md": b"| run |", "png": b"\x89PNG", "pdf": b"%PDF"}[kind])
+
+
+def test_an_unfinished_run_says_how_far_it_is(runs, tmp_path):
+    shutil.copytree(runs / "one", tmp_path / "cut")
+    (tmp_path / "cut" / "record.json").unlink()
+    shutil.rmtree(tmp_path / "cut" / "checkpoints")
+    assert main(["report", str(tmp_path / "cut"), "--out", str(tmp_path / "cut.html")]) == 0
+    page = (tmp_path / "cut.html").read_text()
+    assert "epoch 2 of 2" in page
+    assert "No pictures" in page
+
+
+def test_what_is_no_run_is_one_line(tmp_path, capsys):
+    assert main(["report", str(tmp_path)]) == 2
+    assert "no run (a folder with run.json)" in capsys.readouterr().err
+    assert main(["report", str(tmp_path), "--out", "x.png", "--format", "md"]) == 2
+
+
+def test_pictures_escape_and_hold_single_points():
+    picture = epochs([Course("<x>", [(1, 2.0)], "#123456")], "a < b", "t")
+    assert "<x>" not in picture
+    assert "&lt;x&gt;" in picture
+    assert confusion([[3, 1], [0, 2]], ["<a>", "b"], "t").count("<rect") == 3
+    assert worst([[3, 1], [2, 2]], ["a", "b"]) == [("b", "a", 2, 50.0), ("a", "b", 1, 25.0)]
