@@ -57,7 +57,7 @@ def test_arcgrads_gap_is_the_theorys():
     radians = [math.radians(g) for g in curves.GAPS]
     wanted = [gap_loss(g, SCALES[3], CLASSES[3]) for g in radians]
     np.testing.assert_allclose(drawn["gap_loss"], wanted, rtol=1e-3, atol=1e-5)
-    pulls = [-gap_gradient(g, SCALES[3], CLASSES[3]) for g in radians]
+    pulls = [gap_gradient(g, SCALES[3], CLASSES[3]) for g in radians]
     np.testing.assert_allclose(drawn["gap_pull"], pulls, rtol=1e-3, atol=1e-4)
 
 

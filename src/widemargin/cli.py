@@ -23,6 +23,7 @@ from .commands import (
     report,
     reproduce,
     tabular,
+    tour,
     train,
 )
 from .errors import InputError
@@ -53,6 +54,15 @@ class _Parser(argparse.ArgumentParser):
                 found += [inner for sub in action.choices.values() for inner in sub.all_actions()]
         return found
 
+    def asked_by(self, words: Sequence[str]) -> _Parser:
+        """The parser of the command that the words name, as far down as they go."""
+        found = self
+        for word in words:
+            below = next((a for a in found._actions if isinstance(a, argparse._SubParsersAction)), None)
+            if below is not None and word in below.choices:
+                found = below.choices[word]
+        return found
+
     def options(self) -> list[str]:
         """Every option name of this parser and of the commands below it."""
         return [name for action in self.all_actions() for name in action.option_strings]
@@ -67,13 +77,8 @@ def parser() -> _Parser:
     )
     top.add_argument("--version", action="version", version=f"widemargin {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-    compare.add(commands)
-    train.add(commands)
-    evaluate.add(commands)
-    hand_over.add(commands)
-    reproduce.add(commands)
-    lab.add(commands)
-    report.add(commands)
+    for command in (compare, train, evaluate, hand_over, reproduce, lab, tour, report):
+        command.add(commands)
 
     losses = commands.add_parser("losses", help="list all losses, or explain one")
     losses.add_argument("name", nargs="*", help="explain these: names, aliases or full spellings")
@@ -129,11 +134,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a terminal without θ and ° gets a ? and no traceback
             stream.reconfigure(errors="replace")
     try:
+        asked = top.asked_by(given)
         for word in given:
             name = word.partition("=")[0]
-            if name.startswith("--") and name not in top.options():
-                near = get_close_matches(name, top.options(), n=1)
-                top.error(f"unknown option {name}" + (f"; did you mean {near[0]}?" if near else ""))
+            if name.startswith("--") and name not in asked.options():
+                near = get_close_matches(name, asked.options(), n=1)
+                asked.error(f"unknown option {name}" + (f"; did you mean {near[0]}?" if near else ""))
         options, unknown = top.parse_known_args(given)
         if unknown:
             top.error(f"unknown argument {unknown[0]!r} at this place")

@@ -84,11 +84,11 @@ def loss_curves(spec: str, length: float) -> Tensor:
 
 
 def _sloped(spec: str, length: float, classes: int, own: Tensor, other: Tensor, over: Tensor) -> tuple[Tensor, Tensor]:
-    """The loss with all other classes at one angle, and its slope over something."""
+    """The loss with all other classes at one angle, and how steep it is over something."""
     lead = boundary(spec, own, other, x_length=length, classes=classes)
     loss = split_softmax(lead, torch.full_like(lead, math.log(classes - 1)))
     (slope,) = torch.autograd.grad(loss.sum(), over)
-    return loss.detach(), slope
+    return loss.detach(), slope.abs()
 
 
 def class_edges(spec: str, length: float) -> list[float]:

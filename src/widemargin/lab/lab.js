@@ -59,7 +59,8 @@
     if (text !== undefined) node.textContent = text;
     return node;
   };
-  const ticks = (low, high, about) => {
+  const ticks = (low, high, about, degrees) => {
+    if (degrees) return [-30, 0, 30, 60, 90, 120, 150, 180].filter(v => v >= low && v <= high);
     const rough = (high - low) / about, power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map(f => f * power).find(f => f >= rough) || 10 * power;
     const found = [];
@@ -83,7 +84,7 @@
       svg.append(make('line', {class: 'grid', x1: L, x2: R, y1: y(v), y2: y(v)}));
       svg.append(make('text', {class: 'tick', x: L - 8, y: y(v) + 4, 'text-anchor': 'end'}, tidy(v)));
     }
-    for (const v of ticks(across[0], across[across.length - 1], 7)) {
+    for (const v of ticks(across[0], across[across.length - 1], 7, true)) {
       svg.append(make('line', {class: 'grid', x1: x(v), x2: x(v), y1: T, y2: B}));
       svg.append(make('text', {class: 'tick', x: x(v), y: B + 20, 'text-anchor': 'middle'}, v + '°'));
     }

@@ -18,13 +18,13 @@ _PANELS = (
     (
         "pull",
         "Pull against the angle",
-        "∂ loss / ∂θ: how hard the target is pulled in. ArcGrad pulls as long as it is wrong.",
+        "|∂ loss / ∂θ|: how hard the target is pulled in. ArcGrad pulls as long as it is wrong.",
     ),
     ("gap_loss", "Loss against the gap", "The target moves in while the others move out; the gap is the difference."),
     (
         "gap_pull",
         "Pull against the gap",
-        "∂ loss / ∂ gap. The dashed mark is the gap that ArcGrad's s asks for (Eq. 19).",
+        "|∂ loss / ∂ gap|. The dashed mark is the gap that ArcGrad's s asks for (Eq. 19).",
     ),
 )
 

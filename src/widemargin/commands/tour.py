@@ -1,0 +1,42 @@
+"""`widemargin tour`: the road from squared error to ArcGrad as a page."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    """The command and its options."""
+    parser = commands.add_parser("tour", help="a page that explains the losses one by one, with pictures to move")
+    parser.add_argument("--out", default="tour.html", metavar="FILE", help="file to write (default tour.html)")
+    parser.add_argument(
+        "--train", action="store_true", help="train the gallery's networks again (minutes, needs MNIST)"
+    )
+    parser.add_argument("--runs", metavar="DIR", default="runs", help="folder of the gallery's runs")
+    parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
+    parser.add_argument("--json", metavar="FILE", help="with --train: also write where the digits lie")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> None:
+    import json
+    import sys
+    from pathlib import Path
+
+    from ..listing import check_writable, checked_suffix
+    from ..tour.gallery import kept, train_gallery
+    from ..tour.page import sections, tour_page
+
+    check_writable(checked_suffix(options.out, (".html",)))
+    gallery = kept()
+    if options.train:
+        if options.json:
+            check_writable(options.json)
+        say = lambda loss: print(f"training {loss}", file=sys.stderr, flush=True)  # noqa: E731
+        gallery = train_gallery(Path(options.runs), options.data_dir, say)
+        if options.json:
+            Path(options.json).write_text(json.dumps(gallery, separators=(",", ":")) + "\n", encoding="utf-8")
+    text = tour_page(sections(), gallery)
+    Path(options.out).write_text(text, encoding="utf-8")
+    print(f"wrote {options.out} ({len(text) / 2**20:.1f} MiB); open it in a browser")

@@ -1,0 +1,154 @@
+"""The first stops: errors, probabilities, answers; the losses everything grew out of."""
+
+from __future__ import annotations
+
+import torch
+
+from ..catalogue import parse
+from ..report.xy import Axes, Curve, Marks, xy
+from .live import Frame, Section, live
+
+BLUE, RED, GREEN, GOLD, PURPLE = "#4477AA", "#EE6677", "#228833", "#CCBB44", "#AA3377"
+
+
+def outliers() -> Section:
+    """L1, L2 and Huber: where is the middle of these points?"""
+    good = torch.tensor([1.6, 1.8, 2.0, 2.1, 2.3])
+    grid = torch.linspace(-1.0, 12.0, 1301)
+    losses = {"l2": BLUE, "l1": RED, "huber": GREEN}
+
+    def frame(far: float) -> Frame:
+        points = torch.cat((good, torch.tensor([far])))
+        curves, lines, said = [], [], []
+        for name, ink in losses.items():
+            pairs = torch.cartesian_prod(grid, points)
+            heights = parse(name)(pairs[:, 0], pairs[:, 1]).view(len(grid), len(points)).mean(1)
+            best = float(grid[heights.argmin()])
+            shown = heights[::20].tolist()
+            curves.append(Curve(name, list(zip(grid[::20].tolist(), shown, strict=True)), ink))
+            lines.append((best, ink, f"{best:.2f}"))
+            said.append(f"{name} settles at {best:.2f}")
+        dots = [(float(p), 0.0, "currentColor") for p in points]
+        axes = Axes((-1, 12), (0, 16), "where the answer is put", "mean loss")
+        picture = xy(curves, axes, "Mean loss by answer for L2, L1 and Huber", Marks(dots=dots, lines=lines))
+        return Frame(f"{far:g}", picture, "; ".join(said))
+
+    return Section(
+        "outliers",
+        "One wrong point",
+        (
+            "Five measurements agree on about 2. A sixth is moved away. The squared error (L2) settles at the mean and "
+            "runs after the stray point; the absolute error (L1) settles at the median and hardly notices; Huber is "
+            "squared nearby and absolute far away.",
+        ),
+        live("the sixth measurement", (2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 11.0), frame, 4),
+        tried=("widemargin losses huber",),
+    )
+
+
+def surprise() -> Section:
+    """Squared error against cross-entropy on a probability."""
+    grid = torch.linspace(0.02, 0.99, 195, dtype=torch.float64)
+
+    def both(p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        one = torch.ones_like(p)
+        return parse("l2(half=False)")(p, one), parse("bce")(torch.logit(p), one)
+
+    squared, entropy = both(grid)
+
+    def frame(at: float) -> Frame:
+        p = torch.tensor([at], dtype=torch.float64, requires_grad=True)
+        values = both(p)
+        slopes = [torch.autograd.grad(value.sum(), p, retain_graph=True)[0].item() for value in values]
+        curves = [
+            Curve("squared error", list(zip(grid.tolist(), squared.tolist(), strict=True)), BLUE),
+            Curve("cross-entropy", list(zip(grid.tolist(), entropy.tolist(), strict=True)), RED),
+        ]
+        dots = [(at, values[0].item(), BLUE), (at, values[1].item(), RED)]
+        picture = xy(
+            curves, Axes((0, 1), (0, 4), "probability given to the truth", "loss"), "Loss by probability", Marks(dots)
+        )
+        said = (
+            f"squared error {values[0].item():.2f}, slope {slopes[0]:.1f}; "
+            f"cross-entropy {values[1].item():.2f}, slope {slopes[1]:.1f}"
+        )
+        return Frame(f"{at:g}", picture, said)
+
+    return Section(
+        "surprise",
+        "How wrong is 0.1?",
+        (
+            "The truth is 1, the network says 0.1. Squared error calls that 0.81 and pulls with a slope of 1.8. "
+            "Cross-entropy calls it 2.30 and pulls with 10: a confident mistake is expensive, so it is mended first.",
+        ),
+        live("the network says", (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 0.98), frame, 1),
+    )
+
+
+def answers() -> Section:
+    """Softmax and sigmoid: one answer, or several."""
+    names = ("cat", "dog", "grass", "car")
+
+    def frame(dog: float) -> Frame:
+        logits = torch.tensor([2.0, dog, 1.0, -1.0])
+        one, several = logits.softmax(0), logits.sigmoid()
+        parts = []
+        for k, name in enumerate(names):
+            y = 24 + 34 * k
+            parts.append(f'<text x="70" y="{y + 15}" text-anchor="end">{name}</text>')
+            for left, value, ink in ((80, one[k], BLUE), (340, several[k], RED)):
+                wide = 200 * float(value)
+                parts.append(f'<rect x="{left}" y="{y}" width="{wide:.1f}" height="20" fill="{ink}" opacity=".8"/>')
+                parts.append(f'<text class="tick" x="{left + wide + 6:.1f}" y="{y + 15}">{float(value):.2f}</text>')
+        heads = '<text x="80" y="14">softmax: one of them</text><text x="340" y="14">sigmoid: each by itself</text>'
+        picture = (
+            '<svg viewBox="0 0 640 170" role="img" aria-label="Softmax and sigmoid of four logits">'
+            f"{heads}{''.join(parts)}</svg>"
+        )
+        said = f"softmax adds up to {float(one.sum()):.2f}, sigmoid to {float(several.sum()):.2f}"
+        return Frame(f"{dog:g}", picture, said)
+
+    return Section(
+        "answers",
+        "One answer, or several",
+        (
+            "Softmax shares one unit of belief among the classes: raising one lowers the others. Sigmoids ask a separate "
+            "question of each class, so a picture may hold a cat, a dog and grass at once. The first goes with "
+            "cross-entropy, the second with `bce`.",
+        ),
+        live("logit of dog", (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0), frame, 2),
+        tried=('wm.Objective("bce", dim, classes)  # targets [N, C], several ones in a row',),
+    )
+
+
+def focal() -> Section:
+    """Focal: the easy ones are turned down."""
+    grid = torch.linspace(0.02, 0.99, 98, dtype=torch.float64)
+    one = torch.ones_like(grid)
+
+    def frame(gamma: float) -> Frame:
+        plain, turned = (parse(f"focal(gamma={g:g})")(torch.logit(grid), one) for g in (0.0, gamma))
+        curves = [
+            Curve("cross-entropy", list(zip(grid.tolist(), plain.tolist(), strict=True)), BLUE, dashed=True),
+            Curve(f"focal, γ = {gamma:g}", list(zip(grid.tolist(), turned.tolist(), strict=True)), RED),
+        ]
+        easy = parse(f"focal(gamma={gamma:g})")(torch.logit(torch.tensor([0.1, 0.9], dtype=torch.float64)), one[:2])
+        base = parse("focal(gamma=0)")(torch.logit(torch.tensor([0.1, 0.9], dtype=torch.float64)), one[:2])
+        shares = (easy / base).tolist()
+        picture = xy(curves, Axes((0, 1), (0, 4), "probability given to the truth", "loss"), "Focal loss")
+        return Frame(
+            f"{gamma:g}", picture, f"of cross-entropy remain {shares[0]:.2f} at 0.1 and {shares[1]:.4f} at 0.9"
+        )
+
+    return Section(
+        "focal",
+        "Thousands of easy ones",
+        (
+            "Where most samples are easy, their many small losses drown the few that matter. Focal loss multiplies "
+            "cross-entropy by (1 − p)^γ: what is already right hardly counts.",
+        ),
+        live("γ", (0.0, 0.5, 1.0, 2.0, 3.0, 5.0), frame, 3),
+    )
+
+
+SECTIONS = (outliers, surprise, answers, focal)

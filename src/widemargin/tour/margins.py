@@ -1,0 +1,278 @@
+"""Stops on the margins: from what softmax does with lengths to ArcGrad."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+
+import torch
+
+from ..catalogue import parse_margin
+from ..margin import Batch
+from ..report.palette import colour
+from ..report.xy import Axes, Curve, Marks, xy
+from ..theory import angular_margin, boundary, gap_gradient, pull_curve, suggest_scale, target_curve, theoretical_gap
+from .classical import BLUE, RED
+from .live import Frame, Section, live
+
+_DEGREES = tuple(range(0, 181, 3))
+
+
+def _radians(degrees: tuple[int, ...] = _DEGREES) -> torch.Tensor:
+    return torch.tensor(degrees, dtype=torch.float64).deg2rad()
+
+
+def _curve(name: str, values: torch.Tensor, ink: str, dashed: bool = False) -> Curve:
+    return Curve(name, list(zip(map(float, _DEGREES), values.tolist(), strict=True)), ink, dashed)
+
+
+def _circle(between: float, edges: tuple[float, float], lengths: tuple[float, float], title: str) -> str:
+    """Two class weights and the sectors in which each counts as right while training."""
+    parts = ['<circle cx="150" cy="150" r="120" fill="none" class="grid"/>']
+
+    def spot(radius: float, degrees: float) -> tuple[float, float]:
+        return 150 + radius * math.cos(math.radians(degrees)), 150 - radius * math.sin(math.radians(degrees))
+
+    for sign, edge, length, ink, name in ((1, edges[0], lengths[0], BLUE, "W₁"), (-1, edges[1], lengths[1], RED, "W₂")):
+        weight = 90 + sign * between / 2
+        inner, outer = weight - sign * edge, weight + sign * (90 - between / 2)
+        (x1, y1), (x2, y2) = spot(120, outer), spot(120, inner)
+        sweep = 1 if sign > 0 else 0
+        parts.append(
+            f'<path d="M150,150 L{x1:.1f},{y1:.1f} A120,120 0 0 {sweep} {x2:.1f},{y2:.1f} Z" fill="{ink}" '
+            f'fill-opacity=".25" stroke="{ink}"/>'
+        )
+        x, y = spot(min(135.0, 60 * length), weight)
+        parts.append(f'<line x1="150" y1="150" x2="{x:.1f}" y2="{y:.1f}" stroke="{ink}" stroke-width="4"/>')
+        tx, ty = spot(min(135.0, 60 * length) + 14, weight)
+        parts.append(f'<text x="{tx:.1f}" y="{ty + 4:.1f}" text-anchor="middle">{name}</text>')
+    return f'<svg viewBox="0 0 300 175" role="img" aria-label="{title}" class="small">{"".join(parts)}</svg>'
+
+
+def _edge(spec: str, between: float, lengths: tuple[float, float]) -> float:
+    """Degrees from W₁ to where both classes' plain logits are equal."""
+    low, high = 0.0, between
+    for _ in range(60):
+        middle = (low + high) / 2
+        one = torch.tensor([math.radians(middle)], dtype=torch.float64)
+        other = torch.tensor([math.radians(between - middle)], dtype=torch.float64)
+        inside = boundary(spec, one, other, w_lengths=lengths).item() > 0
+        low, high = (middle, high) if inside else (low, middle)
+    return (low + high) / 2
+
+
+def lengths() -> Section:
+    """What softmax does with the lengths of its weights."""
+
+    def frame(ratio: float) -> Frame:
+        edge = _edge("softmax", 90.0, (ratio, 1.0))
+        picture = _circle(90.0, (edge, 90.0 - edge), (ratio, 1.0), "Two classes of unequal weight lengths")
+        return Frame(
+            f"{ratio:g}", picture, f"class 1 has {edge:.1f}° of the 90° between them, class 2 {90 - edge:.1f}°"
+        )
+
+    return Section(
+        "lengths",
+        "The longer weight wins",
+        (
+            "Softmax compares ‖W‖ ‖x‖ cos θ. A class whose weight is longer takes more of the room between two classes; "
+            "with unbalanced data the rich get richer, and the angle alone decides nothing.",
+        ),
+        live("‖W₁‖ / ‖W₂‖", (0.5, 0.7, 0.9, 1.0, 1.1, 1.4, 1.8, 2.2), frame, 5),
+    )
+
+
+def bisector() -> Section:
+    """Modified softmax: unit weights, the boundary is the bisector."""
+
+    def frame(between: float) -> Frame:
+        edge = _edge("modified_softmax", between, (1.0, 1.0))
+        picture = _circle(between, (edge, between - edge), (1.6, 1.6), "Two classes with unit weights")
+        return Frame(f"{between:g}°", picture, f"the boundary lies {edge:.1f}° from each: on the bisector")
+
+    return Section(
+        "bisector",
+        "Unit weights, and the bisector",
+        (
+            "Modified softmax makes every weight one long. Then only the angle counts, and the boundary is the bisector. "
+            "But nothing asks for more: a sample a hair's breadth on the right side is right.",
+        ),
+        live("angle between the classes", (40.0, 60.0, 90.0, 120.0, 150.0), frame, 2),
+    )
+
+
+def psi() -> Section:
+    """L-Softmax and its curve."""
+
+    def frame(m: float) -> Frame:
+        theta = _radians()
+        own, plain = target_curve(f"l_softmax(m={m:g}, lam=0)", theta)
+        curves = [
+            _curve("cos θ, the others", plain, BLUE, True),
+            _curve(f"ψ(θ), m = {m:g}", own, colour("l_softmax")),
+        ]
+        picture = xy(
+            curves, Axes((0, 180), (-7.5, 1.2), "angle of the target", "logit at unit lengths", "°"), "L-Softmax"
+        )
+        at = float(target_curve(f"l_softmax(m={m:g}, lam=0)", torch.tensor([math.pi / 3], dtype=torch.float64))[0])
+        return Frame(f"{m:g}", picture, f"at 60° the target's cosine 0.5 counts as {at:.2f}")
+
+    return Section(
+        "psi",
+        "L-Softmax: the target's angle counts m times",
+        (
+            "To be right, a sample must be right even when its angle to its own class is multiplied by a whole m. Past "
+            "π/m the cosine would rise again; ψ goes on falling instead. So strict a task is hard to begin with: λ mixes "
+            "in the plain cosine at first and fades.",
+        ),
+        live("m", (1.0, 2.0, 3.0, 4.0), frame, 1),
+    )
+
+
+def _band(
+    key: str, title: str, text: tuple[str, ...], spec: Callable[[float], str], places: tuple[float, ...]
+) -> Section:
+    """A margin's band between two classes, by how far these are apart."""
+    apart = tuple(range(10, 181, 10))
+
+    def frame(m: float) -> Frame:
+        widths = [math.degrees(angular_margin(spec(m), math.radians(b))) for b in apart]
+        name = spec(m).partition("(")[0]
+        curve = Curve("the band", list(zip(map(float, apart), widths, strict=True)), colour(name))
+        axes = Axes((0, 180), (0, 120), "angle between the two classes", "degrees that belong to neither", "°")
+        chosen = {b: widths[apart.index(b)] for b in (30, 90, 150)}
+        said = "; ".join(f"{width:.1f}° between classes {b}° apart" for b, width in chosen.items())
+        return Frame(f"{m:g}", xy([curve], axes, title), said)
+
+    return Section(key, title, text, live("m", places, frame, len(places) // 2))
+
+
+def a_softmax() -> Section:
+    return _band(
+        "a_softmax",
+        "A-Softmax (SphereFace): a margin that depends on the neighbours",
+        (
+            "L-Softmax's curve with unit weights. Between two classes θ₁₂ apart lies a band of (m−1)/(m+1) · θ₁₂ in which "
+            "neither is right: wide where classes are far apart anyway, narrow where they are close and it is needed.",
+        ),
+        lambda m: f"a_softmax(m={m:g}, lam=0)",
+        (1.0, 2.0, 3.0, 4.0),
+    )
+
+
+def cosface() -> Section:
+    return _band(
+        "cosface",
+        "CosFace: a margin on the cosine",
+        (
+            "The target's cosine is lowered by m: simple, smooth, easy to train. In angles the band still changes with "
+            "the distance of the classes, because a step of the cosine is a wide angle near 0° and a narrow one near 90°.",
+        ),
+        lambda m: f"cosface(m={m:g})",
+        (0.0, 0.1, 0.2, 0.35, 0.5),
+    )
+
+
+def arcface() -> Section:
+    return _band(
+        "arcface",
+        "ArcFace: a margin on the angle",
+        (
+            "The target's angle is widened by m. The band is m radians, whatever the distance of the classes: the margin "
+            "that one can draw. What it does not say is which s and m to take.",
+        ),
+        lambda m: f"arcface(m={m:g})",
+        (0.0, 0.1, 0.3, 0.5, 0.8),
+    )
+
+
+def adacos() -> Section:
+    """AdaCos sets its own scale, and dies at two classes."""
+    counts = (2, 3, 4, 5, 10, 30, 100, 1000, 10_000, 100_000)
+
+    def frame(classes: float) -> Frame:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            start = {c: float(parse_margin("adacos").sized(c).s) for c in counts}  # type: ignore[arg-type]
+            pull = pull_curve("adacos", _radians(), int(classes)).abs()
+        curve = _curve(f"adacos, {int(classes):,} classes", pull, colour("adacos"))
+        high = max(1.0, math.ceil(float(pull.max())))
+        picture = xy([curve], Axes((0, 180), (0, high), "angle of the target", "pull", "°"), "How hard AdaCos pulls")
+        return Frame(f"{int(classes):,}", picture, f"begins with s = √2 log(C−1) = {start[int(classes)]:.2f}")
+
+    return Section(
+        "adacos",
+        "AdaCos: who sets s?",
+        (
+            "A small scale never reaches certainty, a large one stops caring too early. AdaCos begins with √2 log(C−1) and "
+            "then follows the batch. With two classes that is log 1 = 0: no scale, no pull, nothing learned; "
+            "`adacos(floor=1)` is the remedy.",
+        ),
+        live("classes", tuple(map(float, counts)), frame, 4),
+    )
+
+
+def adaacos() -> Section:
+    """AdaAcos sets its own margin."""
+
+    def frame(spread: float) -> Frame:
+        draw = torch.Generator().manual_seed(0)
+        own = (torch.randn(200, generator=draw, dtype=torch.float64).abs() * spread).deg2rad()
+        nearest = (90 + 6 * torch.randn(200, generator=draw, dtype=torch.float64)).deg2rad()
+        batch = Batch.of(
+            own, torch.ones_like(own), torch.tensor(0), lambda margin: torch.zeros_like(own), lambda: torch.cos(nearest)
+        )
+        m = float(parse_margin("adaacos(s=6)").adapted(batch).m)
+        theta = _radians()
+        curves = [
+            _curve("without a margin", target_curve("normface(s=6)", theta)[0], BLUE, True),
+            _curve(f"m = {m:.2f}", target_curve(f"adaacos(s=6, m={m:.6f})", theta)[0], colour("adaacos")),
+        ]
+        picture = xy(curves, Axes((0, 180), (-8, 7), "angle of the target", "target logit", "°"), "AdaAcos")
+        return Frame(
+            f"{spread:g}°", picture, f"the median gap of this batch is {math.degrees(m):.1f}°: that is its margin"
+        )
+
+    return Section(
+        "adaacos",
+        "AdaAcos: who sets m?",
+        (
+            "The margin of each batch is the median of its gaps: how much nearer samples are to their own class than to "
+            "the nearest other. At the start there is none; as classes become compact the task becomes stricter by itself.",
+        ),
+        live("how far samples stray from their class", (90.0, 70.0, 50.0, 35.0, 20.0, 10.0), frame, 3),
+    )
+
+
+def arcgrad() -> Section:
+    """ArcGrad: the gradient is the margin."""
+
+    def frame(s: float) -> Frame:
+        gaps = tuple(range(0, 91, 3))
+        values = [gap_gradient(math.radians(g), s, 10) for g in gaps]
+        best = [gap_gradient(math.radians(g), suggest_scale(10, math.radians(g)), 10) for g in gaps[1:]]
+        curves = [
+            Curve("the best s for each gap", list(zip(map(float, gaps[1:]), best, strict=True)), "#888888", True),
+            Curve(f"s = {s:g}", list(zip(map(float, gaps), values, strict=True)), colour("arcgrad")),
+        ]
+        asked = math.degrees(theoretical_gap(10, s))
+        lines = [(asked, colour("arcgrad"), f"Eq. 19: {asked:.1f}°")] if asked <= 90 else []
+        axes = Axes((0, 90), (0, 40), "mean gap", "|∂ loss / ∂ gap|", "°")
+        picture = xy(curves, axes, "How fast a gap grows under ArcGrad, ten classes", Marks(lines=lines))
+        return Frame(f"{s:g}", picture, f"with ten classes s = {s:g} drives towards a gap of {asked:.1f}°")
+
+    return Section(
+        "arcgrad",
+        "ArcGrad: the gradient is the margin",
+        (
+            "The logit is −s θ itself. The pull is s wherever a sample is wrong, at 1° as at 179°, where the cosine's has "
+            "long died. There is no m: how far classes are driven apart follows from s alone, and s follows from the "
+            "number of classes and the gap one wants, by Lambert's W (Eq. 19).",
+        ),
+        live("s", (2.0, 3.0, 5.0, 10.0, 20.0, 40.0), frame, 3),
+        tried=("widemargin theory --classes 1000", "widemargin lab"),
+    )
+
+
+SECTIONS = (lengths, bisector, psi, a_softmax, cosface, arcface, adacos, adaacos, arcgrad)

@@ -1,0 +1,66 @@
+"""The tour as one HTML file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from ..report import page
+from . import classical, margins, pairs
+from .gallery import gallery_html
+from .live import SCRIPT, Section, live_html
+
+_STYLE = """<style>
+nav ol { columns: 2 260px; padding-left: 1.4em; } nav a { color: inherit; }
+.live { margin: 10px 0 4px; max-width: 760px; } .live label { display: block; font-size: .92rem; }
+.live output { font-weight: 700; font-variant-numeric: tabular-nums; }
+.live input { width: 100%; accent-color: var(--accent); }
+.live input:focus-visible, nav a:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
+.live svg, .still svg { min-width: 0; max-width: 700px; } .live svg.small { max-width: 420px; }
+.numbers { color: var(--soft); font-size: .92rem; font-variant-numeric: tabular-nums; }
+.gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(290px, 100%), 1fr)); gap: 14px; }
+.gallery figure { margin: 0; } .gallery svg { min-width: 0; }
+section { margin-bottom: 34px; }
+</style>"""
+_SUB = (
+    "From squared error to ArcGrad, one idea at a time, for someone who has trained a softmax once. Move the sliders: "
+    "every picture was computed by the losses themselves."
+)
+
+
+def sections() -> list[Section]:
+    """All stops, in the order of the road."""
+    makers = (*classical.SECTIONS, *pairs.SECTIONS, *margins.SECTIONS)
+    return [make() for make in makers]
+
+
+def tour_page(stops: Sequence[Section], gallery: dict[str, Any] | None) -> str:
+    """The whole page."""
+    contents = "".join(f'<li><a href="#{escape(stop.key, quote=True)}">{escape(stop.title)}</a></li>' for stop in stops)
+    if gallery is not None:
+        contents += '<li><a href="#gallery">The gallery</a></li>'
+    body = [_STYLE, f'<nav aria-label="stops"><ol>{contents}</ol></nav>']
+    body += [_stop(number, stop) for number, stop in enumerate(stops, 1)]
+    if gallery is not None:
+        run = gallery["run"]
+        text = (
+            f"Ten digits of MNIST in two dimensions, test images, {run['epochs']} epochs on {100 * run['share']:g} % of "
+            "the training images, the same small network for all. Some keep lengths and spread like the spokes of a "
+            "wheel, some live on the circle; two dimensions are a picture, not a recommendation."
+        )
+        body.append(f'<section id="gallery">{page.heading("The gallery", text)}{gallery_html(gallery)}</section>')
+    body.append(f"<script>{SCRIPT}</script>")
+    return page.page("A tour of the margins", _SUB, body)
+
+
+def _stop(number: int, stop: Section) -> str:
+    parts = [page.heading(f"{number}. {stop.title}")]
+    parts += [re.sub("`([^`]+)`", r"<code>\1</code>", page.paragraph(text)) for text in stop.text]
+    if stop.live is not None:
+        parts.append(live_html(stop.key, stop.live))
+    if stop.still:
+        parts.append(f'<div class="still">{stop.still}</div>')
+    parts += [page.code(text) for text in stop.tried]
+    return f'<section id="{escape(stop.key, quote=True)}">{"".join(parts)}</section>'

@@ -1,0 +1,146 @@
+"""Stops on pairs and triplets: learn what is alike, without any class weights."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ..catalogue import parse
+from ..objective import Objective
+from ..report.xy import Axes, Curve, Marks, xy
+from .classical import BLUE, GOLD, GREEN, RED
+from .live import Frame, Section, live
+
+_ALPHA = 0.2
+
+
+def _at(degrees: list[float]) -> torch.Tensor:
+    """Points of the unit circle."""
+    angles = torch.tensor(degrees, dtype=torch.float64).deg2rad()
+    return torch.stack((torch.cos(angles), torch.sin(angles)), 1)
+
+
+def contrastive() -> Section:
+    """Pairs: together, or at least m apart."""
+    grid = [float(d) for d in range(0, 181, 2)]
+
+    def cost(spec: str, degrees: float, same: bool) -> float:
+        y = torch.tensor([0, 0 if same else 1])
+        return float(parse(spec)(_at([0.0, degrees]), y)[0])
+
+    def frame(m: float) -> Frame:
+        spec = f"contrastive(m={m:g})"
+        curves = [
+            Curve("of one class", [(d, cost(spec, d, True)) for d in grid], BLUE),
+            Curve("of two classes", [(d, cost(spec, d, False)) for d in grid], RED),
+        ]
+        free = next((d for d in grid if cost(spec, d, False) == 0.0), None)
+        picture = xy(curves, Axes((0, 180), (0, 4), "angle of the pair", "loss", "°"), f"Contrastive loss at m = {m:g}")
+        said = (
+            "two classes are never left in peace"
+            if free is None
+            else f"two classes are left in peace from {free:g}° on"
+        )
+        return Frame(f"{m:g}", picture, said)
+
+    return Section(
+        "contrastive",
+        "Pairs",
+        (
+            "No classes, only pairs that are the same or not. The same are drawn together; different ones are pushed "
+            "apart until they are m apart, then left alone. Without that second part the network could put everything "
+            "on one point and be content: we call it collapse, and training says when it happens.",
+        ),
+        live("margin m (a distance)", (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0), frame, 3),
+        tried=('widemargin train omniglot fast "contrastive" --per-class 4 --unseen 0.5 --input-size 32',),
+    )
+
+
+def siamese() -> Section:
+    """Two ways to compare two images."""
+    box = '<rect x="{x}" y="{y}" width="{w}" height="34" rx="6" fill="{ink}" fill-opacity=".2" stroke="{ink}"/>'
+    text = '<text x="{x}" y="{y}" text-anchor="middle">{words}</text>'
+    parts = []
+    for x, y, w, ink, words in (
+        (20, 20, 90, BLUE, "image a"),
+        (20, 74, 90, BLUE, "image b"),
+        (140, 47, 90, GOLD, "on top"),
+        (250, 47, 90, GREEN, "network"),
+        (360, 47, 90, RED, "same?"),
+        (20, 140, 90, BLUE, "image a"),
+        (20, 194, 90, BLUE, "image b"),
+        (140, 140, 90, GREEN, "network"),
+        (140, 194, 90, GREEN, "the same"),
+        (250, 167, 90, GOLD, "|a − b|"),
+        (360, 167, 90, RED, "same?"),
+    ):
+        parts.append(box.format(x=x, y=y, w=w, ink=ink))
+        parts.append(text.format(x=x + w / 2, y=y + 22, words=words))
+    for line in (
+        "M110,37 L140,60",
+        "M110,91 L140,68",
+        "M230,64 L250,64",
+        "M340,64 L360,64",
+        "M110,157 L140,157",
+        "M110,211 L140,211",
+        "M230,157 L250,178",
+        "M230,211 L250,190",
+        "M340,184 L360,184",
+    ):
+        parts.append(f'<path d="{line}" class="axis" fill="none"/>')
+    picture = (
+        '<svg viewBox="0 0 640 240" role="img" aria-label="Two Siamese architectures: merged at the input, or embedded '
+        f'apart and merged then">{"".join(parts)}</svg>'
+    )
+    return Section(
+        "siamese",
+        "Siamese networks",
+        (
+            "Two images go in, one answer comes out. Merged at the input, the network may compare every detail, but every "
+            "pair must be looked at anew. Embedded apart by one and the same network, each image is looked at once, and "
+            "comparing is cheap: that is what a search in a million images needs, and what all losses below do.",
+        ),
+        still=picture,
+        tried=("widemargin reproduce siamese pairs.csv",),
+    )
+
+
+def triplet() -> Section:
+    """Anchor, positive, negative; and which triplets are worth learning from."""
+    near = 25.0  # degrees from the anchor to its positive
+    term = Objective(f"triplet(mining=all, alpha={_ALPHA})", 2, 2)
+    mined = Objective(f"triplet(mining=semihard, alpha={_ALPHA})", 2, 2)
+    y = torch.tensor([0, 0, 1])
+    positive = float((_at([0.0])[0] - _at([near])[0]).square().sum())
+    far = math.degrees(2 * math.asin(math.sqrt(positive + _ALPHA) / 2))  # where D_an = D_ap + α
+
+    def frame(degrees: float) -> Frame:
+        loss = float(term(_at([0.0, near, -degrees]), y)[0])
+        mined(_at([0.0, near, -degrees]), y)
+        kept = int(mined.mined()["triplet"]["triplets"])
+        kind = "hard" if degrees <= near else "semi-hard" if degrees < far else "easy"
+        grid = [float(d) for d in range(2, 91, 2)]
+        curve = Curve("loss of the anchor", [(d, float(term(_at([0.0, near, -d]), y)[0])) for d in grid], RED)
+        bands = [(0.0, near, RED, "hard"), (near, far, GOLD, "semi-hard"), (far, 90.0, GREEN, "easy")]
+        axes = Axes((0, 90), (0, 0.5), "angle from the anchor to the negative", "loss", "°")
+        marks = Marks(dots=[(degrees, loss, RED)], bands=bands, lines=[(near, BLUE, "positive")])
+        return Frame(
+            f"{degrees:g}°",
+            xy([curve], axes, "Triplet loss", marks),
+            f"{kind}: loss {loss:.3f}; semi-hard mining keeps {kept}",
+        )
+
+    return Section(
+        "triplet",
+        "Triplets, and which to take",
+        (
+            "An anchor, a positive of its class, a negative of another: the negative must be farther than the positive by "
+            "α. Most triplets are easy and teach nothing; the hardest are often mislabelled and pull everything onto one "
+            "point. Semi-hard mining takes those in between: farther than the positive, but by less than α.",
+        ),
+        live("the negative stands at", (10.0, 20.0, 25.0, 28.0, 32.0, 36.0, 45.0, 60.0, 80.0), frame, 3),
+    )
+
+
+SECTIONS = (contrastive, siamese, triplet)

@@ -1,0 +1,66 @@
+"""The tour: its numbers are the package's and the ones the slides print; every stop has a picture that moves."""
+
+import math
+import re
+
+import pytest
+
+from widemargin.cli import main
+from widemargin.theory import angular_margin
+from widemargin.tour import classical, margins, pairs
+from widemargin.tour.gallery import LOSSES, gallery_html, kept
+from widemargin.tour.page import sections, tour_page
+
+
+@pytest.fixture(scope="module")
+def stops():
+    return {stop.key: stop for stop in sections()}
+
+
+def frame(stop, label):
+    return next(frame for frame in stop.live.frames if frame.label == label)
+
+
+def test_the_road_is_whole(stops):
+    wanted = ["outliers", "surprise", "answers", "focal", "contrastive", "siamese", "triplet", "lengths", "bisector"]
+    wanted += ["psi", "a_softmax", "cosface", "arcface", "adacos", "adaacos", "arcgrad"]
+    assert list(stops) == wanted
+    for stop in stops.values():
+        assert stop.still or len({f.picture for f in stop.live.frames}) == len(stop.live.frames)
+
+
+def test_numbers_are_those_of_the_slides(stops):
+    said = frame(stops["surprise"], "0.1").numbers
+    assert said == "squared error 0.81, slope -1.8; cross-entropy 2.30, slope -10.0"
+    assert "l1 settles at 2.00" in frame(stops["outliers"], "8").numbers
+    assert "begins with s = √2 log(C−1) = 0.00" in frame(stops["adacos"], "2").numbers
+    assert "at 60° the target's cosine 0.5 counts as -0.50" in frame(stops["psi"], "2").numbers
+    assert "semi-hard: loss" in frame(stops["triplet"], "32°").numbers
+    assert "keeps 0" in frame(stops["triplet"], "80°").numbers
+
+
+def test_bands_are_the_theorys(stops):
+    width = math.degrees(angular_margin("a_softmax(m=3, lam=0)", math.radians(90)))
+    assert width == pytest.approx(45, abs=1e-6)
+    assert f"{width:.1f}° between classes 90° apart" in frame(stops["a_softmax"], "3").numbers
+    assert frame(stops["arcface"], "0.3").numbers.count("17.2°") == 3  # 0.3 rad, whatever the distance
+
+
+def test_the_page_is_one_file(tmp_path, capsys):
+    out = tmp_path / "tour.html"
+    assert main(["tour", "--out", str(out)]) == 0
+    page = out.read_text()
+    assert len(page.encode()) < 6 << 20
+    assert not re.search(r'(src|href)="(?!data:|#)', page)
+    assert page.count("data-live=") == 15
+    assert main(["tour", "--out", str(tmp_path / "tour.txt")]) == 2
+
+
+def test_the_gallery_shows_every_loss():
+    seen = {"x": [[0.1, 0.2], [0.3, -0.4]], "y": [0, 1], "right": 97.5, "what": "test accuracy"}
+    html = gallery_html({"losses": dict.fromkeys(LOSSES, seen)})
+    assert html.count("<figure>") == len(LOSSES)
+    assert "97.5 %" in html
+    found = kept()
+    page = tour_page([classical.focal(), pairs.siamese(), margins.bisector()], found)
+    assert ('id="gallery"' in page) == (found is not None)
