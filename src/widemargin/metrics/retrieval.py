@@ -6,8 +6,11 @@ are. Similarity is the cosine. Where queries are the gallery itself, a query doe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,13 +55,13 @@ def retrieve(
     if not bool(counted.any()):
         raise InputError("no query has another image of its class in the gallery: retrieval has nothing to find")
     depth = min(max(int(relevant.max()), *ks), len(gallery) - int(itself))
-    search = _faiss_search if faiss else nearest
     sums = torch.zeros(len(ks) + 2, dtype=torch.float64)
     unit_gallery = direction(gallery.float())[0]
+    search = _faiss_search(unit_gallery) if faiss else partial(nearest, gallery=unit_gallery)
     for start in range(0, len(queries), batch):
         rows = slice(start, start + batch)
         skip = torch.arange(start, start + len(labels[rows])) if itself else None
-        _, found = search(direction(queries[rows].float())[0], unit_gallery, depth, skip)
+        _, found = search(direction(queries[rows].float())[0], depth=depth, skip=skip)
         sums += _figures(gallery_labels[found] == labels[rows].unsqueeze(1), relevant[rows], ks)
     total = int(counted.sum())
     figures = (100.0 * sums / total).tolist()
@@ -106,22 +109,26 @@ def nearest(queries: Tensor, gallery: Tensor, depth: int, skip: Tensor | None = 
     return best
 
 
-def _faiss_search(queries: Tensor, gallery: Tensor, depth: int, skip: Tensor | None) -> tuple[Tensor, Tensor]:
+def _faiss_search(gallery: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
     """The same through faiss' exact index; one more neighbour is asked for where a query must not find itself."""
     try:
-        import faiss  # type: ignore[import-not-found]
+        faiss: Any = importlib.import_module("faiss")
     except ImportError:
-        raise InputError("--faiss needs it: pip install faiss-cpu") from None
+        raise InputError('--faiss needs it: pip install "widemargin[faiss]"') from None
     index = faiss.IndexFlatIP(gallery.shape[1])
     index.add(gallery.contiguous().numpy())
-    values, places = index.search(queries.contiguous().numpy(), depth + (skip is not None))
-    scores, found = torch.from_numpy(values), torch.from_numpy(places)
-    if skip is None:
-        return scores, found
-    own = found == skip.unsqueeze(1)
-    own[~own.any(1), -1] = True  # an equal one was found in its place: the last is the one too many
-    keep = ~own
-    return scores[keep].view(len(queries), depth), found[keep].view(len(queries), depth)
+
+    def search(queries: Tensor, depth: int, skip: Tensor | None) -> tuple[Tensor, Tensor]:
+        values, places = index.search(queries.contiguous().numpy(), depth + (skip is not None))
+        scores, found = torch.from_numpy(values), torch.from_numpy(places)
+        if skip is None:
+            return scores, found
+        own = found == skip.unsqueeze(1)
+        own[~own.any(1), -1] = True  # an equal one was found in its place: the last is the one too many
+        keep = ~own
+        return scores[keep].view(len(queries), depth), found[keep].view(len(queries), depth)
+
+    return search
 
 
 def _figures(hits: Tensor, relevant: Tensor, ks: Sequence[int]) -> Tensor:

@@ -194,7 +194,7 @@ def adacos() -> Section:
     def frame(classes: float) -> Frame:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            start = {c: float(parse_margin("adacos").sized(c).s) for c in counts}  # type: ignore[arg-type]
+            start = {c: float(parse_margin("adacos").sized(c).s) for c in counts}
             pull = pull_curve("adacos", _radians(), int(classes)).abs()
         curve = _curve(f"adacos, {int(classes):,} classes", pull, colour("adacos"))
         high = max(1.0, math.ceil(float(pull.max())))
@@ -223,7 +223,7 @@ def adaacos() -> Section:
         batch = Batch.of(
             own, torch.ones_like(own), torch.tensor(0), lambda margin: torch.zeros_like(own), lambda: torch.cos(nearest)
         )
-        m = float(parse_margin("adaacos(s=6)").adapted(batch).m)
+        m = float(dict(parse_margin("adaacos(s=6)").adapted(batch).values())["m"])
         theta = _radians()
         curves = [
             _curve("without a margin", target_curve("normface(s=6)", theta)[0], BLUE, True),
