@@ -47,7 +47,14 @@ def test_curves_are_the_margins_own(arcface):
     np.testing.assert_allclose(drawn["loss"], loss.numpy(), rtol=1e-3, atol=1e-6)
     slope = np.gradient(loss.numpy(), theta.numpy())
     np.testing.assert_allclose(drawn["pull"][5:-15], slope[5:-15], rtol=0.1, atol=0.1)  # before ArcFace bends
-    assert found["edges"][s * 2 + m][1] == pytest.approx(math.degrees(boundary_angle(spec, math.pi / 2)), abs=0.01)
+    assert found["edges"][s * 2 + m][1][0] == pytest.approx(math.degrees(boundary_angle(spec, math.pi / 2)), abs=0.01)
+
+
+def test_regions_of_a_plain_softmax_halve_the_circle():
+    for spec in ("normface(s=16)", "adacos"):
+        for (inner, outer), between in zip(curves.class_edges(spec, 1.0), curves.BETWEEN, strict=True):
+            assert inner == pytest.approx(between / 2, abs=0.01)
+            assert inner + outer == pytest.approx(180, abs=0.02)
 
 
 def test_arcgrads_gap_is_the_theorys():

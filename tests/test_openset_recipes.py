@@ -34,7 +34,6 @@ def test_every_line_of_the_faces_is_done_once(tiny_faces, data_dir, tmp_path, ca
     assert main(command) == 0
     first = capsys.readouterr()
     assert "16 of 16 runs are finished" in first.out
-    assert "at least as good" in first.out or "WORSE" in first.out
     found = records(tmp_path / "out" / "records.jsonl")
     assert {line["loss"] for line in found} == {
         *openset_lines.LOSSES,
@@ -44,8 +43,8 @@ def test_every_line_of_the_faces_is_done_once(tiny_faces, data_dir, tmp_path, ca
     }
     for line in found:
         assert 0 <= line["test"]["recall1"] <= 100
-        assert line["test"]["auc"] + 50 >= 50
-        assert line["test"]["pair_accuracy"] >= 40
+        assert line["test"]["auc"] >= 40
+        assert line["test"]["pair_accuracy"] >= 48
         assert str(tmp_path) not in json.dumps(line)
     learned = [line for line in found if not line["loss"].startswith("l1")]
     assert all(0 < line["angles"]["intra"] < 1.6 for line in learned)
@@ -79,6 +78,14 @@ def test_the_interval_is_students():
     assert openset_table.shown([], 2) == "–"
 
 
+def test_verdicts_pair_seeds_and_need_several():
+    ours, theirs = {0: 90.0, 1: 91.0, 2: 92.0}, {0: 80.0, 1: 81.5, 2: 81.0, 7: 0.0}
+    assert openset_table.compared(ours, theirs).startswith("better than (+10.17 ± ")
+    assert openset_table.compared(theirs, ours).startswith("worse than (-10.17 ± ")
+    assert openset_table.compared(ours, {0: 80.0, 1: 99.0, 2: 90.0}).startswith("not told apart from")
+    assert openset_table.compared({0: 1.0}, {0: 2.0}) == ""
+
+
 def test_the_claim_chooses_on_held_out_images(data_dir, tmp_path, monkeypatch, capsys):
     base = replace(openset_lines.FACES, input_size=20, hold_out=0.2, **TINY)
     ground = openset_claim.Ground("faces", base, "recall1", "recall@1 in percent", (6.0, 16.0), ("adaacos", "adacos"))
@@ -88,6 +95,7 @@ def test_the_claim_chooses_on_held_out_images(data_dir, tmp_path, monkeypatch, c
     said = capsys.readouterr().out
     assert "arcface tuned on held-out images" in said
     assert "adaacos is " in said
+    assert "AdaCos (" in said
     found = records(tmp_path / "out" / "records.jsonl")
     assert len(found) == 2 * (2 * 3 + 2)
     means = {}

@@ -72,7 +72,8 @@ def test_an_unfinished_run_says_how_far_it_is(runs, tmp_path):
 def test_what_is_no_run_is_one_line(tmp_path, capsys):
     assert main(["report", str(tmp_path)]) == 2
     assert "no run (a folder with run.json)" in capsys.readouterr().err
-    assert main(["report", str(tmp_path), "--out", "x.png", "--format", "md"]) == 2
+    for words in (["--out", "x.png", "--format", "md"], ["--out", "x.svg"], ["--out", "x", "--format", "pdf"]):
+        assert main(["report", str(tmp_path), *words]) == 2
 
 
 def test_pictures_escape_and_hold_single_points():

@@ -1,4 +1,4 @@
-"""`retrieve` against a bare matrix product and topk, batch by batch, by turns in one run; and the memory of both.
+"""`retrieve` against a bare matrix product and topk, batch by batch, by turns in one run; and the memory it takes.
 
 The bare one finds the same neighbours of the same unit vectors and makes nothing of them; `retrieve` also takes the
 directions, checks what it is given, works in blocks of bounded memory, and computes all its figures.

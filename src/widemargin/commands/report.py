@@ -32,9 +32,11 @@ def _run(options: argparse.Namespace) -> None:
 
     folders = _runs_in(options.folders)
     ending = Path(options.out).suffix.lower().lstrip(".") if options.out else ""
-    kind = options.format or (ending if ending in FORMATS else "html")
-    if options.out and ending in FORMATS and ending != kind:
-        raise InputError(f"--out {options.out} and --format {kind} do not agree")
+    if ending and ending not in FORMATS:
+        raise InputError(f"--out {options.out}: give a file that ends in .{', .'.join(FORMATS)}")
+    kind = options.format or ending or "html"
+    if options.out and ending != kind:
+        raise InputError(f"--out {options.out}: a report in {kind} is a file that ends in .{kind}")
     path = Path(options.out) if options.out else (folders[0] if len(folders) == 1 else Path()) / f"report.{kind}"
     check_writable(str(path))
     pictures = kind == "html" and not options.no_images
@@ -105,8 +107,9 @@ def _shown(folder: Any, data_dir: str | None) -> tuple[tuple[str, ...], list[str
     names = tuple(done.sees["classes"])
     try:
         return names, look_parts(look(done, data_dir))
-    except InputError as error:
-        return names, [page.paragraph(f"No pictures of its images: {error}", "note")]
+    except InputError:
+        text = "No pictures: the run's images are not at hand, or not those it was trained on (see --data-dir)."
+        return names, [page.paragraph(text, "note")]
 
 
 def _paper(told: list[Told]) -> dict[str, float]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,7 +95,7 @@ def _drawings(data: bytes) -> Iterator[tuple[tuple[str, int], NDArray[np.uint8]]
                 if pixels.shape == (_SIDE, _SIDE):
                     drawer = int(parts[-1].removesuffix(".png").rpartition("_")[2])
                     yield (f"{parts[-3]}/{parts[-2]}", drawer), (pixels < 128).astype(np.uint8)
-    except (zipfile.BadZipFile, OSError, ValueError) as error:
+    except (zipfile.BadZipFile, zlib.error, OSError, ValueError) as error:
         raise InputError(f"omniglot: an archive cannot be read ({error}); download it again") from None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -82,7 +83,7 @@ def _from_archive(path: Path) -> NDArray[np.uint8]:
                 name = "/".join(entry.filename.split("/")[-2:])
                 if name in wanted and entry.file_size <= 1 << 16:
                     found[name] = archive.read(entry)
-    except (zipfile.BadZipFile, OSError, ValueError) as error:
+    except (zipfile.BadZipFile, zlib.error, OSError, ValueError) as error:
         raise InputError(f"{path}: the archive cannot be read ({error}); delete it and fetch it again") from None
     if lacking := sorted(wanted - set(found)):
         raise InputError(f"{path}: {lacking[0]} is missing; orl_faces has 40 × 10 pictures")

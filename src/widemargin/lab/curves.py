@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -56,7 +56,7 @@ def of_family(family: Family) -> dict[str, Any]:
         "rest": family.rest,
         "targets": packed(torch.stack(targets)),
         "curves": packed(torch.stack(curves)),
-        "edges": [[round(edge, 3) for edge in row] for row in edges],
+        "edges": [[[round(edge, 3) for edge in pair] for pair in row] for row in edges],
     }
 
 
@@ -91,16 +91,26 @@ def _sloped(spec: str, length: float, classes: int, own: Tensor, other: Tensor, 
     return loss.detach(), slope.abs()
 
 
-def class_edges(spec: str, length: float) -> list[float]:
-    """Degrees from a class weight to its training boundary, for two classes so far apart; halved until it is there."""
+def class_edges(spec: str, length: float) -> list[list[float]]:
+    """Degrees from a class weight to its training boundary, towards the other class and away from it.
+
+    For two classes so far apart on a circle; halved until it is there. Ten classes, because an adaptive scale has no
+    value for two, and the scale does not move an edge.
+    """
     between = _radians(BETWEEN)
-    low, high = torch.zeros_like(between), between.clone()
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        inside = boundary(spec, middle, between - middle, x_length=length, classes=2) > 0
-        low, high = torch.where(inside, middle, low), torch.where(inside, high, middle)
-    edges: list[float] = ((low + high) / 2).rad2deg().tolist()
-    return edges
+
+    def edge(farthest: Tensor, other: Callable[[Tensor], Tensor]) -> list[float]:
+        low, high = torch.zeros_like(between), farthest.clone()
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            inside = boundary(spec, middle, other(middle), x_length=length, classes=10) > 0
+            low, high = torch.where(inside, middle, low), torch.where(inside, high, middle)
+        found: list[float] = ((low + high) / 2).rad2deg().tolist()
+        return found
+
+    inner = edge(between, lambda own: between - own)
+    outer = edge(math.pi - between / 2, lambda own: torch.minimum(between + own, 2 * math.pi - between - own))
+    return [list(pair) for pair in zip(inner, outer, strict=True)]
 
 
 def packed(values: Tensor) -> str:

@@ -122,17 +122,16 @@
       const family = facts.families[name], {spot: place} = places(family);
       const svg = make('svg', {viewBox: '0 0 300 330', role: 'img', 'aria-label': 'decision regions of ' + spelled(name)});
       const weights = apart === 120 ? [90, 210, 330] : [90 + apart / 2, 90 - apart / 2];
-      const edge = family.edges[place][state.between];
+      const [inner, outer] = family.edges[place][state.between];
       svg.append(make('circle', {cx: 150, cy: 150, r: 120, fill: 'none', class: 'grid'}));
       weights.forEach((w, k) => {
-        const full = apart === 120 ? 60 : 90;
-        const [a, b] = [w - Math.min(edge, full), w + Math.min(edge, full)];
+        const [a, b] = weights.length === 3 ? [w - inner, w + inner] : k ? [w - outer, w + inner] : [w - inner, w + outer];
         svg.append(make('path', {d: sector(a, b, 120), fill: tints[k], 'fill-opacity': 0.3, stroke: tints[k]}));
         const [x, y] = spot(120, w), [tx, ty] = spot(136, w);
         svg.append(make('line', {x1: 150, y1: 150, x2: x, y2: y, stroke: tints[k], 'stroke-width': 3}));
         svg.append(make('text', {x: tx, y: ty + 5, 'text-anchor': 'middle'}, 'W' + (k + 1)));
       });
-      const band = Math.max(0, apart - 2 * edge);
+      const band = Math.max(0, apart - 2 * inner);
       svg.append(make('text', {x: 150, y: 305, 'text-anchor': 'middle'}, spelled(name)));
       svg.append(make('text', {class: 'tick', x: 150, y: 323, 'text-anchor': 'middle'}, 'no man’s land ' + band.toFixed(1) + '°'));
       const box = document.createElement('div');

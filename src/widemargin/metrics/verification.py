@@ -168,6 +168,20 @@ def fold_accuracies(scores: Floats, same: NDArray[np.bool_], folds: NDArray[np.i
     return np.array(found)
 
 
+def folds_of(same: NDArray[np.bool_], count: int = 10) -> NDArray[np.int64] | None:
+    """Numbers of as many folds [M], both kinds spread evenly over them; None where there are too few pairs.
+
+    >>> folds_of(np.array([True, False] * 4), 2).tolist()
+    [0, 0, 1, 1, 0, 0, 1, 1]
+    """
+    if min(int(same.sum()), int((~same).sum())) < count:
+        return None
+    found = np.empty(len(same), dtype=np.int64)
+    for kind in (same, ~same):
+        found[kind] = np.arange(int(kind.sum())) % count
+    return found
+
+
 def best_threshold(scores: Floats, same: NDArray[np.bool_]) -> float:
     """The threshold with the most right answers; halfway to the next score, so that rounding does not decide."""
     order = np.argsort(-scores, kind="stable")

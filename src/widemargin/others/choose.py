@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ..errors import InputError, unknown
 from . import fused
 from .dense import Dense
@@ -21,6 +23,7 @@ ROADS = ("dense", "stream", "sharded", "sampled")
 # Above this many logits auto streams: there the streamed road has compiled kernels and is the faster one, and the dense
 # road holds several copies of the logits.
 DENSE_ENTRIES = fused.FROM
+_WITHOUT_KERNELS = 8  # times as many where nothing can be compiled
 
 
 def checked_road(road: str, rate: float, group: Any, smoothing: float, classes: int) -> tuple[float, Shard | None]:
@@ -38,17 +41,18 @@ def checked_road(road: str, rate: float, group: Any, smoothing: float, classes: 
     return float(rate), Shard.here(classes, group) if road == "sharded" else None
 
 
-def taken(road: str, samples: int, classes: int) -> str:
+def taken(road: str, samples: int, classes: int, device: torch.device) -> str:
     """The road that `auto` takes for so many samples and classes; any other name is its own."""
     if road != "auto":
         return road
     logits = samples * classes
-    return "stream" if logits >= DENSE_ENTRIES or fused.asked(logits) else "dense"
+    limit = DENSE_ENTRIES if fused.available(device) else _WITHOUT_KERNELS * DENSE_ENTRIES
+    return "stream" if logits >= limit or fused.asked(logits) else "dense"
 
 
 def road_of(head: Head, rays: Rays) -> Road:
     """The road of a head for a batch."""
-    head.taken = taken(head.road, len(rays.length), head.classes)
+    head.taken = taken(head.road, len(rays.length), head.classes, head.weight.device)
     if head.taken == "dense":
         return Dense(head.margin, rays, head.weight, head.bias)
     if head.taken == "sharded":

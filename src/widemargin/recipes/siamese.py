@@ -27,13 +27,11 @@ def run(options: argparse.Namespace) -> None:
     """Train each architecture, print what its answers are worth."""
     import csv
 
-    import numpy as np
-
     from ..data.augment import Augment
     from ..data.folder import MEAN, STD
     from ..errors import InputError
     from ..listing import check_writable
-    from ..metrics.verification import verify
+    from ..metrics.verification import folds_of, verify
     from ..progress import bar
     from ..training.siamese import Siamese, pair_scores, train_siamese
     from .parts.pair_files import halves, read
@@ -55,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
             network = train_siamese(settings, learned, augment, lambda done, loss: told(done, f"loss {loss:.3f}"))
         columns[merge] = pair_scores(network, judged, augment)
         kinds = judged.same.numpy()
-        found = verify(columns[merge], kinds, np.arange(len(kinds)) % 10 if len(kinds) >= 20 else None)
+        found = verify(columns[merge], kinds, folds_of(kinds))
         right = "" if found.accuracy is None else f", pairs right {found.accuracy:.2f} %"
         print(
             f"merge={merge}: AUC {100 * found.auc.value:.2f} %"

@@ -34,5 +34,5 @@ def write_figure(told: Sequence[Told], path: Path) -> None:
         axes[1].set(title="Right answers on training images, %", xlabel="epoch")
         axes[2].set(title="Angles to the own class, last epoch", xlabel="degrees", ylabel="share")
         axes[0].legend(frameon=False, fontsize=8)
-        figure.savefig(path, dpi=200)
+        figure.savefig(path, dpi=200, format=path.suffix.lower().lstrip("."))
         plt.close(figure)

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from html import escape
+from pathlib import Path
 from typing import Any
 
 from ..run import Run
@@ -71,7 +71,7 @@ def figures(told: Sequence[Told]) -> tuple[list[str], list[list[str]]]:
         test, angles = record.get("test", {}), record.get("angles") or {}
         cells = [each.name, *(f"{test[name]:.2f} %" if test.get(name) is not None else "–" for name in tests)]
         cells += [f"{math.degrees(angles[name]):.1f}°" if name in angles else "–" for name in turns]
-        spent = each.lines[-1]["seconds"] / 60 if each.lines else 0.0
+        spent = (each.lines[-1]["seconds"] if each.lines else record.get("seconds", 0.0)) / 60
         rows.append([*cells, each.state if not each.record else str(each.run.epochs), f"{spent:.1f}"])
     return head, rows
 
@@ -173,7 +173,8 @@ def _settings(run: Run) -> list[list[page.Cell]]:
     usual = asdict(Run())
     rows = []
     for name, value in asdict(run).items():
-        shown = run.data_name if name == "data" else json.dumps(value, ensure_ascii=False) if value else str(value)
+        told = Path(value).name if name in ("data", "init_from") and value else value  # folders are nobody's business
+        shown = json.dumps(told, ensure_ascii=False) if told and not isinstance(told, str) else str(told)
         rows.append([(name, "best" if value != usual[name] else ""), (shown, "")])
     return rows
 
@@ -182,10 +183,15 @@ def markdown(told: Sequence[Told], command: str) -> str:
     """The table and the settings as Markdown, for a paper's appendix or an issue."""
     head, rows = figures(told)
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]
     for each in told:
         lines += ["", f"## {each.name}", "", "| option | value |", "|---|---|"]
-        lines += [f"| {name[0]} | {value[0]} |".replace("\n", " ") for name, value in _settings(each.run)]
+        lines += [f"| {name[0]} | {_cell(value[0])} |" for name, value in _settings(each.run)]
         if each.record:
             lines += ["", "```bash", str(each.record.get("command", "")), "```"]
-    return "\n".join([*lines, "", f"Made by `{escape(command)}`.", ""])
+    return "\n".join([*lines, "", f"Made by `{command}`.", ""])
+
+
+def _cell(text: str) -> str:
+    """Text that stays in its cell."""
+    return text.replace("|", "\\|").replace("\n", " ")

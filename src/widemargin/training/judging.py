@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
 
 def judge(model: MarginModel, run: Run, inputs: Inputs, images: Samples, *, flips: bool = True) -> dict[str, Any]:
-    """Figures on some images; unseen classes have no weights to answer with, nor have losses that only embed."""
+    """Figures on some images; unseen classes have no weights to answer with, nor have losses that only embed.
+
+    Where unseen classes are the aim, held-out images of seen ones are judged by their neighbours too.
+    """
     batches = inputs.judged(images)
-    if model.objective.classifies and not (run.unseen and images is inputs.test):
+    if model.objective.classifies and not run.unseen:
         return evaluate(model, batches, len(inputs.classes), flips=flips)
     found = judge_embeddings(*embed(model, batches), seed=run.seed)
     if (head := model.objective.head) is not None:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..angle import direction
+from ..errors import InputError
 from .finished import Finished
 from .unseen import embed
 
@@ -45,6 +46,8 @@ class Look:
 def look(done: Finished, data_dir: str | None = None, most: int = MOST) -> Look:
     """Look at some test images, drawn with the run's seed."""
     inputs = done.inputs(data_dir)
+    if list(inputs.classes) != done.sees["classes"]:
+        raise InputError(f"{done.run.data_name} has other classes now than the run was trained on")
     test: Any = inputs.test
     rows = torch.randperm(len(test), generator=torch.Generator().manual_seed(done.run.seed))[:most].sort().values
     some = test.take(rows)

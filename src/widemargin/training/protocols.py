@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..metrics.fewshot import few_shot, knn_accuracy
 from ..metrics.openset import open_set
 from ..metrics.retrieval import retrieve
-from ..metrics.verification import Verification, needed, supported, threshold_at, verify
+from ..metrics.verification import Verification, folds_of, needed, supported, threshold_at, verify
 from .unseen import sampled_pairs
 
 
@@ -57,7 +57,7 @@ def verification_of(x: Tensor, first: Tensor, second: Tensor, same: Tensor) -> J
     unit = direction(x.float())[0]
     scores = (unit[first] * unit[second]).sum(1).double().numpy()
     kinds = same.numpy()
-    found = verify(scores, kinds, np.arange(len(same)) % 10 if len(same) >= 20 else None)
+    found = verify(scores, kinds, folds_of(kinds))
     lines = [
         f"{found.same:,} same and {found.different:,} different pairs",
         f"AUC {100 * found.auc.value:.2f} % ({100 * found.auc.low:.2f} to {100 * found.auc.high:.2f})",

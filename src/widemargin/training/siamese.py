@@ -8,6 +8,7 @@ One-shot Image Recognition (ICML workshop 2015), for the latter.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -56,9 +57,9 @@ class Siamese:
     def __post_init__(self) -> None:
         if self.merge not in MERGES:
             raise unknown("merge", str(self.merge), MERGES)
-        for name in ("epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name, least in (("epochs", 1), ("batch_size", 1), ("seed", 0), ("lr", 0), ("weight_decay", 0)):
+            if not least <= getattr(self, name) < math.inf:
+                raise InputError(f"{name} must be a number of at least {least}, got {getattr(self, name)}")
 
 
 class PairNetwork(nn.Module):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,10 +14,10 @@ from ..errors import InputError
 from ..metrics.angles import mean_angle
 from ..metrics.fewshot import few_shot
 from ..metrics.retrieval import retrieve
-from ..metrics.verification import Verification, verify
+from ..metrics.verification import Verification, folds_of, verify
 
 _PAIRS = 6000  # of each kind, as LFW has in all
-_FOLDS = 10
+_LEAST = 20  # images that a class keeps
 _MOST = 10_000  # every image looks at every other, and a class of thousands has as many to be found
 
 
@@ -58,10 +57,17 @@ def judge_embeddings(x: Tensor, y: Tensor, seed: int = 0) -> dict[str, Any]:
 
 
 def _some(x: Tensor, y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """All images, or as many as can be judged in seconds, drawn at random."""
+    """All images, or as many as can be judged in seconds: large classes are thinned, of very many some are drawn."""
     if len(y) <= _MOST:
         return x, y
-    rows = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))[:_MOST].sort().values
+    draw = torch.Generator().manual_seed(seed)
+    names, place, counts = torch.unique(y, return_inverse=True, return_counts=True)
+    each = min(int(counts.max()), max(_LEAST, _MOST // len(names)))
+    chosen = torch.randperm(len(names), generator=draw)[: max(2, _MOST // each)]
+    order = torch.randperm(len(y), generator=draw)
+    grouped = order[torch.argsort(place[order], stable=True)]  # class by class, within each at random
+    rank = torch.arange(len(y)) - (counts.cumsum(0) - counts)[place[grouped]]
+    rows = grouped[(rank < each) & torch.isin(place[grouped], chosen)].sort().values
     return x[rows], y[rows]
 
 
@@ -85,7 +91,8 @@ def verify_sampled(x: Tensor, y: Tensor, seed: int = 0, pairs: int = _PAIRS) -> 
     first, second, same = sampled_pairs(y, seed, pairs)
     unit = direction(x.float())[0]
     scores = (unit[first] * unit[second]).sum(1).double().numpy()
-    return verify(scores, same.numpy(), np.arange(len(same)) % _FOLDS, draws=0)
+    kinds = same.numpy()
+    return verify(scores, kinds, folds_of(kinds), draws=0)
 
 
 def sampled_pairs(y: Tensor, seed: int, pairs: int) -> tuple[Tensor, Tensor, Tensor]:

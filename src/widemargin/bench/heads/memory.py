@@ -50,7 +50,7 @@ def _measure(name: str, shape: tuple[int, int, int], threads: int) -> float:
 
     import torch
 
-    from ...others import fused, sweep
+    from ...others import choose, fused, sweep
     from .contestants import EAGER, eager, metric_learning, ours, plain
     from .timing import batch, step_of
 
@@ -59,8 +59,8 @@ def _measure(name: str, shape: tuple[int, int, int], threads: int) -> float:
     contestant = known[name] if name in known else ours(*name.rsplit(", ", 1))
     samples, dim, classes = shape
     if fused.wanted(samples * classes, torch.device("cpu")):
-        fused.FROM = 0  # the small head shall warm up the kernels of the large one
-    few = min(classes, 2 * sweep.rows_of_a_block(samples, dim))
+        fused.FROM = choose.DENSE_ENTRIES = 0  # the small head shall warm up the kernels of the large one
+    few = min(classes, 2 * sweep.even_rows(classes, sweep.rows_of_a_block(samples, dim)))
     x, y = batch(samples, dim, few)
     warm = contestant.make(dim, few)
     step_of(warm, x, y)()

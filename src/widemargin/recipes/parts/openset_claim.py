@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...run import Run
 from .openset_lines import OMNIGLOT, Line, trained
-from .openset_table import carry_out, interval, shown, values
+from .openset_table import by_seed, carry_out, compared, shown, values
 from .run_list import record_of
 
 MARGINS = (0.1, 0.3, 0.5)
@@ -79,11 +79,13 @@ def run(options: argparse.Namespace, seeds: range) -> None:
     rest = [ground.others() for ground in GROUNDS]
     lines = [line for grid, others in zip(grids, rest, strict=True) for line in (*grid.values(), *others)]
     out = carry_out(lines, seeds, options, "adaacos")
+    if out is None:
+        return
     title = "AdaAcos without tuning against a tuned ArcFace and AdaCos"
     body: list[str] = []
     for ground, grid, others in zip(GROUNDS, grids, rest, strict=True):
         body += _ground(ground, grid, others, seeds, Path(options.runs))
-    body += [page.heading("Again"), page.code("widemargin reproduce openset adaacos")]
+    body += [page.heading("Again"), page.code(f"widemargin reproduce openset adaacos --seeds {len(seeds)}")]
     sub = "ArcFace's scale and margin are chosen on held-out training images, its choice is framed"
     path = out / "report.html"
     path.write_text(page.page(title, sub, body), encoding="utf-8")
@@ -111,8 +113,8 @@ def _ground(
     print(f"\n{ground.title}: {ground.unit}")
     for name, numbers in rows:
         print(f"  {name}: {shown(numbers, 2)}")
-    said = [_verdict(line.name, values(line, seeds, place, ground.figure), found[chosen]) for line in others]
-    for sentence in filter(None, said):
+    said = _said(ground, grid[chosen], others, seeds, place)
+    for sentence in said:
         print(f"  {sentence}")
     cells = {(f"s = {s:g}", f"m = {m:g}"): statistics.fmean(v) for (s, m), v in found.items() if v}
     picture = heat(
@@ -124,7 +126,7 @@ def _ground(
         f"ArcFace's grid on {ground.title}",
     )
     table = page.table(["method", ground.unit], [[(name, ""), (shown(numbers, 2), "")] for name, numbers in rows])
-    sentences = [page.paragraph(sentence, "verdict") for sentence in said if sentence]
+    sentences = [page.paragraph(sentence, "verdict") for sentence in said]
     return [
         page.heading(ground.title),
         *sentences,
@@ -132,6 +134,19 @@ def _ground(
         page.heading(f"ArcFace's grid: {ground.unit}"),
         page.figure(picture),
     ]
+
+
+def _said(ground: Ground, tuned: Line, others: Sequence[Line], seeds: range, place: Path) -> list[str]:
+    """Each against the tuned ArcFace, and AdaAcos against AdaCos."""
+    figures = {line.name: by_seed(line, seeds, place, ground.figure) for line in others}
+    pairs = [(name, "the tuned ArcFace", by_seed(tuned, seeds, place, ground.figure)) for name in figures]
+    pairs += [(name, "AdaCos", figures["adacos"]) for name in figures if name.startswith("adaacos")]
+    found = []
+    for name, other, theirs in pairs:
+        kind, _, rest = compared(figures[name], theirs).partition(" (")
+        if kind:
+            found.append(f"{name} is {kind} {other} ({rest}")
+    return found
 
 
 def _chosen(grid: dict[tuple[float, float], Line], seeds: range, place: Path) -> tuple[float, float] | None:
@@ -143,13 +158,3 @@ def _chosen(grid: dict[tuple[float, float], Line], seeds: range, place: Path) ->
         if told:
             means[spot] = statistics.fmean(told)
     return max(means, key=lambda spot: means[spot]) if means else None
-
-
-def _verdict(name: str, ours: Sequence[float], tuned: Sequence[float]) -> str:
-    """Seed by seed against the tuned ArcFace."""
-    if not ours or len(ours) != len(tuned):
-        return ""
-    gaps = [a - b for a, b in zip(ours, tuned, strict=True)]
-    mean, half = statistics.fmean(gaps), interval(gaps) or 0.0
-    word = "better than" if mean > half else "worse than" if mean < -half else "not told apart from"
-    return f"{name} is {word} the tuned ArcFace: {mean:+.2f} ± {half:.2f}"

@@ -39,7 +39,7 @@ LOSSES = (
     "normface(s=16)",
     "contrastive",
     "triplet(mining=semihard)",
-    "a_softmax(m=4)",
+    "a_softmax(m=4, lam=anneal(100, gamma=1))",  # its own λ would hardly fall within these steps
     "cosface(s=16, m=0.2)",
     "arcface(s=16, m=0.2)",
     "adacos",
@@ -104,7 +104,7 @@ def beside(run: Run, folder: Path, data_dir: str | None) -> None:
         data_dir=data_dir,
         quiet=True,
         another=peer(run.loss),
-        command=f"widemargin reproduce openset {_recipe(run)}",
+        command=_command(run),
     )
 
 
@@ -159,7 +159,7 @@ def write_record(run: Run, folder: Path, test: dict[str, Any], seconds: float) -
         "test": test,
         "angles": {},
         "versions": versions(),
-        "command": f"widemargin reproduce openset {_recipe(run)}",
+        "command": _command(run),
         "commit": commit(),
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -169,5 +169,7 @@ def write_record(run: Run, folder: Path, test: dict[str, Any], seconds: float) -
     fresh.replace(folder / "record.json")
 
 
-def _recipe(run: Run) -> str:
-    return {"omniglot": "omniglot", "orl_faces": "faces"}.get(run.data, run.data)
+def _command(run: Run) -> str:
+    """What makes this run again, with those of smaller seeds."""
+    recipe = {"omniglot": "omniglot", "orl_faces": "faces"}.get(run.data, run.data)
+    return f"widemargin reproduce openset {recipe} --seeds {run.seed + 1}"

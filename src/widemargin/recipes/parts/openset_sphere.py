@@ -43,6 +43,8 @@ def run(options: argparse.Namespace, seeds: range) -> None:
 
     lines = [Line(loss, replace(BASE, loss=loss), trained) for loss in LOSSES]
     out = carry_out(lines, seeds, options, "sphere")
+    if out is None:
+        return
     spheres, spreads = [], []
     for line in lines:
         first = line.of_seed(seeds[0])

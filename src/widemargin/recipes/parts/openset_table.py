@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...run import Run
 from .openset_lines import PEERS, Line
 from .run_list import folder_of, record_of, write_records
 
@@ -27,35 +28,49 @@ FIGURES: dict[str, tuple[str, str, int]] = {
 _PICTURES = ("pair_accuracy", "recall1", "five_way_one_shot")
 
 
-def carry_out(lines: Sequence[Line], seeds: range, options: argparse.Namespace, recipe: str) -> Path:
-    """Do what is missing, seed by seed; write the records of all that is finished."""
+def carry_out(lines: Sequence[Line], seeds: range, options: argparse.Namespace, recipe: str) -> Path | None:
+    """Do what is missing, seed by seed; write the records of all that is finished. None where only a list was asked."""
     place, out = Path(options.runs), Path(options.out or f"openset_{recipe}")
     wanted = [(line, line.of_seed(seed)) for seed in seeds for line in lines]
     todo = [(line, run) for line, run in wanted if record_of(run, place) is None]
     if options.list:
         for _, run in wanted:
             print("missing " if record_of(run, place) is None else "finished", folder_of(run, place))
-    else:
-        from ...training.allocator import keep_freed_memory
-
-        keep_freed_memory()
-        for number, (line, run) in enumerate(todo, 1):
-            print(f"run {number} of {len(todo)}: {line.name}, seed {run.seed}", file=sys.stderr, flush=True)
-            line.work(run, folder_of(run, place), options.data_dir)
+        return None
+    _work(todo, place, options.data_dir)
     count = write_records([run for _, run in wanted], place, out / "records.jsonl")
     print(f"{count} of {len(wanted)} runs are finished")
     return out
 
 
-def values(line: Line, seeds: range, place: Path, figure: str) -> list[float]:
+def _work(todo: Sequence[tuple[Line, Run]], place: Path, data_dir: str | None) -> None:
+    """One run after the other; one that diverges does not keep the others from being done."""
+    from ...training.allocator import keep_freed_memory
+    from ...training.diagnosis import DivergedError
+
+    keep_freed_memory()
+    for number, (line, run) in enumerate(todo, 1):
+        print(f"run {number} of {len(todo)}: {line.name}, seed {run.seed}", file=sys.stderr, flush=True)
+        try:
+            line.work(run, folder_of(run, place), data_dir)
+        except DivergedError as error:
+            print(f"{line.name}, seed {run.seed}: {error}", file=sys.stderr, flush=True)
+
+
+def by_seed(line: Line, seeds: range, place: Path, figure: str) -> dict[int, float]:
     """A figure of the finished runs of a line."""
-    found = []
+    found = {}
     for seed in seeds:
         record = record_of(line.of_seed(seed), place)
         value = None if record is None else record["test"].get(figure, record["angles"].get(figure))
         if value is not None:
-            found.append(float(value))
+            found[seed] = float(value)
     return found
+
+
+def values(line: Line, seeds: range, place: Path, figure: str) -> list[float]:
+    """The same without the seeds."""
+    return list(by_seed(line, seeds, place, figure).values())
 
 
 def interval(numbers: Sequence[float]) -> float | None:
@@ -75,22 +90,28 @@ def shown(numbers: Sequence[float], digits: int) -> str:
     return f"{statistics.fmean(numbers):.{digits}f}" + ("" if half is None else f" ± {half:.{digits}f}")
 
 
+def compared(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
+    """In words, seed by seed: the same split, the same batches; nothing where too few seeds are finished."""
+    gaps = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+    half = interval(gaps)
+    if half is None:
+        return ""
+    mean = statistics.fmean(gaps)
+    word = "better than" if mean > half else "worse than" if mean < -half else "not told apart from"
+    return f"{word} ({mean:+.2f} ± {half:.2f})"
+
+
 def verdicts(lines: Sequence[Line], seeds: range, place: Path) -> list[str]:
-    """Ours against the peer's of the same kind, seed by seed: the same split, the same batches."""
+    """Ours against the peer's of the same kind."""
     by_name = {line.name: line for line in lines}
     found = []
     for theirs, ours in PEERS.items():
-        if theirs not in by_name:
-            continue
         for figure in ("pair_accuracy", "recall1"):
-            a, b = (values(by_name[name], seeds, place, figure) for name in (ours, theirs))
-            if not a or len(a) != len(b):
-                continue
-            gaps = [x - y for x, y in zip(a, b, strict=True)]
-            half, mean = interval(gaps) or 0.0, statistics.fmean(gaps)
-            said = "at least as good" if mean + half >= 0 else "WORSE"
-            title = FIGURES[figure][0]
-            found.append(f"{ours} against {theirs}, {title}: {mean:+.2f} ± {half:.2f}: {said}")
+            if theirs in by_name and ours in by_name:
+                word = compared(*(by_seed(by_name[name], seeds, place, figure) for name in (ours, theirs)))
+                kind, _, rest = word.partition(" (")
+                if word:
+                    found.append(f"{ours}, {FIGURES[figure][0]}: {kind} {theirs} ({rest}")
     return found
 
 
@@ -133,7 +154,7 @@ def present(lines: Sequence[Line], seeds: range, options: argparse.Namespace, ou
                 FIGURES[figure][0],
             )
             body += [page.heading(FIGURES[figure][0], "A dot is a seed, the bar their mean."), page.figure(picture)]
-    body += [page.heading("Again"), page.code(f"widemargin reproduce openset {options.which}")]
+    body += [page.heading("Again"), page.code(f"widemargin reproduce openset {options.which} --seeds {len(seeds)}")]
     path = out / "report.html"
     path.write_text(page.page(title, sub, body), encoding="utf-8")
     print(f"wrote {path} and {out / 'records.jsonl'}")

@@ -30,7 +30,7 @@ class Peer(Objective):
 
 
 def peer(name: str) -> Another:
-    """What makes a peer's loss, by our name for it: `pml:arcface(s=16, m=0.2)`, `pml:triplet`, …"""
+    """What makes a peer's loss, by our name for it: `pml:arcface(s=16, m=0.2)`, `pml:triplet(alpha=0.2)`, …"""
     from ...literal import named
 
     kind, options = named(name.removeprefix(PREFIX), "the loss")
@@ -41,11 +41,16 @@ def peer(name: str) -> Another:
             miners: Any = importlib.import_module("pytorch_metric_learning.miners")
         except ImportError:
             raise InputError("the peers want it: pip install pytorch-metric-learning==2.9.0") from None
+        # What is no part of a loss is as ours: class weights begin as long, distances are squared.
+        begin = {"weight_init_func": lambda weight: nn.init.normal_(weight, std=dim**-0.5)}
         if kind == "arcface":  # takes degrees
-            return Peer(losses.ArcFaceLoss(classes, dim, margin=math.degrees(options["m"]), scale=options["s"]))
+            return Peer(
+                losses.ArcFaceLoss(classes, dim, margin=math.degrees(options["m"]), scale=options["s"], **begin)
+            )
         if kind == "cosface":
-            return Peer(losses.CosFaceLoss(classes, dim, margin=options["m"], scale=options["s"]))
-        miner = miners.TripletMarginMiner(margin=options["alpha"], type_of_triplets="semihard")
-        return Peer(losses.TripletMarginLoss(margin=options["alpha"]), miner)
+            return Peer(losses.CosFaceLoss(classes, dim, margin=options["m"], scale=options["s"], **begin))
+        squared = importlib.import_module("pytorch_metric_learning.distances").LpDistance(power=2)
+        miner = miners.TripletMarginMiner(options["alpha"], "semihard", distance=squared)
+        return Peer(losses.TripletMarginLoss(options["alpha"], distance=squared), miner)
 
     return made

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ...data.augment import Augment
 from ...metrics.fewshot import judged_episodes
-from ...metrics.verification import verify
+from ...metrics.verification import folds_of, verify
 from ...training.siamese import PairNetwork, Pairs, pair_scores
 from ...training.unseen import pair_figures, sampled_pairs
 
@@ -27,7 +26,8 @@ def judge_siamese(network: PairNetwork, images: Any, augment: Augment, seed: int
     """Verification and 5-way-1-shot; there are no embeddings that could be looked up."""
     pairs = pairs_of(images, seed)
     scores = pair_scores(network, pairs, augment)
-    checked = verify(scores, pairs.same.numpy(), np.arange(len(pairs)) % 10, draws=0)
+    kinds = pairs.same.numpy()
+    checked = verify(scores, kinds, folds_of(kinds), draws=0)
 
     def right(known: Tensor, asked: Tensor, answers: Tensor) -> Tensor:
         ways = len(known)

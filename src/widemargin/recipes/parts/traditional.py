@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ...data.geometry import resize
 from ...metrics.fewshot import judged_episodes
-from ...metrics.verification import verify
+from ...metrics.verification import folds_of, verify
 from ...training.unseen import pair_figures, sampled_pairs
 
 FEATURES = ("pixels", "histograms")
@@ -22,7 +21,8 @@ def judge_traditional(images: Tensor, y: Tensor, size: int, kind: str, seed: int
     x = resize(images, size, "bicubic").float().flatten(1)
     near = -torch.cdist(x if kind == "pixels" else histograms(x), x if kind == "pixels" else histograms(x), p=1.0)
     first, second, same = sampled_pairs(y, seed, 6000)
-    checked = verify(near[first, second].double().numpy(), same.numpy(), np.arange(len(same)) % 10, draws=0)
+    kinds = same.numpy()
+    checked = verify(near[first, second].double().numpy(), kinds, folds_of(kinds), draws=0)
     others = near.fill_diagonal_(-torch.inf)
     found = y[others.topk(5, 1).indices] == y.unsqueeze(1)
 
