@@ -153,7 +153,6 @@ def test_the_run_before_a_kill_between_two_renames(tmp_path, data_dir):
         file.write('{"epoch": 2, "loss": 0}\n{"epoch": 3, "lo')
     train(run, tmp_path / "parts", data_dir=data_dir, stop_after=1, resume=True)
     assert_same(tmp_path / "whole", tmp_path / "parts")
-    assert not (places / "last.old").exists()
     assert not (places / "last.new").exists()
 
 
@@ -174,6 +173,20 @@ def test_a_cut_off_checkpoint_is_one_line(file, tmp_path, data_dir):
     with pytest.raises(InputError, match=r"last: damaged, cannot be read .* take an earlier checkpoint") as refused:
         train(SMALL, tmp_path / "run", data_dir=data_dir, resume=True)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "training.safetensors", "state.json", "sha256.json"])
+def test_a_flipped_bit_is_seen_and_the_checkpoint_before_serves(file, tmp_path, data_dir):
+    train(SMALL, tmp_path / "whole", data_dir=data_dir, stop_after=3)
+    train(SMALL, tmp_path / "hurt", data_dir=data_dir, stop_after=2)
+    path = tmp_path / "hurt" / "checkpoints" / "last" / file
+    data = bytearray(path.read_bytes())
+    data[-40] ^= 4
+    path.write_bytes(bytes(data))
+    with pytest.warns(UserWarning, match="damaged, cannot be read .* going on from the one before it"):
+        train(SMALL, tmp_path / "hurt", data_dir=data_dir, stop_after=2, resume=True)
+    assert_same(tmp_path / "whole", tmp_path / "hurt")
+    assert [line["epoch"] for line in lines(tmp_path / "hurt")] == [1, 2, 3]
 
 
 # ---------------------------------------------------------------- parts, starts, rates

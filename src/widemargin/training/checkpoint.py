@@ -1,15 +1,18 @@
 """Checkpoints: tensors in safetensors, numbers in JSON, whole or not at all; nothing is ever unpickled.
 
 A checkpoint is a folder: `model.safetensors` (network, class weights, state of the loss), `training.safetensors`
-(moments of the optimizer, averaged weights) and `state.json` (step, epoch, numbers).
-It is written beside its place, synced, and renamed, so that a killed run leaves the one before it.
+(moments of the optimizer, averaged weights), `state.json` (step, epoch, numbers) and `sha256.json` (of these three).
+It is written beside its place, synced, and renamed, so that a killed run leaves the one before it. Of a checkpoint that
+is written again and again the one before stays as a spare (`last.old`), and serves where a disk has damaged the last.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,9 +22,13 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 
+_SUMS = "sha256.json"
 
-def save(place: Path, model: dict[str, Tensor], training: dict[str, Tensor], state: dict[str, Any]) -> None:
-    """Write a checkpoint to the folder `place`, replacing one that is there."""
+
+def save(
+    place: Path, model: dict[str, Tensor], training: dict[str, Tensor], state: dict[str, Any], *, spare: bool = False
+) -> None:
+    """Write a checkpoint to the folder `place`, replacing one that is there, or keeping that as a spare."""
     from safetensors.torch import save_file
 
     fresh = place.with_name(place.name + ".new")
@@ -30,6 +37,8 @@ def save(place: Path, model: dict[str, Tensor], training: dict[str, Tensor], sta
     save_file(own(model), fresh / "model.safetensors")
     save_file(own(training), fresh / "training.safetensors")
     (fresh / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
+    sums = {path.name: _sha256(path) for path in sorted(fresh.iterdir())}
+    (fresh / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
     for path in fresh.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())
@@ -39,7 +48,13 @@ def save(place: Path, model: dict[str, Tensor], training: dict[str, Tensor], sta
         place.rename(old)
     fresh.rename(place)
     _sync(place.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    if not spare:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync(folder: Path) -> None:
@@ -58,19 +73,39 @@ def exists(place: Path) -> bool:
 
 
 def load(place: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
-    """Model tensors, training tensors and state of a checkpoint."""
+    """Model tensors, training tensors and state of a checkpoint; of its spare, with a warning, where it is damaged."""
+    spare = place.with_name(place.name + ".old")
+    if not place.is_dir() and spare.is_dir():
+        return _read(spare)  # killed between the two renames
+    try:
+        return _read(place)
+    except DamagedError as error:
+        if not spare.is_dir():
+            raise
+        found = _read(spare)
+        warnings.warn(f"{error}; going on from the one before it", stacklevel=3)
+        return found
+
+
+class DamagedError(InputError):
+    """A checkpoint whose files are there but are not what was written."""
+
+
+def _read(place: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    if not place.is_dir() and place.with_name(place.name + ".old").is_dir():
-        place = place.with_name(place.name + ".old")  # killed between the two renames
     try:
+        sums = json.loads((place / _SUMS).read_text(encoding="utf-8")) if (place / _SUMS).is_file() else {}
+        for name, wanted in sums.items():
+            if _sha256(place / Path(name).name) != wanted:
+                raise ValueError(f"SHA-256 of {name} is another than when it was written")
         model, training = load_file(place / "model.safetensors"), load_file(place / "training.safetensors")
         state = json.loads((place / "state.json").read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError(f"{error.filename or place}: not there; is this a checkpoint?") from None
-    except (SafetensorError, ValueError, OSError) as error:
-        raise InputError(f"{place}: damaged, cannot be read ({error}); take an earlier checkpoint") from None
+    except (SafetensorError, ValueError, AttributeError, OSError) as error:
+        raise DamagedError(f"{place}: damaged, cannot be read ({error}); take an earlier checkpoint") from None
     return model, training, state
 
 

@@ -99,7 +99,7 @@ class Training:
                 "run": asdict(self.run),
                 "versions": versions(),
             }
-            checkpoint.save(place, self.model.state_dict(), tensors, state)
+            checkpoint.save(place, self.model.state_dict(), tensors, state, spare=place.name == "last")
         self.fabric.barrier()
 
     def restore(self, place: Path) -> None:
