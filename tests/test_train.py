@@ -204,7 +204,12 @@ def test_the_held_out_part_chooses_and_is_not_trained_on(tmp_path, data_dir):
     best = json.loads((tmp_path / "run" / "checkpoints" / "best" / "state.json").read_text())
     assert best["epoch"] == judged.index(max(judged)) + 1
     assert best["best"] == max(judged)
-    assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == ["best", "epoch-0002", "last"]
+    assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == [
+        "best",
+        "epoch-0002",
+        "last",
+        "last.old",
+    ]
 
 
 def test_averaged_weights_are_judged_and_the_others_trained(data_dir):

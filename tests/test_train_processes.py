@@ -69,6 +69,34 @@ def test_a_folder_needs_a_size(folder):
         inputs_of(Run(data=str(folder)), None)
 
 
+# ---------------------------------------------------------------- asked to stop
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_asked_to_stop_keeps_its_steps_and_goes_on(folder, tmp_path, number):
+    words = [*FAST, "--epochs", "3", "--ema", "0.9", "--ra", "50"]
+    command = [sys.executable, "-m", "widemargin", "train", str(folder), *words, "--out", str(tmp_path / "cut")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    log, until = tmp_path / "cut" / "metrics.jsonl", time.monotonic() + 60
+    while not (log.exists() and log.read_text()) and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.005)
+    time.sleep(0.1)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert "everything is kept, --resume goes on from there" in said
+    assert "Traceback" not in said
+    state = json.loads((tmp_path / "cut" / "checkpoints" / "last" / "state.json").read_text())
+    assert state["within"]["step"] > 0
+    trained(folder, tmp_path / "cut", words, resume=True)
+    trained(folder, tmp_path / "whole", words)
+    assert_same(tmp_path / "whole", tmp_path / "cut")
+    assert [line["epoch"] for line in lines(tmp_path / "cut")] == [1, 2, 3]
+    for one, other in zip(lines(tmp_path / "whole"), lines(tmp_path / "cut"), strict=True):
+        assert one["loss"] == other["loss"]
+        assert one["histogram"] == other["histogram"]
+
+
 # ---------------------------------------------------------------- killed and resumed
 
 

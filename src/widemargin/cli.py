@@ -26,7 +26,7 @@ from .commands import (
     tour,
     train,
 )
-from .errors import InputError
+from .errors import InputError, StoppedError
 
 SHELLS = ("bash", "zsh", "tcsh")
 
@@ -127,7 +127,7 @@ def parser() -> _Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0 when all went well, 2 for a mistake of the user's."""
+    """Run the command; 0 when all went well, 2 for a mistake of the user's, 75 for a run that was asked to stop."""
     given = [dashed(word) for word in (sys.argv[1:] if arguments is None else arguments)]
     top = parser()
     for stream in (sys.stdout, sys.stderr):
@@ -153,6 +153,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"widemargin: {error}", file=sys.stderr)
         return 2
+    except StoppedError as error:
+        print(f"widemargin: {error}", file=sys.stderr)
+        return error.code
     except MemoryError:
         print("widemargin: out of memory; take fewer --jobs, or a sample of the rows", file=sys.stderr)
         return 2

@@ -10,6 +10,12 @@ class InputError(ValueError):
     """Wrong input from the user: one clear line. The command prints it and leaves with code 2."""
 
 
+class StoppedError(Exception):
+    """A run that a signal has asked to stop, and that has kept all it had done."""
+
+    code = 75  # "try again later" (EX_TEMPFAIL): a scheduler that sent the signal can send the job again
+
+
 def unknown(kind: str, given: str, allowed: Iterable[str]) -> InputError:
     """An error for a name nobody knows, with the nearest one that exists.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..errors import InputError
+from ..errors import InputError, StoppedError
 from ..origin import commit
 from ..results import versions
 from ..run import Run
@@ -22,6 +22,7 @@ from .judging import choosing
 from .log import Log, check_logs
 from .moving import Training
 from .network import Another
+from .stopping import Stop, stopping
 from .telling import Telling, telling
 
 
@@ -62,18 +63,29 @@ def train(
     with (
         Log(folder, training.epoch, also, run) if first else nullcontext() as log,
         telling(run, training.epoch, end) if first and not quiet else nullcontext(Telling()) as told,
+        stopping() as stop,
     ):
         while training.epoch < end:
-            _epoch(training, folder, log, told)
+            if not _epoch(training, folder, log, told, stop):
+                break
+    if training.within is not None:
+        step = f"epoch {training.epoch + 1}, step {training.within['step']} of {len(training.inputs.batches)}"
+        raise StoppedError(f"stopped at {step}; everything is kept, --resume goes on from there")
     record = _record(training, folder, command) if training.epoch == run.epochs else {}
     training.fabric.barrier()  # a process that leaves early tears down the connections of the others
     return record
 
 
-def _epoch(training: Training, folder: Path, log: Log | None, told: Telling) -> None:
-    """Train, judge, log and keep one epoch; `last` last, so that whatever a kill leaves out is done again."""
+def _epoch(training: Training, folder: Path, log: Log | None, told: Telling, stop: Stop) -> bool:
+    """Train, judge, log and keep one epoch; `last` last, so that whatever a kill leaves out is done again.
+
+    False where it was left in the middle, which is kept too.
+    """
     run, places = training.run, folder / "checkpoints"
-    line = training.one_epoch(told)
+    line = training.one_epoch(told, stop)
+    if line is None:
+        training.save(places / "last")
+        return False
     held = training.inputs.held_out
     better = False
     if held is not None:
@@ -90,6 +102,7 @@ def _epoch(training: Training, folder: Path, log: Log | None, told: Telling) -> 
     if run.ckpt_freq and training.epoch % run.ckpt_freq == 0:
         training.save(places / f"epoch-{training.epoch:04d}")
     training.save(places / "last")
+    return True
 
 
 def _refuse_another(run: Run, folder: Path) -> None:

@@ -15,19 +15,18 @@ from torch import Tensor
 from .. import ranks
 from ..data.draws import generator_of
 from ..errors import InputError
-from ..precision import widest
 from ..results import versions
 from ..run import Run
 from . import checkpoint
 from .diagnosis import DivergedError, diagnosis
-from .histogram import AngleHistogram
+from .epoch_sums import EpochSums
 from .inputs import Inputs, inputs_of
 from .judging import judge
 from .launch import launched
-from .mined import Mined
 from .network import Another, Average, Step, network
 from .optimizers import optimizer, set_rate
 from .rates import Plateau, learning_rate
+from .stopping import Stop
 from .sync_norm import synced
 from .telling import Running, Telling
 
@@ -70,6 +69,7 @@ class Training:
         self.average = Average(self.model, run.ema) if run.ema else None
         self.plateau = Plateau()
         self.epoch, self.step, self.seconds, self.best = 0, 0, 0.0, -math.inf
+        self.within: dict[str, Any] | None = None
 
     def _begin_with(self, other: str) -> None:
         """The backbone of another run; the class weights stay new, under whatever loss this run has."""
@@ -93,6 +93,7 @@ class Training:
                 "seconds": self.seconds,
                 "best": self.best if math.isfinite(self.best) else None,
                 "plateau": self.plateau.state(),
+                "within": self.within,
                 "precision": self.fabric.strategy.precision.state_dict(),
                 "optimizer": numbers,
                 "sees": self.inputs.sees,
@@ -114,25 +115,26 @@ class Training:
             self.fabric.strategy.precision.load_state_dict(state["precision"])
             self.epoch, self.step, self.seconds = state["epoch"], state["step"], state["seconds"]
             self.best = -math.inf if state["best"] is None else state["best"]
+            self.within = state.get("within")
         except KeyError as error:
             raise InputError(f"{place}: {error} is missing in it; take an earlier checkpoint") from None
 
     # ---------------------------------------------------------------- training
 
-    def one_epoch(self, told: Telling) -> dict[str, Any]:
-        """All steps of an epoch; what there is to log of it, over all processes.
+    def one_epoch(self, told: Telling, stop: Stop | None = None) -> dict[str, Any] | None:
+        """All steps of an epoch, or those that were left; what there is to log of it, over all processes.
 
-        Each epoch begins its own random numbers (dropout's), so that a resumed run draws the same ones.
+        Each epoch begins its own random numbers (dropout's), so that a resumed run draws the same ones. None where it
+        was asked to stop: then `within` holds what a checkpoint needs to go on in the middle.
         """
         begun = time.perf_counter()
-        torch.manual_seed(generator_of(_DROPOUT, self.run.seed, self.epoch, self.rank).initial_seed())
         self.model.train()
-        run, batches, device = self.run, self.inputs.batches, self.fabric.device
-        sums = torch.zeros(3, dtype=widest(device), device=device)  # loss, right answers, images
-        histogram, mined = AngleHistogram(device), Mined()
-        head = self.model.objective.head
+        run, batches = self.run, self.inputs.batches
+        sums, first = self._begin_epoch()
+        begun -= 0.0 if self.within is None else self.within["spent"]
+        self.within = None
         rate = run.lr
-        for number, batch in enumerate(batches.epoch(self.epoch)):
+        for number, batch in enumerate(batches.epoch(self.epoch, first), first):
             rate = learning_rate(run, self.step, len(batches), self.plateau.dropped)
             set_rate(self.optimizer, rate)
             images, y, mix = self.fabric.to_device(batch)
@@ -140,21 +142,17 @@ class Training:
             losses, embedded = self.backward(images, y, mix, last)
             if last:
                 self.update()
-            with torch.no_grad():
-                right = self._right(embedded, y)
-                mined.add(self.model.objective.mined(), embedded)
-                sums += torch.stack((losses.detach().to(sums).sum(), right.to(sums), torch.full_like(sums[0], len(y))))
-                if head is not None:
-                    histogram.add(head, embedded, y)
+            sums.add(self.model.objective, losses, embedded, y)
             self.step += 1
-            running = None
-            if number % _WATCH == _WATCH - 1 or number + 1 == len(batches):
-                running = self._watch(sums, images, begun)
-            told.step(1.0 / len(batches), running)
+            watched = number % _WATCH == _WATCH - 1 or number + 1 == len(batches)
+            told.step(1.0 / len(batches), self._watch(sums, images, begun) if watched else None)
+            if last and number + 1 < len(batches) and self._asked(stop, watched):
+                self.within = self._middle(sums, number + 1, time.perf_counter() - begun)
+                return None
         self.epoch += 1
         spent = time.perf_counter() - begun
         self.seconds += spent
-        loss, answers, seen = ranks.add_up(sums).tolist()
+        loss, answers, seen = sums.over_all()
         line: dict[str, Any] = {
             "epoch": self.epoch,
             "step": self.step,
@@ -164,18 +162,38 @@ class Training:
             "seconds": round(self.seconds, 3),
             "images_per_second": round(seen / spent, 1),
         }
+        head = self.model.objective.head
         if head is not None:
             line["numbers"] = head.now
-            line["histogram"] = histogram.counts()
-        if found := mined.means():
+            line["histogram"] = sums.histogram.counts()
+        if found := sums.mined.means():
             line["mining"] = found
         return line
 
-    def _right(self, embedded: Tensor, y: Tensor) -> Tensor:
-        """How many answers are right; none where there are no answers."""
-        if not self.model.objective.classifies:
-            return torch.zeros((), device=y.device)
-        return (self.model.objective.logits(embedded).argmax(1) == y).sum()
+    def _begin_epoch(self) -> tuple[EpochSums, int]:
+        """Sums and the step to begin with: nothing and the first, or where an epoch was left in the middle."""
+        sums = EpochSums(self.fabric.device)
+        if self.within is None:
+            torch.manual_seed(generator_of(_DROPOUT, self.run.seed, self.epoch, self.rank).initial_seed())
+            return sums, 0
+        sums.load(self.within["sums"], self.rank == 0)
+        if self.rank < len(self.within["random"]):
+            torch.set_rng_state(torch.tensor(list(bytes.fromhex(self.within["random"][self.rank])), dtype=torch.uint8))
+        return sums, int(self.within["step"])
+
+    def _middle(self, sums: EpochSums, step: int, spent: float) -> dict[str, Any]:
+        """Where an epoch is left, in JSON: its next step, its sums, everybody's random numbers."""
+        states = ranks.gather_rows(torch.get_rng_state().unsqueeze(0).to(self.fabric.device)).cpu()
+        random = [bytes(row.tolist()).hex() for row in states]
+        return {"step": step, "sums": sums.state(), "random": random, "spent": spent}
+
+    def _asked(self, stop: Stop | None, watched: bool) -> bool:
+        """Whether all shall stop: alone at once, together where all look at the same step."""
+        if stop is None or (self.fabric.world_size > 1 and not watched):
+            return False
+        if self.fabric.world_size == 1:
+            return stop.asked
+        return bool(ranks.add_up(torch.tensor(float(stop.asked), device=self.fabric.device)) > 0)
 
     def backward(self, images: Tensor, y: Tensor, mix: Any, last: bool = True) -> tuple[Tensor, Tensor]:
         """Losses and embeddings of a batch, its gradient added; the `last` before a step is shared by all processes."""
@@ -208,9 +226,9 @@ class Training:
         if self.average is not None:
             self.average.update(self.model)
 
-    def _watch(self, sums: Tensor, images: Tensor, begun: float) -> Running:
+    def _watch(self, sums: EpochSums, images: Tensor, begun: float) -> Running:
         """All processes look at the sum of all, so that all stop together; what there is to tell meanwhile."""
-        loss, right, seen = ranks.add_up(sums).tolist()
+        loss, right, seen = sums.over_all()
         if not math.isfinite(loss):
             raise DivergedError(diagnosis(self.model, images, self.step, loss / seen, kept=self.epoch > 0))
         return Running(loss / seen, 100.0 * right / seen, seen / (time.perf_counter() - begun))
