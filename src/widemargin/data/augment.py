@@ -60,7 +60,9 @@ def normalize(x: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Ten
     white = 1.0 if x.is_floating_point() else 255.0
     centre, spread = (torch.tensor(values, dtype=torch.float64).view(1, -1, 1, 1) for values in (mean, std))
     factor, shift = (1 / (white * spread)).float().to(x.device), (centre / spread).float().to(x.device)
-    return x.to(torch.float32, memory_format=torch.channels_last, copy=True).mul_(factor).sub_(shift)
+    # Channel by channel first: along a row of pixels all is one vector, among three channels nothing is.
+    planar = x.to(torch.float32, memory_format=torch.contiguous_format, copy=True).mul_(factor).sub_(shift)
+    return planar.contiguous(memory_format=torch.channels_last)
 
 
 @dataclass(frozen=True)
