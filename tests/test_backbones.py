@@ -229,7 +229,7 @@ def test_the_neck_is_the_seeds():
     model.whiten(torch.randn(8, 3, 32, 32))
     assert not torch.equal(model.backbone.filters, before)
     Neck(build("resnet18")).whiten(torch.randn(8, 3, 32, 32))  # nothing to whiten, no error
-    with pytest.raises(InputError, match="a neck needs a backbone with its dim"):
+    with pytest.raises(InputError, match="Neck wants a backbone with a dim"):
         Neck(nn.Linear(3, 3))
 
 

@@ -288,7 +288,7 @@ def test_names_and_folders_that_do_not_exist_are_one_line(tmp_path, monkeypatch)
     monkeypatch.setenv("WIDEMARGIN_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(InputError, match=r"WIDEMARGIN_DATA: .* is no folder"):
         load_images("mnist")
-    assert image_set_names() == ("cifar10", "cifar100", "fashion_mnist", "mnist", "omniglot")
+    assert image_set_names() == ("cifar10", "cifar100", "fashion_mnist", "mnist", "omniglot", "orl_faces")
 
 
 # ---------------------------------------------------------------- downloads

@@ -20,6 +20,7 @@ OTHER = {
     "epochs": 3,
     "batch_size": 64,
     "seed": 7,
+    "dim": 48,
     "opt": "muon",
     "lr": 1 / 3,
     "weight_decay": 1e-17,

@@ -46,8 +46,12 @@ def taken(road: str, samples: int, classes: int, device: torch.device) -> str:
     if road != "auto":
         return road
     logits = samples * classes
-    limit = DENSE_ENTRIES if fused.available(device) else _WITHOUT_KERNELS * DENSE_ENTRIES
-    return "stream" if logits >= limit or fused.asked(logits) else "dense"
+    if torch.compiler.is_compiling():  # what traces a step cannot look for a compiler
+        return "stream" if logits >= DENSE_ENTRIES else "dense"
+    if logits < DENSE_ENTRIES:
+        return "stream" if fused.asked(logits) else "dense"
+    enough = logits >= _WITHOUT_KERNELS * DENSE_ENTRIES or fused.available(device)
+    return "stream" if enough else "dense"
 
 
 def road_of(head: Head, rays: Rays) -> Road:

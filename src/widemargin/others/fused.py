@@ -12,6 +12,7 @@ import shutil
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -46,8 +47,13 @@ def available(device: torch.device) -> bool:
     if os.environ.get("WIDEMARGIN_FUSED") == "0" or _failed:
         return False
     if device.type == "cpu":
-        return shutil.which(os.environ.get("CXX", "g++")) is not None
+        return _on_path(os.environ.get("CXX", "g++"))
     return device.type == "cuda"
+
+
+@cache
+def _on_path(command: str) -> bool:
+    return shutil.which(command) is not None
 
 
 def kernel(function: Function, kind: Kind, block: Block, inputs: Sequence[Tensor]) -> Function:
