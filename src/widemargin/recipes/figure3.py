@@ -59,9 +59,10 @@ def run(options: argparse.Namespace) -> None:
     parts = []
     whole = [loss for loss in losses if all(column.ours[loss] for column in columns)]
     if whole:
-        means = [(loss, [column.mean(loss) or 0.0 for column in columns], colour(loss)) for loss in whole]
+        rising = columns[::-1]  # names stand where a line ends, at the right
+        means = [(loss, [column.mean(loss) or 0.0 for column in rising], colour(loss)) for loss in whole]
         picture = svg.lines(
-            [100 * share for share in SHARES],
+            [100 * share for share in reversed(SHARES)],
             means,
             "percent of the training images",
             "accuracy in percent",
