@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from .svg import WIDTH, begin, reach, shortened, ticks
+from .svg import WIDTH, apart, begin, reach, shortened, ticks
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 600, 18, 300
 
@@ -44,8 +44,9 @@ def epochs(courses: Sequence[Course], unit: str, title: str) -> str:
     middle = (_LEFT + _RIGHT) / 2
     parts.append(f'<text class="tick" x="{middle}" y="{_BOTTOM + 38}" text-anchor="middle">epoch</text>')
     parts.append(f'<text class="tick" x="{_LEFT}" y="{_TOP - 5}">{escape(unit)}</text>')
-    free = _BOTTOM + 8.0
-    for course in sorted(courses, key=lambda course: course.points[-1][1]):
+    ordered = sorted(courses, key=lambda course: course.points[-1][1])
+    labels = apart([spot(*course.points[-1])[1] for course in ordered], _TOP)
+    for course, free in zip(ordered, labels, strict=True):
         spots = [spot(*point) for point in course.points]
         dash = ' stroke-dasharray="7 4"' if course.dashed else ""
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
@@ -55,7 +56,6 @@ def epochs(courses: Sequence[Course], unit: str, title: str) -> str:
             parts.append(f'<circle cx="{spots[0][0]:.1f}" cy="{spots[0][1]:.1f}" r="4" fill="{course.ink}"/>')
         parts.append(f'<polyline points="{line}" fill="none" stroke="{course.ink}" stroke-width="2.2"{dash}/>')
         x, y = spots[-1]
-        free = min(free - 17.0, y)
         parts.append(f'<line x1="{x + 3:.1f}" x2="{_RIGHT + 18}" y1="{y:.1f}" y2="{free:.1f}" stroke="{course.ink}"/>')
         words = f"{shortened(course.name, 26)} {end:.4g}"
         parts.append(f'<text x="{_RIGHT + 22}" y="{free + 4:.1f}">{escape(words)}</text></g>')

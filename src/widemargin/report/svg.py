@@ -207,6 +207,21 @@ def shortened(name: str, longest: int = 34) -> str:
     return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
+def apart(heights: Sequence[float], top: float, gap: float = 17.0) -> list[float]:
+    """Heights of labels from the lowest (largest) up, moved apart, and none above the top.
+
+    >>> apart([30.0, 25.0, 20.0], 22.0, 10.0)
+    [42.0, 32.0, 22.0]
+    """
+    found: list[float] = []
+    for height in heights:
+        found.append(min(height, found[-1] - gap) if found else height)
+    for k in range(len(found) - 1, -1, -1):
+        least = top if k == len(found) - 1 else found[k + 1] + gap
+        found[k] = max(found[k], least)
+    return found
+
+
 def lines(
     x: Sequence[float],
     rows: Sequence[tuple[str, Sequence[float], str]],
@@ -234,8 +249,9 @@ def lines(
     middle = (left + right) / 2
     parts.append(f'<text class="tick" x="{middle}" y="{bottom + 38}" text-anchor="middle">{escape(across)}</text>')
     parts.append(f'<text class="tick" x="{left}" y="{top - 4}">{escape(up)}</text>')
-    free = bottom + 8.0
-    for i, (name, values, ink) in enumerate(sorted(rows, key=lambda row: row[1][-1])):
+    ordered = sorted(rows, key=lambda row: row[1][-1])
+    labels = apart([place(values[-1], low, high, bottom, top) for _, values, _ in ordered], top)
+    for i, (name, values, ink) in enumerate(ordered):
         spots = [
             (place(a, min(x), max(x), left, right), place(v, low, high, bottom, top))
             for a, v in zip(x, values, strict=True)
@@ -245,7 +261,7 @@ def lines(
         parts.append(f"<g><title>{escape(name)}: {escape(', '.join(f'{v:.1f}' for v in values))}</title>")
         parts.append(f'<polyline points="{points}" fill="none" stroke="{ink}" stroke-width="2.2"{dash}/>')
         parts += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3.5" fill="{ink}"/>' for a, b in spots]
-        free = min(free - 17.0, spots[-1][1])
+        free = labels[i]
         parts.append(
             f'<line x1="{right + 5}" x2="{right + 20}" y1="{spots[-1][1]:.1f}" y2="{free:.1f}" stroke="{ink}"/>'
         )
