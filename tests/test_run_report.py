@@ -76,6 +76,12 @@ def test_what_is_no_run_is_one_line(tmp_path, capsys):
         assert main(["report", str(tmp_path), *words]) == 2
 
 
+def test_small_numbers_fill_their_picture():
+    picture = epochs([Course("rate", [(1, 1e-4), (2, 3e-4), (3, 0.0)], "#123456")], "unit", "t")
+    heights = [float(spot.split(",")[1]) for spot in picture.partition('points="')[2].partition('"')[0].split()]
+    assert max(heights) - min(heights) > 200
+
+
 def test_pictures_escape_and_hold_single_points():
     picture = epochs([Course("<x>", [(1, 2.0)], "#123456")], "a < b", "t")
     assert "<x>" not in picture

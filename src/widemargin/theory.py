@@ -185,7 +185,9 @@ def boundary(
     return own - other
 
 
-def boundary_angle(margin: Margin | str, between: float, classes: int = 2) -> float:
+def boundary_angle(
+    margin: Margin | str, between: float, classes: int = 2, w_lengths: tuple[float, float] = (1.0, 1.0)
+) -> float:
     """Angle from W₁ at which class 1's training boundary lies, for classes `between` radians apart.
 
     >>> round(boundary_angle("a_softmax(m=2, lam=0)", 0.9), 6)  # θ₁₂ / (m + 1)
@@ -199,7 +201,7 @@ def boundary_angle(margin: Margin | str, between: float, classes: int = 2) -> fl
     for _ in range(200):
         middle = (low + high) / 2
         here = torch.tensor([middle], dtype=torch.float64)
-        inside = boundary(margin, here, between - here, classes=classes).item() > 0
+        inside = boundary(margin, here, between - here, w_lengths=w_lengths, classes=classes).item() > 0
         low, high = (middle, high) if inside else (low, middle)
     return (low + high) / 2
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from .svg import WIDTH, apart, begin, reach, shortened, ticks
+from .svg import WIDTH, apart, begin, shortened, ticks
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 600, 18, 300
 
@@ -24,7 +24,9 @@ class Course:
 def epochs(courses: Sequence[Course], unit: str, title: str) -> str:
     """The picture, names at the ends of the lines, moved apart where they would meet."""
     values = [value for course in courses for _, value in course.points]
-    low, high = reach(values, 0.05)
+    low, high = min(values), max(values)  # of any size: a learning rate is as much as a percentage
+    pad = 0.05 * (high - low) or 0.1 * abs(high) or 1.0
+    low, high = low - pad, high + pad
     first = min(epoch for course in courses for epoch, _ in course.points)
     last = max(first + 1, *(epoch for course in courses for epoch, _ in course.points))
     parts = [begin(WIDTH, _BOTTOM + 48, title)]

@@ -12,22 +12,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from ..recipes.parts.openset_lines import DIGITS
 from ..report.flat import flat
-from ..run import Run
 
-BASE = Run(
-    data="mnist",
-    model="fast(widths=(16, 32, 32), bias=False)",
-    dim=2,
-    epochs=10,
-    batch_size=100,
-    opt="adamw",
-    lr=0.003,
-    weight_decay=0.05,
-    share=0.2,
-    per_class=10,
-    augment_options={"pad": 2, "flip": "none"},
-)
+BASE = replace(DIGITS, dim=2, epochs=10, share=0.2, per_class=10)
 LOSSES = (
     "softmax",
     "modified_softmax",

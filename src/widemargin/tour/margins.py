@@ -12,7 +12,15 @@ from ..catalogue import parse_margin
 from ..margin import Batch
 from ..report.palette import colour
 from ..report.xy import Axes, Curve, Marks, xy
-from ..theory import angular_margin, boundary, gap_gradient, pull_curve, suggest_scale, target_curve, theoretical_gap
+from ..theory import (
+    angular_margin,
+    boundary_angle,
+    gap_gradient,
+    pull_curve,
+    suggest_scale,
+    target_curve,
+    theoretical_gap,
+)
 from .classical import BLUE, RED
 from .live import Frame, Section, live
 
@@ -50,23 +58,11 @@ def _circle(between: float, edges: tuple[float, float], lengths: tuple[float, fl
     return f'<svg viewBox="0 0 300 175" role="img" aria-label="{title}" class="small">{"".join(parts)}</svg>'
 
 
-def _edge(spec: str, between: float, lengths: tuple[float, float]) -> float:
-    """Degrees from W₁ to where both classes' plain logits are equal."""
-    low, high = 0.0, between
-    for _ in range(60):
-        middle = (low + high) / 2
-        one = torch.tensor([math.radians(middle)], dtype=torch.float64)
-        other = torch.tensor([math.radians(between - middle)], dtype=torch.float64)
-        inside = boundary(spec, one, other, w_lengths=lengths).item() > 0
-        low, high = (middle, high) if inside else (low, middle)
-    return (low + high) / 2
-
-
 def lengths() -> Section:
     """What softmax does with the lengths of its weights."""
 
     def frame(ratio: float) -> Frame:
-        edge = _edge("softmax", 90.0, (ratio, 1.0))
+        edge = math.degrees(boundary_angle("softmax", math.pi / 2, w_lengths=(ratio, 1.0)))
         picture = _circle(90.0, (edge, 90.0 - edge), (ratio, 1.0), "Two classes of unequal weight lengths")
         return Frame(
             f"{ratio:g}", picture, f"class 1 has {edge:.1f}° of the 90° between them, class 2 {90 - edge:.1f}°"
@@ -87,7 +83,7 @@ def bisector() -> Section:
     """Modified softmax: unit weights, the boundary is the bisector."""
 
     def frame(between: float) -> Frame:
-        edge = _edge("modified_softmax", between, (1.0, 1.0))
+        edge = math.degrees(boundary_angle("modified_softmax", math.radians(between)))
         picture = _circle(between, (edge, between - edge), (1.6, 1.6), "Two classes with unit weights")
         return Frame(f"{between:g}°", picture, f"the boundary lies {edge:.1f}° from each: on the bisector")
 

@@ -172,7 +172,8 @@ def read_pairs(path: str | Path) -> list[tuple[Path, Path, bool]]:
                         raise InputError(f"{path}, line {number}: there is no image {file_path}")
                 found.append((files[0], files[1], _SAME[said]))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read ({error})") from None
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot be read ({why})") from None
     if not found:
         raise InputError(f"{path}: holds no pairs")
     return found

@@ -69,10 +69,13 @@ def print_heads(
     page_path: str | None,
 ) -> None:
     """Measure, print, write."""
+    from ...listing import check_writable
     from .page import heads_page
     from .rank_time import measure_ranks
     from .table import print_errors, print_ranks, print_times
 
+    for path in filter(None, (json_path, page_path)):
+        check_writable(path)  # before minutes of measuring, not after
     found = measure(shapes, losses, roads, rounds, peers=peers, memory=memory)
     wrong = errors(losses, [road for road in roads if road != "auto"] or ["stream"])
     for row in found:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,17 @@ OMNIGLOT = Run(
     **_COMMON,
 )
 FACES = Run(data="orl_faces", epochs=60, batch_size=80, input_size=46, augment_options={"pad": 6}, **_COMMON)
+
+# MNIST for pictures and grids: small, quick, and no flips.
+DIGITS = Run(
+    data="mnist",
+    model="fast(widths=(16, 32, 32), bias=False)",
+    batch_size=100,
+    opt="adamw",
+    lr=0.003,
+    weight_decay=0.05,
+    augment_options={"pad": 2, "flip": "none"},
+)
 
 # Scales and margins are one round number for all that have them; what adapts itself is left to itself.
 LOSSES = (
@@ -72,7 +85,10 @@ def lines_of(base: Run, *, siamese: bool) -> list[Line]:
     from .peers import PREFIX
 
     rows = [Line(loss, replace(base, loss=loss), trained) for loss in LOSSES]
-    rows += [Line(name, replace(base, loss=name), beside) for name in PEERS]
+    if find_spec("pytorch_metric_learning") is not None:
+        rows += [Line(name, replace(base, loss=name), beside) for name in PEERS]
+    else:
+        print("without the peers; for them: pip install pytorch-metric-learning==2.9.0", file=sys.stderr)
     assert all(name.startswith(PREFIX) for name in PEERS)
     if siamese:
         plain = replace(base, epochs=5, batch_size=100, per_class=0, dim=0)

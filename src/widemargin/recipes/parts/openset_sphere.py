@@ -12,24 +12,19 @@ import numpy as np
 import torch
 
 from ...run import Run
-from .openset_lines import Line, trained
+from .openset_lines import DIGITS, Line, trained
 from .openset_table import carry_out
 from .run_list import folder_of
 
 # Six of the ten digits are seen; a tenth of their images is held out for the pictures.
-BASE = Run(
-    data="mnist",
+BASE = replace(
+    DIGITS,
     model="fast(widths=(32, 64, 64), bias=False)",
     dim=3,
     epochs=10,
-    batch_size=100,
-    opt="adamw",
-    lr=0.003,
-    weight_decay=0.05,
     unseen=0.4,
     share=0.25,
     hold_out=0.1,
-    augment_options={"pad": 2, "flip": "none"},
 )
 # λ must fall within these thousand steps, or every m is the same curve; SphereFace's own floor is 5.
 LOSSES = (*(f"a_softmax(m={m}, lam=anneal(100, gamma=1, floor=1))" for m in (1, 2, 3, 4)), "arcgrad(s=10)")
