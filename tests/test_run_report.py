@@ -51,6 +51,18 @@ def test_several_runs_stand_side_by_side(runs, tmp_path):
     assert page.count("<details>") == 2
 
 
+def test_a_run_judged_by_pairs_shows_its_curve(runs, tmp_path):
+    """Terms alone name no class: what they are good for is telling pairs apart."""
+    images, out = runs / "data" / "Colours", tmp_path / "run"
+    words = [*FAST, "--epochs", "1", "--per-class", "4"]
+    words[1] = "contrastive"
+    assert main(["train", str(images), *words, "--out", str(out)]) == 0
+    assert main(["report", str(out)]) == 0
+    page = (out / "report.html").read_text()
+    assert "<h2>Same or different</h2>" in page
+    assert "TAR over FAR" in page
+
+
 @pytest.mark.parametrize("kind", ["md", "png", "pdf"])
 def test_papers_get_their_formats(runs, tmp_path, kind):
     out = tmp_path / f"runs.{kind}"

@@ -1,4 +1,4 @@
-"""Parts of a page made from a run's images: its most confident mistakes, and how its embeddings lie."""
+"""Parts of a page made from a run's images: its most confident mistakes, its pairs, and how its embeddings lie."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from . import neighbours, page
+from ..metrics.verification import auc, eer, roc_curve
+from . import neighbours, page, pairs
 from .flat import flat
 from .sphere import sphere
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def look_parts(seen: Look) -> list[str]:
     """The parts, in the order of a page."""
-    return [*_mistakes(seen), *_embeddings(seen)]
+    return [*_mistakes(seen), *_pairs(seen), *_embeddings(seen)]
 
 
 def _mistakes(seen: Look) -> list[str]:
@@ -30,6 +31,22 @@ def _mistakes(seen: Look) -> list[str]:
         rows.append(neighbours.captioned(picture, words))
     text = f"Of {seen.images:,} test images, those named wrongly with the greatest confidence."
     return [neighbours.STYLE, page.heading("Most confident mistakes", text), f'<div class="near">{"".join(rows)}</div>']
+
+
+def _pairs(seen: Look) -> list[str]:
+    if seen.pairs is None:
+        return []
+    scores, same = seen.pairs
+    roc = roc_curve(scores, same)
+    text = (
+        f"Pairs drawn from {seen.images:,} test images, {int(same.sum()):,} of one class and {int((~same).sum()):,} of "
+        f"two: AUC {100 * auc(roc):.2f} %, EER {100 * eer(roc):.2f} %."
+    )
+    return [
+        page.heading("Same or different", text),
+        page.figure(pairs.curve(roc, int((~same).sum()), "TAR over FAR")),
+        page.figure(pairs.spread(scores, same, [], "Cosines of same and different pairs")),
+    ]
 
 
 def _embeddings(seen: Look) -> list[str]:

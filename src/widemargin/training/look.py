@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..angle import direction
 from ..errors import InputError
 from .finished import Finished
-from .unseen import embed
+from .unseen import embed, sampled_pairs
 
 MOST = 1000  # images: enough to see, few enough to wait for
 _MISTAKES = 12
+_PAIRS = 10_000  # of each kind
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Look:
     mistakes: list[Mistake]
     weights: NDArray[np.float64] | None
     """Unit class weights [C, D], where they are those of the images' classes."""
+    pairs: tuple[NDArray[np.float64], NDArray[np.bool_]] | None = None
+    """Cosines of pairs and whether they are of one class, where the run is judged by pairs."""
 
 
 @torch.no_grad()
@@ -63,4 +67,15 @@ def look(done: Finished, data_dir: str | None = None, most: int = MOST) -> Look:
             mistakes.append(Mistake(some.x[row].numpy(), names[y[row]], names[said[row]], float(chances[row])))
     head = objective.head
     weights = None if head is None or done.run.unseen else direction(head.weight.detach().double())[0].numpy()
-    return Look(len(y), direction(x.double())[0].numpy(), y.numpy(), tuple(some.classes), mistakes, weights)
+    unit = direction(x.double())[0]
+    pairs = None if answers else _pairs(unit, y, done.run.seed)
+    return Look(len(y), unit.numpy(), y.numpy(), tuple(some.classes), mistakes, weights, pairs)
+
+
+def _pairs(unit: Tensor, y: Tensor, seed: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
+    """Pairs among the images; none where no class has two of them."""
+    try:
+        first, second, same = sampled_pairs(y, seed, _PAIRS)
+    except InputError:
+        return None
+    return (unit[first] * unit[second]).sum(1).numpy(), same.numpy()

@@ -7,15 +7,16 @@ touch the target alone and their gradients are the loss's, which is more than ma
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Step = Callable[[], None]
+from ...others import fused
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Contestant:
     loss: str
     """Which loss it is: heads of the same loss can be compared in their gradients."""
     make: Callable[[int, int], nn.Module]
+    keep: bool = False
+    """Whether steps zero the gradient of the step before and add to it, where others drop it."""
 
 
 class Eager(nn.Module):
@@ -109,6 +112,34 @@ def ours(loss: str, road: str) -> Contestant:
     return Contestant(f"{loss}, {road}", "widemargin", loss, make)
 
 
+def kept(contestant: Contestant) -> Contestant:
+    """The same with a gradient that is kept from step to step, `zero_grad(set_to_none=False)`."""
+    return replace(contestant, name=f"{contestant.name}, kept gradient", keep=True)
+
+
+class Compiled(Mean):
+    """One of our heads with compiled kernels although it is small, as with WIDEMARGIN_FUSED=1."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        before = os.environ.get("WIDEMARGIN_FUSED")
+        os.environ["WIDEMARGIN_FUSED"] = "1"
+        try:
+            return super().forward(x, y)
+        finally:
+            del os.environ["WIDEMARGIN_FUSED"]
+            if before is not None:
+                os.environ["WIDEMARGIN_FUSED"] = before
+
+
+def compiled(contestant: Contestant) -> Contestant:
+    """The same with kernels compiled on request."""
+
+    def make(dim: int, classes: int) -> nn.Module:
+        return Compiled(cast(Mean, contestant.make(dim, classes)).head)
+
+    return replace(contestant, name=f"{contestant.name}, compiled", make=make)
+
+
 def eager(loss: str) -> Contestant:
     """A head as it is usually copied."""
     return Contestant(f"{loss}, eager", "eager PyTorch", loss, lambda dim, classes: Eager(dim, classes, EAGER[loss]))
@@ -130,9 +161,13 @@ def metric_learning() -> Iterator[Contestant]:
     yield Contestant("CosFaceLoss", library, "cosface", lambda d, c: peer.CosFaceLoss(c, d, margin=0.35, scale=64))
 
 
-def field(losses: list[str], roads: list[str], peers: bool = True) -> list[Contestant]:
+def field(losses: list[str], roads: list[str], logits: int, peers: bool = True) -> list[Contestant]:
     """All contestants of a round."""
     found = [ours(loss, road) for loss in losses for road in roads]
+    if logits >= fused.FROM:
+        found += [kept(contestant) for contestant in found]
+    elif logits >= fused.ASKED_FROM and fused.available(torch.device("cpu")):
+        found += [compiled(contestant) for contestant in found]
     if peers:
         found += [plain(), *(eager(loss) for loss in losses if loss in EAGER)]
         found += [peer for peer in metric_learning() if peer.loss in losses]

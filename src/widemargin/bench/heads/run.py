@@ -11,7 +11,7 @@ import torch
 from ...progress import bar
 from .contestants import field
 from .memory import beyond_gradient
-from .timing import times
+from .timing import count, times
 
 SHAPES = (
     (256, 512, 10),
@@ -23,7 +23,6 @@ SHAPES = (
 )
 SPLIT = (256, 512, 100_000)  # over two processes
 LOSSES = ["arcface", "cosface", "adacos", "arcgrad"]
-_LARGE = 500_000  # classes from which peers are only measured when asked for: they need 10 GiB and half a minute a step
 
 
 def measure(
@@ -32,11 +31,11 @@ def measure(
     """All figures of all shapes."""
     found = []
     for shape in shapes:
-        contestants = field(losses, roads, peers and shape[2] < _LARGE)
-        with bar(f"heads {shape}", rounds * (len(contestants) + 1)) as told:
+        contestants = field(losses, roads, shape[0] * shape[2], peers)
+        with bar(f"heads {shape}", count(shape, contestants, rounds)) as told:
             row = times(shape, contestants, rounds, told)
         if memory:
-            names = [contestant.name for contestant in contestants]
+            names = [c.name for c in contestants if not c.keep and not c.name.endswith("compiled")]
             with bar(f"memory {shape}", len(names)) as told:
                 row["mebibytes"] = {}
                 for name in names:

@@ -2,12 +2,14 @@
 
 Everything in one process by turns, so that what else the machine does disturbs all alike; the figure is the smallest
 time of the rounds over the limit's smallest. A step is forward and backward to embeddings and weights, gradients set
-to None before it, as `zero_grad()` does; the first step of each (compiling, allocating) does not count.
+to None before it, as `zero_grad()` does; the first steps of each (compiling, allocating) do not count. Heads too large
+to stand side by side in memory are timed by turns with the limit one after the other.
 """
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from .contestants import Contestant
+
+APART = 500_000  # classes
 
 
 def limit(samples: int, dim: int, classes: int) -> Callable[[], None]:
@@ -52,12 +56,32 @@ def times(
     shape: tuple[int, int, int], field: list[Contestant], rounds: int, told: Callable[[float], None] = lambda _: None
 ) -> dict[str, Any]:
     """Seconds of the limit and of every contestant."""
+    spent: dict[str, list[float]] = defaultdict(list)
+    for group, turns in _groups(shape, field, rounds):
+        for name, seconds in _by_turns(shape, group, turns, told).items():
+            spent[name] += seconds
+    return {"shape": list(shape), "threads": torch.get_num_threads(), "seconds": {n: min(s) for n, s in spent.items()}}
+
+
+def count(shape: tuple[int, int, int], field: list[Contestant], rounds: int) -> int:
+    """How many times `told` is called."""
+    return sum(turns * (len(group) + 1) for group, turns in _groups(shape, field, rounds))
+
+
+def _groups(shape: tuple[int, int, int], field: list[Contestant], rounds: int) -> list[tuple[list[Contestant], int]]:
+    """Who stands side by side, and for how many turns."""
+    return [([contestant], min(rounds, 3)) for contestant in field] if shape[2] >= APART else [(field, rounds)]
+
+
+def _by_turns(
+    shape: tuple[int, int, int], field: list[Contestant], rounds: int, told: Callable[[float], None]
+) -> dict[str, list[float]]:
     samples, dim, classes = shape
     x, y = batch(samples, dim, classes)
     steps: dict[str, Callable[[], None]] = {"limit": limit(samples, dim, classes)}
     for contestant in field:
         torch.manual_seed(0)
-        steps[contestant.name] = step_of(contestant.make(dim, classes), x, y)
+        steps[contestant.name] = step_of(contestant.make(dim, classes), x, y, contestant.keep)
     spent: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
         step(), step()
@@ -69,4 +93,4 @@ def times(
                 step()
             spent[name].append((time.perf_counter() - begun) / inner)
             told(1.0)
-    return {"shape": list(shape), "threads": torch.get_num_threads(), "seconds": {n: min(s) for n, s in spent.items()}}
+    return spent
