@@ -7,6 +7,7 @@ import shutil
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import widemargin as wm
 
@@ -753,3 +754,14 @@ def test_shapes_without_values_pass_through():
     loss = head(torch.empty(3, D, device="meta"), torch.empty(3, dtype=torch.int64, device="meta"))
     assert loss.is_meta
     assert loss.shape == (3,)
+
+
+def test_softmax_learns_from_zero_weights():
+    """The product is the logit, so that a weight without a direction still gets torch's own gradient."""
+    head = wm.Head(D, C, "softmax", dtype=torch.float64)
+    torch.nn.init.zeros_(head.weight)
+    x, y = torch.randn(7, D, dtype=torch.float64), torch.arange(7) % C
+    head(x, y).sum().backward()
+    plain = torch.zeros(C, D, dtype=torch.float64, requires_grad=True)
+    F.cross_entropy(x @ plain.T, y, reduction="sum").backward()
+    torch.testing.assert_close(head.weight.grad, plain.grad)

@@ -286,7 +286,7 @@ def test_the_road_itself_is_the_dense_one():
     margin = wm.ArcGrad(s=3.0)
     road = Stacked(margin, x, w, None)
     for k in range(K):
-        dense = Dense(margin, Rays.of(x[k]), w[k], None)
+        dense = Dense(margin, Rays(x[k]), w[k], None)
         torch.testing.assert_close(road.largest_cosine(y)[k], dense.largest_cosine(y[k]))
         torch.testing.assert_close(road.logits(margin)[:, k].T, dense.logits(margin))
     assert loss_on(road, margin, y, step=torch.tensor(0))[0].shape == (K, 9)

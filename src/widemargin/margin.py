@@ -78,7 +78,7 @@ class Batch:
             return ranks.gather_rows(rows if keep is None else rows[keep])
 
         return cls(
-            theta=everywhere(theta),
+            theta=everywhere(theta.detach()),
             step=step,
             log_others=lambda margin: everywhere(log_others(margin)),
             nearest=lambda: everywhere(angle.from_cosine(largest_cosine())),
@@ -93,10 +93,11 @@ class Batch:
 
     def log_mean_exp(self, rows: Tensor) -> Tensor:
         """`log mean_i exp(rows_i)`: one number, or [K, 1] for a stack of K models."""
-        # The count as a tensor: a Python number would be compiled anew for every batch size.
-        if rows.ndim == 1:
+        if rows.ndim == 2:
+            return torch.logsumexp(rows, -1, keepdim=True) - math.log(rows.shape[-1])
+        if torch.compiler.is_compiling():  # a Python number would be compiled anew for every batch size
             return torch.logsumexp(rows, 0) - torch.ones_like(rows).sum().log()
-        return torch.logsumexp(rows, -1, keepdim=True) - math.log(rows.shape[-1])
+        return torch.logsumexp(rows, 0) - math.log(len(rows))
 
 
 class Margin(Loss):
@@ -129,6 +130,11 @@ class Margin(Loss):
     def offset(self) -> Number:
         """`a`: what is taken off the target's logit as it stands."""
         return 0.0
+
+    @property
+    def keeps_any(self) -> bool:
+        """Whether the logits keep a length at all."""
+        return self.keeps_x or self.keeps_w
 
     @property
     def linear(self) -> bool:

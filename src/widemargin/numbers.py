@@ -97,11 +97,18 @@ class Numbers(nn.Module):
         """Remember the adaptive numbers of a training batch."""
         for name in adapted.adaptive:
             state: Tensor = getattr(self, f"state_{name}")
-            setattr(self, f"state_{name}", torch.as_tensor(getattr(adapted, name)).to(state))
+            self._replace(f"state_{name}", torch.as_tensor(getattr(adapted, name)).to(state))
 
     def advance(self) -> None:
         """One more training call."""
-        self.steps = self.steps + 1
+        self._replace("steps", self.steps + 1)
+
+    def _replace(self, name: str, value: Tensor) -> None:
+        """A buffer's new value; past `Module.__setattr__`, which takes a hundredth of a small head's step."""
+        if torch.compiler.is_compiling():
+            setattr(self, name, value)
+        else:
+            self._buffers[name] = value
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Numbers:
         # `head.half()` must not round an adaptive scale or a margin of 0.3: these buffers follow the

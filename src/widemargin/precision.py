@@ -22,6 +22,6 @@ def at_least_fp32(x: Tensor) -> Tensor:
 def island(x: Any) -> AbstractContextManager[Any]:
     """Autocast switched off on the device of `x`: inside, dtypes are what the code says."""
     kind = x.device.type if isinstance(x, Tensor) else "cpu"
-    if kind == "meta":  # shapes without values; there is nothing to cast
-        return nullcontext()
+    if kind == "meta" or not (torch.compiler.is_compiling() or torch.is_autocast_enabled(kind)):
+        return nullcontext()  # shapes without values, or nothing to switch off: entering a context has its price
     return torch.autocast(kind, enabled=False)

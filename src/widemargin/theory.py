@@ -104,7 +104,7 @@ def gaps(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     from .others.stream import Stream
 
     check_embeddings(x, weight.shape[1])
-    rays = Rays.of(x.detach().to(torch.promote_types(weight.dtype, torch.float32)))
+    rays = Rays(x.detach().to(torch.promote_types(weight.dtype, torch.float32)))
     check_labels(y, len(x), len(weight), rays.length)
     plain = parse_margin("normface")
     road = Stream(plain, rays, weight.detach(), None)

@@ -56,7 +56,7 @@ def taken(road: str, samples: int, classes: int, device: torch.device) -> str:
 
 def road_of(head: Head, rays: Rays) -> Road:
     """The road of a head for a batch."""
-    head.taken = taken(head.road, len(rays.length), head.classes, head.weight.device)
+    head.taken = taken(head.road, len(rays), head.classes, head.weight.device)
     if head.taken == "dense":
         return Dense(head.margin, rays, head.weight, head.bias)
     if head.taken == "sharded":

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .. import angle
 from ..margin import Margin
+from .cosines import Cosines, CosinesAlone, LogSumOthers
 from .own import NEAR
 from .rays import Products, Rays, kept_lengths, logits_of, products
 from .road import Others, Target
@@ -22,7 +23,10 @@ def without_target(z: Tensor, y: Tensor, fill: float) -> Tensor:
 
 def others_of(z: Tensor, y: Tensor, total: bool) -> Others:
     """`L` [N] and the sum of the others' logits [N] from all logits [N, C]."""
-    log_sum = torch.logsumexp(without_target(z, y, -torch.inf), 1)
+    if angle.plain_graph(z):
+        log_sum: Tensor = LogSumOthers.apply(z.T, y.unsqueeze(0))  # type: ignore[no-untyped-call]
+    else:
+        log_sum = torch.logsumexp(without_target(z, y, -torch.inf), 1)
     return Others(log_sum, without_target(z, y, 0.0).sum(1) if total else None)
 
 
@@ -31,21 +35,55 @@ class Dense:
 
     def __init__(self, margin: Margin, rays: Rays, weight: Tensor, bias: Tensor | None) -> None:
         self.rays, self.bias = rays, bias
-        self.classes, self.lengths = len(weight), rays.length
-        # One cast and one normalisation serve target and others; one matrix product serves the loss,
-        # both labels of a mixup and the adaptive margins.
-        self.weight = weight.to(rays.x.dtype)
-        self.unit, self.weight_lengths = angle.direction(self.weight)
-        self.product = products(margin, rays, self.weight, self.unit, self.weight_lengths)
+        self.classes = len(weight)
+        # One cast serves target and others; one matrix product serves the loss, both labels of a mixup and the
+        # adaptive margins.
+        self.weight = weight.to(rays.dtype)
         self._product_is_cosine = not margin.linear or not (margin.keeps_x or margin.keeps_w)
+        self._units: tuple[Tensor, Tensor] | None = None
+        self._angles: tuple[Tensor, Tensor] | None = None
+        self._learns = torch.is_grad_enabled()
+        self.lengths: Tensor
+        self.weight_lengths: Tensor
+        theirs = self._moderate_weights() if self._product_is_cosine else None
+        if theirs is None or rays.rough is None:
+            self.lengths = rays.length
+            unit, self.weight_lengths = self._directions()
+            self.product = products(margin, rays, self.weight, unit, self.weight_lengths)
+        elif margin.keeps_any:
+            found = Cosines.apply(rays.given, self.weight, rays.rough, theirs)  # type: ignore[no-untyped-call]
+            cos, self.lengths, self.weight_lengths = found
+            self.product = Products(cos.T, kept_lengths(margin, self.lengths.unsqueeze(1), self.weight_lengths))
+        else:
+            cos = CosinesAlone.apply(rays.given, self.weight, rays.rough, theirs)  # type: ignore[no-untyped-call]
+            self.lengths, self.weight_lengths = rays.rough, theirs
+            self.product = Products(cos.T, None)
+
+    def _moderate_weights(self) -> Tensor | None:
+        """Lengths of the class weights where one may divide by them; None where the plain graph must do."""
+        if not angle.plain_graph(self.weight):
+            return None
+        lengths = torch.linalg.vector_norm(self.weight.detach(), dim=-1)
+        return lengths if angle.are_moderate(lengths) else None
+
+    def _directions(self) -> tuple[Tensor, Tensor]:
+        """Of the class weights, [C, D] and [C]."""
+        if self._units is None:
+            self._units = angle.direction(self.weight)
+        return self._units
 
     def logits(self, margin: Margin) -> Tensor:
         """All logits [N, C], no margin applied."""
         return logits_of(margin, self.product, self.bias)
 
     def target(self, margin: Margin, y: Tensor) -> Target:
-        theta = self._theta(y)
-        radius = kept_lengths(margin, self.rays.length, self.weight_lengths.index_select(0, y))
+        if self._angles is None or self._angles[0] is not y:
+            # Who asks first may be an adaptive margin, without a gradient; the loss wants one.
+            with torch.set_grad_enabled(self._learns):
+                self._angles = y, self._theta(y)
+        theta, radius = self._angles[1], None
+        if margin.keeps_any:
+            radius = kept_lengths(margin, self.lengths, self.weight_lengths.index_select(0, y))
         return Target(theta, radius, None if self.bias is None else self.bias[y].to(theta.dtype))
 
     def _theta(self, y: Tensor) -> Tensor:
@@ -53,16 +91,23 @@ class Dense:
         cos = self.product.value
         if self._product_is_cosine and angle.may_look(cos):
             own = cos.gather(1, y.unsqueeze(1)).squeeze(1)
+            if angle.within(own, NEAR):
+                return angle.from_inner_cosine(own, certain=True)
             near = (own.detach().abs() > NEAR).nonzero().squeeze(1)
-            if not len(near):
-                return angle.from_moderate_cosine(own)
             if 2 * len(near) < len(own):
-                exact = angle.between(self.rays.unit[near], self.unit.index_select(0, y[near]))
-                return angle.from_moderate_cosine(own).index_copy(0, near, exact)
-        return angle.between(self.rays.unit, self.unit.index_select(0, y))
+                return angle.from_inner_cosine(own).index_copy(0, near, self._by_chord(near, y[near]))
+        return self._by_chord(None, y)
 
-    def own(self, margin: Margin, y: Tensor) -> None:
-        return None
+    def _by_chord(self, which: Tensor | None, y: Tensor) -> Tensor:
+        """θ of some samples, or of all, from their directions."""
+        if which is None:
+            return angle.between(self.rays.unit, self._directions()[0].index_select(0, y))
+        mine, theirs = self.rays.given.index_select(0, which), self.weight.index_select(0, y)
+        return angle.between(angle.direction(mine)[0], angle.direction(theirs)[0])
+
+    def own(self, margin: Margin, y: Tensor) -> Tensor | None:
+        # Where lengths are kept there is nothing a cosine could lose: the product itself is the logit.
+        return None if self._product_is_cosine else self.logits(margin).gather(1, y.unsqueeze(1)).squeeze(1)
 
     def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
         return others_of(self.logits(margin), y, total)
@@ -72,7 +117,7 @@ class Dense:
 
     def largest_cosine(self, y: Tensor) -> Tensor:
         with torch.no_grad():
-            cos = self.product.value if self._product_is_cosine else self.rays.unit @ self.unit.T
+            cos = self.product.value if self._product_is_cosine else self.rays.unit @ self._directions()[0].T
             return without_target(cos, y, -torch.inf).amax(1)
 
 

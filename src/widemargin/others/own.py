@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .. import angle
 
-NEAR = 0.9
+NEAR = angle.INNER
 _TINY = 0.02
 
 

@@ -11,20 +11,52 @@ from .. import angle
 from ..margin import Margin
 
 
-class Rays(NamedTuple):
-    """Embeddings [N, D] in the head's working dtype, their directions [N, D] and lengths [N]."""
+class Rays:
+    """Embeddings [N, D] in the head's working dtype; their directions and lengths are worked out when they are wanted.
 
-    x: Tensor
-    unit: Tensor
-    length: Tensor
+    `given` are the embeddings as they came. `moderate` says that their lengths were looked at and are far from 0 and
+    from overflow; they are then in `rough`, without a gradient.
+    """
 
-    @classmethod
-    def of(cls, x: Tensor) -> Rays:
-        unit, length = angle.direction(x)
-        if angle.may_look(length) and length.detach().min().item() > 0:
-            return cls(x, unit, length)
-        # A zero embedding has no angle: its cosines are 0 and it gets no gradient, on any geometry.
-        return cls(torch.where((length == 0).unsqueeze(1), torch.zeros_like(x), x), unit, length)
+    def __init__(self, given: Tensor) -> None:
+        self.given, self.rough = given, None
+        if angle.may_look(given):
+            rough = torch.linalg.vector_norm(given.detach(), dim=-1)
+            self.rough = rough if angle.are_moderate(rough) else None
+        self._split: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    @property
+    def x(self) -> Tensor:
+        """The embeddings [N, D]; a zero one gets no gradient."""
+        return self._parts()[0]
+
+    @property
+    def unit(self) -> Tensor:
+        """Their directions [N, D]."""
+        return self._parts()[1]
+
+    @property
+    def length(self) -> Tensor:
+        """Their lengths [N]."""
+        return self._parts()[2]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The working dtype."""
+        return self.given.dtype
+
+    def _parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        if self._split is None:
+            x = self.given
+            unit, length = angle.direction(x)
+            if self.rough is None:
+                # A zero embedding has no angle: its cosines are 0 and it gets no gradient, on any geometry.
+                x = torch.where((length == 0).unsqueeze(1), torch.zeros_like(x), x)
+            self._split = x, unit, length
+        return self._split
 
 
 def kept_lengths(margin: Margin, x_length: Tensor, w_length: Tensor) -> Tensor | None:

@@ -37,7 +37,7 @@ class Sharded:
         self.sizes = shard.sizes(rays.length)
         start = sum(self.sizes[: shard.rank])
         self.mine = slice(start, start + self.sizes[shard.rank])
-        self.inner = inner(Rays.of(shard.gathered(rays.x, self.sizes)))
+        self.inner = inner(Rays(shard.gathered(rays.x, self.sizes)))
 
     def _columns(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Labels of all samples counted from this rank's first class, and which of them are its own."""
@@ -87,7 +87,7 @@ def shard_logits(
     if y is not None:
         raise InputError("a sharded head gives logits without labels; its loss is head(x, y)")
     sizes = shard.sizes(rays.length)
-    everyone = Rays.of(shard.gathered(rays.x, sizes))
+    everyone = Rays(shard.gathered(rays.x, sizes))
     here = Dense(margin, everyone, weight, bias).logits(margin).T.contiguous()  # classes first: they are gathered
     start = sum(sizes[: shard.rank])
     return shard.gathered_classes(here).T[start : start + sizes[shard.rank]]

@@ -15,39 +15,9 @@ from torch import Tensor
 
 from .. import angle
 from ..margin import Margin
+from .cosines import Cosines, LogSumOthers
 from .rays import Products, kept_lengths, logits_of
 from .road import Others, Target
-
-
-class _Cosines(torch.autograd.Function):
-    """x [K, N, D], w [K, C, D] → cosines [C, K, N], ‖x‖ [K, N], ‖w‖ [C, K, 1]; one node instead of twenty."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x_length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)  # [K, N, 1]
-        w_length = torch.linalg.vector_norm(w, dim=-1, keepdim=True)  # [K, C, 1]
-        x_inverse, w_inverse = _inverse(x_length), _inverse(w_length)
-        cos = torch.bmm(w, x.mT).mul_(w_inverse).mul_(x_inverse.mT)  # [K, C, N]
-        ctx.save_for_backward(x, w, cos, x_inverse, w_inverse)
-        ctx.set_materialize_grads(False)
-        return cos.transpose(0, 1).contiguous(), x_length.squeeze(2), w_length.transpose(0, 1)
-
-    @staticmethod
-    def backward(ctx: Any, to_cos: Tensor | None, to_x_length: Tensor | None, to_w_length: Tensor | None) -> Any:
-        x, w, cos, x_inverse, w_inverse = ctx.saved_tensors
-        to_cos = torch.zeros_like(cos) if to_cos is None else to_cos.transpose(0, 1)
-        along = to_cos * cos
-        pull = (to_cos * w_inverse).mul_(x_inverse.mT)
-        # What points along a vector does not turn it; only its length may want that part.
-        x_along = along.sum(1).unsqueeze(2).mul_(x_inverse)
-        w_along = along.sum(2, keepdim=True).mul_(w_inverse)
-        if to_x_length is not None:
-            x_along = x_along - to_x_length.unsqueeze(2)
-        if to_w_length is not None:
-            w_along = w_along - to_w_length.transpose(0, 1)
-        to_x = torch.baddbmm(x * x_along.mul_(x_inverse), pull.mT, w, beta=-1)
-        to_w = torch.baddbmm(w * w_along.mul_(w_inverse), pull, x, beta=-1)
-        return to_x, to_w
 
 
 class _Dots(torch.autograd.Function):
@@ -66,24 +36,6 @@ class _Dots(torch.autograd.Function):
         return torch.bmm(gradient.mT, w).mul_(somewhere), torch.bmm(gradient, x)
 
 
-class _LogSumOthers(torch.autograd.Function):
-    """Logits z [C, K, N], targets [1, K, N] → log Σ exp z over the other classes [K, N]; its slope is their softmax."""
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, row: Tensor) -> Tensor:
-        others = z.scatter(0, row, -torch.inf)
-        top = others.amax(0, keepdim=True)
-        share = others.sub_(top).exp_()
-        total = share.sum(0, keepdim=True)
-        ctx.save_for_backward(share.div_(total))
-        return total.log_().add_(top).squeeze(0)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        (share,) = ctx.saved_tensors
-        return share * gradient, None
-
-
 class Stacked:
     """All classes of K models at once, from embeddings [K, N, D] and class weights [K, C, D]."""
 
@@ -100,7 +52,8 @@ class Stacked:
 
     def _cosines(self) -> tuple[Tensor, Tensor, Tensor]:
         if self._found is None:
-            self._found = _Cosines.apply(self._x, self._weight)  # type: ignore[no-untyped-call]
+            cos, x_length, w_length = Cosines.apply(self._x, self._weight, None, None)  # type: ignore[no-untyped-call]
+            self._found = cos.transpose(0, 1).contiguous(), x_length, w_length.T.unsqueeze(2)
         return self._found
 
     @property
@@ -130,7 +83,7 @@ class Stacked:
 
     def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
         z, row = self.logits(margin), y.unsqueeze(0)
-        log_sum: Tensor = _LogSumOthers.apply(z, row)  # type: ignore[no-untyped-call]
+        log_sum: Tensor = LogSumOthers.apply(z, row)  # type: ignore[no-untyped-call]
         return Others(log_sum, z.scatter(0, row, 0.0).sum(0) if total else None)
 
     def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target, Others]:
@@ -138,8 +91,3 @@ class Stacked:
 
     def largest_cosine(self, y: Tensor) -> Tensor:
         return self._cosines()[0].detach().scatter(0, y.unsqueeze(0), -torch.inf).amax(0)
-
-
-def _inverse(length: Tensor) -> Tensor:
-    """1/length, and 0 where there is none, so that a zero vector has cosines and gradients of 0."""
-    return length.reciprocal().masked_fill_(length == 0, 0.0)

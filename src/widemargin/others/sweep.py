@@ -20,6 +20,7 @@ from . import fused
 from .block import Block, Kind
 
 _ENTRIES = 1 << 18  # of one block×N matrix: large enough to make up for a block's fixed cost, small beside the rest
+_KEPT_APART = 1 << 20  # products that are so few are kept by themselves where the gradient has no room for them
 _FEW = 64
 _LOW, _HIGH = 1e-15, 1e15  # lengths whose squares and inverses are safe in fp32
 
@@ -50,36 +51,39 @@ class Sweep:
         self.inverse = torch.empty(len(weight), dtype=a.dtype, device=a.device)
         self.kept = room if room is None else _as_products(room, a)
         self.columns = 0 if self.kept is None else min(len(a), self.kept.shape[1])
-        self.filled = False
+        if self.columns < len(a) and len(a) * len(weight) <= _KEPT_APART:
+            self.kept, self.columns = a.new_empty(len(weight), len(a)), len(a)
+        self.filled = self.measured = False
         self.odd: set[int] = set()  # blocks with weights of extreme or no length
         self.scratch: Tensor | None = None
         self.kernels: dict[Any, Callable[..., Any]] = {}
 
     def blocks(self) -> Iterator[slice]:
-        """Slices of classes."""
-        for start in range(0, len(self.weight), self.step):
+        """Slices of classes; from the last to the first on the way back, whose weights are still in the cache."""
+        starts = range(0, len(self.weight), self.step)
+        for start in reversed(starts) if self.measured else starts:
             yield slice(start, min(start + self.step, len(self.weight)))
 
-    def rows(self, block: slice, fresh: bool) -> tuple[Tensor, Tensor | None]:
-        """A block of class weights in the working dtype, and by what its rows were multiplied to be safe, if at all.
-
-        `fresh` works out the inverse lengths as well, which later visits know.
-        """
+    def rows(self, block: slice) -> tuple[Tensor, Tensor | None]:
+        """A block of class weights in the working dtype, and by what its rows were multiplied to be safe, if at all."""
         rows = self.weight[block].to(self.a.dtype)
-        if not self.divides:
-            return rows, None
-        if fresh:
-            length = torch.linalg.vector_norm(rows, dim=1)
-            self.inverse[block] = kernels.inverse_of(length)
-            if bool(((length > _LOW) & (length < _HIGH)).all()):
-                return rows, None
-            self.odd.add(block.start)
-        elif block.start not in self.odd:
+        if block.start not in self.odd:
             return rows, None
         # Very long, very short or zero weights: their directions, which are as good as any other's.
         unit, length = angle.direction(rows)
         self.inverse[block] = (length > 0).to(rows.dtype)
         return unit, kernels.inverse_of(length)
+
+    def measure(self, block: slice, rows: Tensor) -> bool:
+        """Take down the inverse lengths of a block's weights; whether they are safe. After their product: it waits less
+        for memory than a norm does."""
+        length = torch.linalg.vector_norm(rows, dim=1)
+        low, high = torch.stack(torch.aminmax(length)).tolist()  # one wait
+        if low > _LOW and high < _HIGH:
+            torch.reciprocal(length, out=self.inverse[block])
+            return True
+        self.odd.add(block.start)
+        return False
 
     def products(self, block: slice, rows: Tensor) -> Tensor:
         """Products [B, N] of a block: kept ones if there are any, else computed, and kept as far as there is room."""
@@ -108,11 +112,14 @@ class Sweep:
         columns = y.to(torch.int32)  # half the width of the comparisons that find the targets
         x_length, bias = x_length.detach(), None if bias is None else bias.detach()
         for place in self.blocks():
-            rows, factor = self.rows(place, fresh=not self.filled)
+            rows, factor = self.rows(place)
             part = None if bias is None else bias[place].to(self.a.dtype)
             raw = self.products(place, rows)
+            if self.divides and not self.measured and not self.measure(place, rows):
+                rows, factor = self.rows(place)
+                raw = self.products(place, rows)
             yield place, rows, factor, Block(raw, self.inverse[place], x_length, columns - place.start, part)
-        self.filled = self.kept is not None
+        self.filled, self.measured = self.kept is not None, True
 
     def run(self, function: Callable[..., Any], kind: Kind, block: Block, inputs: Sequence[Tensor]) -> Any:
         """A kernel on a block: compiled where the head is large and the block a full one."""
@@ -132,7 +139,7 @@ class Sweep:
         self, kind: Kind, y: Tensor, x_length: Tensor, bias: Tensor | None, numbers: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """`L` [N] over the classes that are not the target, its own product, and the others' sum (0 if unwanted)."""
-        anchor = running = total = own = None
+        anchor = running = total = None
         numbers = [number.detach() for number in numbers]
         for _, _, _, block in self.walk(y, x_length, bias):
             if anchor is None:
@@ -142,16 +149,26 @@ class Sweep:
                 anchor = torch.where(top == -torch.inf, torch.zeros_like(top), top)
             found = self.run(kernels.sums, kind, block, (anchor, *numbers))
             running = found[0] if running is None else running + found[0]
-            own = found[1] if own is None else own + found[1]
             if kind.total:
-                total = found[2] if total is None else total + found[2]
+                total = found[1] if total is None else total + found[1]
         assert anchor is not None
         assert running is not None
-        assert own is not None
         if bool((running == torch.inf).any()):  # rarely: a later block holds a logit far above the first's
             anchor, running = self._sum_below_the_peak(kind, y, x_length, bias, numbers)
         log_sum = (anchor.to(running.dtype) + torch.log(running)).to(self.a.dtype)
-        return log_sum, own, torch.zeros_like(log_sum) if total is None else total.to(self.a.dtype)
+        return log_sum, self._own(y), torch.zeros_like(log_sum) if total is None else total.to(self.a.dtype)
+
+    def _own(self, y: Tensor) -> Tensor:
+        """The products [N] of the targets, after a whole sweep; 0 where a target is another rank's."""
+        rows = y.clamp(0, len(self.weight) - 1)
+        if self.kept is not None and self.filled and self.columns == len(self.a):
+            found = self.kept[rows, torch.arange(len(rows), device=rows.device)]
+            if self.divides:
+                found = found * self.inverse[rows]
+        else:
+            theirs = self.weight.index_select(0, rows).to(self.a.dtype)
+            found = (self.a * (angle.direction(theirs)[0] if self.divides else theirs)).sum(1)
+        return torch.where(y == rows, found, 0.0)
 
     def _sum_below_the_peak(
         self, kind: Kind, y: Tensor, x_length: Tensor, bias: Tensor | None, numbers: Sequence[Tensor]

@@ -161,14 +161,14 @@ def metric_learning() -> Iterator[Contestant]:
     yield Contestant("CosFaceLoss", library, "cosface", lambda d, c: peer.CosFaceLoss(c, d, margin=0.35, scale=64))
 
 
-def field(losses: list[str], roads: list[str], logits: int, peers: bool = True) -> list[Contestant]:
-    """All contestants of a round."""
+def field(losses: list[str], roads: list[str], logits: int, rivals: list[str]) -> list[Contestant]:
+    """All contestants of a round: ours of `losses`, and others' of `rivals`."""
     found = [ours(loss, road) for loss in losses for road in roads]
     if logits >= fused.FROM:
         found += [kept(contestant) for contestant in found]
     elif logits >= fused.ASKED_FROM and fused.available(torch.device("cpu")):
         found += [compiled(contestant) for contestant in found]
-    if peers:
-        found += [plain(), *(eager(loss) for loss in losses if loss in EAGER)]
-        found += [peer for peer in metric_learning() if peer.loss in losses]
+    if rivals:
+        found += [plain(), *(eager(loss) for loss in rivals if loss in EAGER)]
+        found += [peer for peer in metric_learning() if peer.loss in rivals]
     return found
