@@ -48,7 +48,7 @@ def _public(module: ModuleType) -> list[str]:
 
 def _entry(name: str, found: Any, level: int) -> list[str]:
     """A heading, the signature, the docstring; then the methods of a class."""
-    parts = [f"{'#' * level} `{name}`", "", "```python", _signature(name, found), "```", ""]
+    parts = [f"{'#' * level} `{name}`", "", "``` { .python .signature }", _signature(name, found), "```", ""]
     prose, _, example = (inspect.getdoc(found) or "").partition("\n>>> ")
     parts += [_listed(prose), ""]
     if example:
