@@ -31,6 +31,10 @@ OTHERS = {
     "mypy": ".ci/run",
     ".ci/run": "whoever changes something",
     "pre-commit": "pre-commit",
+    "python scripts/docs.py": ".ci/run, test_site.py",
+    "zensical": ".ci/run, test_site.py",
+    "python scripts/check_site.py": ".ci/run, test_site.py",
+    "python scripts/screenshots.py": "whoever changes a page",
     "python examples/million_classes.py": "test_bench_head.py, in small",
 }
 # Commands that take long: their options are parsed here; their own tests run them, in small where that takes hours.

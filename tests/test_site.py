@@ -92,3 +92,12 @@ def test_search_works_without_a_server(opened, site):
     box.press_sequentially("angular gap")
     page.locator("a:has-text('ArcGrad')").first.wait_for(timeout=15_000)
     assert box.input_value() == "angular gap"
+
+
+def test_the_pictures_are_small():
+    """README and docs show real screenshots (scripts/screenshots.py)."""
+    pictures = list((ROOT / "docs" / "pictures").glob("*.png"))
+    assert {path.stem for path in pictures} >= {"lab", "tour", "report", "compare"}
+    assert sum(path.stat().st_size for path in pictures) <= 1.5e6
+    shown = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert all(f"docs/pictures/{name}.png" in shown for name in ("lab", "tour", "report", "compare"))
