@@ -12,7 +12,6 @@ import io
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from playwright.sync_api import sync_playwright
 from widemargin.cli import main as widemargin
 
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "pictures"
-COLOURS = 128  # a palette: a third of the bytes, and no difference to be seen
 LIMIT = 1.5e6  # bytes of all pictures together
 
 
@@ -37,13 +35,10 @@ class Shot:
     fragment: str = ""
     at: str = ""
     """What to scroll to."""
-    before: Callable[[Any], object] = lambda page: None
-    dark: bool = False
 
 
 SHOTS = (
     Shot("lab", "lab.html", fragment="#loss=softmax,cosface,arcface,arcgrad&s=10&m=3&C=10&between=90&gap=50"),
-    Shot("lab-dark", "lab.html", (420, 800), "#loss=arcface,arcgrad&s=10&m=3&C=10&between=90&gap=50", dark=True),
     Shot("tour", "tour.html", at="section#arcface"),
     Shot("report", "report.html", (1200, 900)),
     Shot("runs", "runs.html", (1200, 900)),
@@ -77,20 +72,16 @@ def _done(made: str, *words: str) -> None:
 
 
 def take(browser: Any, shot: Shot, place: Path) -> bytes:
-    """One picture as a PNG with a palette."""
+    """One picture as a PNG; without a palette, which would shift the colours of the losses."""
     width, height = shot.size
-    context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme="dark" if shot.dark else "light"
-    )
-    page = context.new_page()
+    page = browser.new_page(viewport={"width": width, "height": height})
     page.goto(f"{(place / shot.page).as_uri()}{shot.fragment}")
     if shot.at:
         page.locator(shot.at).evaluate("place => place.scrollIntoView()")
-    shot.before(page)
     taken = Image.open(io.BytesIO(page.screenshot()))
-    context.close()
+    page.close()
     small = io.BytesIO()
-    taken.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+    taken.convert("RGB").save(small, "PNG", optimize=True)
     return small.getvalue()
 
 
