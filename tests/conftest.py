@@ -1,10 +1,12 @@
 """What all tests share: one thread per worker, seeds, and where real data is found."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -40,3 +42,65 @@ def empty_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(fetch, "PAUSE", 0.0)
     return tmp_path / "cache"
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory):
+    """Makes a page by its command, `made_once("lab.html", "lab")`: the first worker that asks; all others read it."""
+    from widemargin.cli import main
+
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def make(name: str, *words: str) -> Path:
+        path = shared / name
+        with FileLock(f"{path}.lock"):
+            if not path.exists():
+                assert main([*words, "--out", str(path)]) == 0
+        return path
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """WIDEMARGIN_CHROMIUM or the Chromium on the PATH. Without it tests skip, or fail: WIDEMARGIN_BROWSER=required."""
+    absent = pytest.fail if os.environ.get("WIDEMARGIN_BROWSER") == "required" else pytest.skip
+    try:
+        from playwright.sync_api import sync_playwright
+    except ModuleNotFoundError:
+        absent("playwright is not installed")
+    program = os.environ.get("WIDEMARGIN_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        absent("there is no Chromium on the PATH")
+    with sync_playwright() as started:
+        found = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def opened(browser):
+    """Opens a file; whatever the page asks of the network, complains about or asks the reader fails the test."""
+    wrong: list[str] = []
+    contexts = []
+
+    def open_page(path, width=1400, fragment="", dark=False):
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("dialog", lambda dialog: wrong.append(dialog.message) or dialog.dismiss())
+        page.on(
+            "request", lambda asked: wrong.append(asked.url) if not asked.url.startswith(("file:", "data:")) else None
+        )
+        page.goto(f"{Path(path).as_uri()}{fragment}")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert wrong == []

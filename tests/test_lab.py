@@ -69,10 +69,8 @@ def test_arcgrads_gap_is_the_theorys():
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    path = tmp_path_factory.mktemp("lab") / "lab.html"
-    assert main(["lab", "--out", str(path)]) == 0
-    return path.read_text()
+def page(made_once):
+    return made_once("lab.html", "lab").read_text()
 
 
 def test_the_page_is_whole_and_small(page):

@@ -112,7 +112,7 @@ def test_every_loss_has_its_page(name):
 
     facts = page(loss_class(name))
     assert facts["sentence"].endswith(".") or facts["sentence"].endswith("`.")
-    for heading in ("Formula:", "Domain:", "Reference:"):
+    for heading in ("Formula:", "Domain:", "When:", "Reference:"):
         assert heading in facts["body"], heading
     assert ">>> " in facts["example"]
     assert facts["reference"]

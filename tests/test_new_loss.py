@@ -18,6 +18,7 @@ NEW_MARGIN = '''
 
 Formula: z_y = s (cos θ_y − 1) / 2 − s/2, z_j = s cos θ_j.
 Domain: s > 0.
+When: never.
 Reference: none, Eq. 0.
 
 >>> import widemargin as wm
@@ -53,6 +54,7 @@ NEW_TERM = '''
 
 Formula: ‖x‖².
 Domain: none.
+When: never.
 Reference: none, Eq. 0.
 
 >>> import widemargin as wm

@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from shades import draw
 from widemargin.cli import main
 from widemargin.errors import InputError
 from widemargin.training.finished import finished
@@ -17,16 +18,7 @@ from widemargin.training.protocols import PROTOCOLS, Settings, read_pairs
 @pytest.fixture(scope="module")
 def shades(tmp_path_factory):
     """A folder of eight classes, each its own shade with noise, twelve images each."""
-    root = tmp_path_factory.mktemp("shades") / "Shades"
-    noise = np.random.default_rng(0)
-    for k in range(8):
-        place = root / f"shade{k}"
-        place.mkdir(parents=True)
-        base = np.array([40 + 25 * k, 230 - 25 * k, 40 + 60 * (k % 3)])
-        for n in range(12):
-            pixels = np.clip(base + noise.normal(0, 12, (24, 24, 3)), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(place / f"{n}.png")
-    return root
+    return draw(tmp_path_factory.mktemp("shades"))
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import widemargin as wm
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,23 +21,6 @@ def test_readme_examples_run_one_after_the_other():
         exec(compile(block, "README.md", "exec"), space)
     assert space["loss"].ndim == 0
     assert space["classes"].shape == (128,)
-
-
-GENERATED = ("losses/", "losses.md", "reproduce.md", "add-a-loss.md", "api.md")
-PAGES = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
-WRITTEN = [page for page in PAGES if not page.startswith(GENERATED)]
-
-
-@pytest.mark.parametrize("page", WRITTEN)
-def test_examples_of_the_docs_run(page):
-    space: dict[str, object] = {}
-    for block in blocks(f"docs/{page}"):
-        exec(compile(block, page, "exec"), space)
-
-
-def test_every_page_of_the_docs_is_in_their_menu():
-    menu = (ROOT / "mkdocs.yml").read_text()
-    assert [page for page in WRITTEN if page not in menu] == []
 
 
 def test_every_room_is_on_the_map():

@@ -46,10 +46,8 @@ def test_bands_are_the_theorys(stops):
     assert frame(stops["arcface"], "0.3").numbers.count("17.2°") == 3  # 0.3 rad, whatever the distance
 
 
-def test_the_page_is_one_file(tmp_path, capsys):
-    out = tmp_path / "tour.html"
-    assert main(["tour", "--out", str(out)]) == 0
-    page = out.read_text()
+def test_the_page_is_one_file(made_once, tmp_path):
+    page = made_once("tour.html", "tour").read_text()
     assert len(page.encode()) < 6 << 20
     assert not re.search(r'(src|href)="(?!data:|#)', page)
     assert page.count("data-live=") == 15

@@ -167,22 +167,8 @@ def _gap(axes: Axes, margins: list[Margin], classes: int) -> None:
 
 
 def _terms(axes: Axes, terms: list[Term], classes: int) -> None:
-    import torch
-
-    from .objective import Objective
-
     theta = _angles()[::6]
-    curves = []
-    for term in terms:
-        part = Objective(term, 2, 2).eval()
-        heights = []
-        for t in theta.tolist():
-            # An anchor, a sample of its class 20° away, and one of another class at angle t.
-            angles = torch.tensor([0.0, -math.pi / 9, t])
-            x = torch.stack([torch.cos(angles), torch.sin(angles)], 1)
-            heights.append(part(x, torch.tensor([0, 0, 1]))[0].item())
-        curves.append((repr(term), torch.tensor(heights)))
-    _lines(axes, theta * 180 / math.pi, curves)
+    _lines(axes, theta * 180 / math.pi, [(repr(term), term_curve(term, theta)) for term in terms])
     axes.set(
         title="Terms: an anchor's loss, its own class at 20°",
         xlabel="angle to a sample of another class (°)",
@@ -190,25 +176,42 @@ def _terms(axes: Axes, terms: list[Term], classes: int) -> None:
     )
 
 
+def term_curve(term: Term, theta: Tensor) -> Tensor:
+    """Loss of an anchor whose own class has a sample 20° away and another class one at each of these angles."""
+    import torch
+
+    from .objective import Objective
+
+    part = Objective(term, 2, 2).eval()
+    heights = []
+    for t in theta.tolist():
+        angles = torch.tensor([0.0, -math.pi / 9, t])
+        x = torch.stack([torch.cos(angles), torch.sin(angles)], 1)
+        heights.append(part(x, torch.tensor([0, 0, 1]))[0].item())
+    return torch.tensor(heights)
+
+
 def _criteria(axes: Axes, criteria: list[Criterion], classes: int) -> None:
     import torch
 
     grid = torch.linspace(-4.0, 4.0, 401)
-    curves = []
-    for criterion in criteria:
-        if criterion.takes == "values":
-            height = criterion(grid, torch.zeros_like(grid))
-        elif criterion.takes == "classes":
-            pair = torch.stack([grid, torch.zeros_like(grid)], 1)
-            height = criterion(pair, torch.zeros(len(grid), dtype=torch.int64))
-        else:
-            height = criterion(grid, torch.ones_like(grid))
-        curves.append((repr(criterion), height))
-    _lines(axes, grid, curves)
+    _lines(axes, grid, [(repr(criterion), criterion_curve(criterion, grid)) for criterion in criteria])
     if criteria[0].takes == "values":
         axes.set(title="Classical: loss against the error", xlabel="ŷ − y", ylabel="loss")
     else:
         axes.set(title="Classical: loss against the logit of the truth", xlabel="logit", ylabel="loss")
+
+
+def criterion_curve(criterion: Criterion, grid: Tensor) -> Tensor:
+    """Loss over the error where numbers are predicted, else over the logit of the truth (another class has 0)."""
+    import torch
+
+    if criterion.takes == "values":
+        return criterion(grid, torch.zeros_like(grid))
+    if criterion.takes == "classes":
+        pair = torch.stack([grid, torch.zeros_like(grid)], 1)
+        return criterion(pair, torch.zeros(len(grid), dtype=torch.int64))
+    return criterion(grid, torch.ones_like(grid))
 
 
 def _scale(margin: Margin, classes: int) -> float:

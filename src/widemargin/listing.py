@@ -98,15 +98,20 @@ def markdown(kind: type[Loss]) -> str:
     also = f" (also `{'`, `'.join(facts['aliases'])}`)" if facts["aliases"] else ""
     lines = [f"## `{facts['name']}`{also}", "", facts["sentence"], "", facts["body"], ""]
     if facts["options"]:
-        lines += ["| option | default | domain | meaning | may also be |", "|---|---|---|---|---|"]
-        for name, option in facts["options"].items():
-            domain = option["domain"].replace("|", "\\|")
-            default = _shown(option["default"])
-            lines.append(f"| `{name}` | `{default}` | {domain} | {option['meaning']} | {option['may_be']} |")
-        lines.append("")
+        lines += [*option_table(facts), ""]
     if facts["example"]:
         lines += ["```python", facts["example"], "```", ""]
     return "\n".join(lines)
+
+
+def option_table(facts: dict[str, Any]) -> list[str]:
+    """The options of a loss's page as lines of a Markdown table."""
+    lines = ["| option | default | domain | meaning | may also be |", "|---|---|---|---|---|"]
+    for name, option in facts["options"].items():
+        domain = option["domain"].replace("|", "\\|")
+        default = _shown(option["default"])
+        lines.append(f"| `{name}` | `{default}` | {domain} | {option['meaning']} | {option['may_be']} |")
+    return lines
 
 
 def _print_shelf(title: str, kinds: list[type[Loss]]) -> None:

@@ -3,6 +3,7 @@
 Formula: −(1 − p_t)^γ log p_t; p_t is the probability of the truth: of the class (targets [N], logits [N, C]), or of
 each yes or no (targets of the logits' shape: one question [N], many labels [N, C]).
 Domain: γ ≥ 0; γ = 0 is cross-entropy.
+When: many easy samples drown the few hard ones, as in detection.
 Reference: Lin et al. (arXiv 1708.02002), Eq. 4.
 
 >>> import torch, widemargin as wm

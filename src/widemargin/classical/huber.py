@@ -2,6 +2,7 @@
 
 Formula: ½ (y − ŷ)² where |y − ŷ| ≤ δ, else δ (|y − ŷ| − δ/2).
 Domain: δ > 0.
+When: numbers are predicted, some are far off, and a smooth minimum is wanted; δ is where "far" begins.
 Reference: Huber, Annals of Mathematical Statistics 35 (1964); torch.nn.functional.huber_loss.
 
 >>> import torch, widemargin as wm

@@ -2,6 +2,7 @@
 
 Formula: |y − ŷ|.
 Domain: any predictions and targets of one shape.
+When: numbers are predicted and some are far off: it leads to the median.
 Reference: Laplace 1774; torch.nn.functional.l1_loss.
 
 >>> import torch, widemargin as wm

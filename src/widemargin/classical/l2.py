@@ -2,6 +2,7 @@
 
 Formula: ½ (y − ŷ)²; `half=False` leaves out the ½, as the mean squared error does.
 Domain: any predictions and targets of one shape.
+When: numbers are predicted and none is far off: it leads to the mean.
 Reference: Gauss 1809; torch.nn.functional.mse_loss.
 
 >>> import torch, widemargin as wm

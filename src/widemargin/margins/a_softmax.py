@@ -3,6 +3,8 @@
 Formula: z_y = ‖x‖ (λ cos θ_y + ψ(θ_y))/(1 + λ), z_j = ‖x‖ cos θ_j, ψ as in L-Softmax.
 Domain: whole m ≥ 1, m = 1 is modified softmax; `lam` as in L-Softmax. With `lam=0` and every training sample
 right, classes θ₁₂ apart keep an angular margin of (m−1)/(m+1) θ₁₂; the annealed curve keeps less.
+When: open sets with SphereFace's factor of the angle, or to make its results again. CosFace and ArcFace need no
+annealing.
 Reference: SphereFace (arXiv 1704.08063), Eq. 7.
 
 >>> import torch, widemargin as wm

@@ -5,6 +5,7 @@ without gradient, used in the same batch; evaluation keeps the last one. s = max
 unless given.
 Domain: s > 0, floor ≥ 0. For few classes give s (the author takes s ≈ 6 at C = 10); with two classes log(C−1) = 0
 and only `s` or `floor` makes it learn.
+When: no margin shall be chosen, and there are many classes; with few give `s`.
 Reference: the AdaAcos project's own description; the scale follows AdaCos (arXiv 1905.00292), Eq. 12.
 
 >>> import torch, widemargin as wm

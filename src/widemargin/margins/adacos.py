@@ -7,6 +7,7 @@ Domain: floor ≥ 0, which holds from the first batch on; `fixed=True` keeps the
 two classes log(C−1) = 0: the scale starts at 0 and the loss has no gradient, which is why the paper's AdaCos is at
 chance on binary sets. `floor` above 0 is the remedy. With embeddings of very few dimensions (2 to 4) the scale can
 grow without end: give it a `ceiling`.
+When: no scale shall be chosen, and there are many classes; not for two classes without a `floor`.
 Reference: AdaCos (arXiv 1905.00292), Eq. 13 and 15; ArcGrad (IJCNN 2020), Eq. 10 (its θ_mod is the median).
 
 >>> import torch, widemargin as wm

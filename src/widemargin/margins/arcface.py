@@ -5,6 +5,8 @@ Domain: s > 0; 0 ≤ m ≤ π/2 radian; m may differ per class. m = 0 is NormFac
 (the field's form) and goes on falling, so that the gradient never turns round.
 `gradient=straight_through` keeps this loss but back-propagates as if the margin were not there (the slope of
 cos θ): what insightface trains with. The default is the gradient of the loss.
+When: open sets with many classes, where it is the usual choice; with few classes a smaller s (5 to 20) and m (0.1
+to 0.3).
 Reference: ArcFace (arXiv 1801.07698), Eq. 3.
 
 >>> import torch, widemargin as wm

@@ -3,6 +3,7 @@
 Formula: z_y = s (g(m1 θ_y + m2) − m3), g(t) = (−1)^k cos t − 2k with k = ⌊t/π⌋; z_j = s cos θ_j.
 Domain: s > 0, m1 ≥ 1, 0 ≤ m2 ≤ π/2, 0 ≤ m3 ≤ 2. (1, 0, m) is CosFace, a whole (m1, 0, 0) is ψ, (1, m, 0) is ArcFace
 up to π − m; past it this curve is continuous where ArcFace's jumps. m2 and m3 may differ per class.
+When: a mixture of the three margins, or a setting written in these three numbers elsewhere, is to be used.
 Reference: ArcFace (arXiv 1801.07698), Eq. 4.
 
 >>> import torch, widemargin as wm

@@ -2,6 +2,7 @@
 
 Formula: z_y = s (cos θ_y − m), z_j = s cos θ_j.
 Domain: s > 0; 0 ≤ m ≤ 2, a cosine; m may differ per class. m = 0 is NormFace.
+When: open sets and a margin without annealing; m from 0.1 to 0.35, with `m=warmup(…)` if training does not start.
 Reference: CosFace (arXiv 1801.09414), Eq. 4; AM-Softmax (arXiv 1801.05599), Eq. 6.
 
 >>> import torch, widemargin as wm

@@ -4,6 +4,7 @@ Formula: z_y = ‖W_y‖‖x‖ (λ cos θ_y + ψ(θ_y))/(1 + λ), z_j = ‖W_j�
 ψ(θ) = (−1)^k cos(mθ) − 2k on [kπ/m, (k+1)π/m].
 Domain: whole m ≥ 1, m = 1 is softmax; λ falls while training (`lam=anneal(…)`), `lam=0` switches the
 annealing off and a number fixes it.
+When: lengths shall stay and the margin be a whole factor of the angle; leave the annealing on, or it starts slowly.
 Reference: L-Softmax (arXiv 1612.02295), Eq. 4 to 6.
 
 >>> import torch, widemargin as wm

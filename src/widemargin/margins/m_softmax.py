@@ -2,6 +2,7 @@
 
 Formula: z_y = W_y·x − m, z_j = W_j·x.
 Domain: m ≥ 0, a logit; m may differ per class. m = 0 is softmax.
+When: a closed set of classes where plain softmax serves, and a push of one size without leaving inner products.
 Reference: EM-Softmax (arXiv 1805.03922), Eq. 5; the paper's "M-Soft".
 
 >>> import torch, widemargin as wm

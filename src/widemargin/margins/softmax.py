@@ -2,6 +2,7 @@
 
 Formula: z_j = W_j·x (+ b_j) = ‖W_j‖‖x‖ cos θ_j (+ b_j).
 Domain: no number to choose; `bias=True` adds b. Without it, it is the paper's "Soft".
+When: as the plain one to compare with, or where lengths mean something (quality, confidence).
 Reference: ArcGrad (IJCNN 2020), Eq. 3 with bias and Eq. 4 without.
 
 >>> import torch, widemargin as wm

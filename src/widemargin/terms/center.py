@@ -3,6 +3,7 @@
 Formula: ½ ‖x_i − c_{y_i}‖². After the loss of a training batch, without gradient: c_j ← c_j − α Σ_{y_i=j}(c_j −
 x_i)/(1 + n_j), counts over all ranks; frozen in evaluation. `learn=True` makes the centres parameters instead.
 Domain: 0 ≤ α ≤ 1. Its weight in the objective is the paper's λ.
+When: beside a softmax, for classes that shall be compact. Not alone: one point for everything would be its best.
 Reference: Wen et al., ECCV 2016, Eq. 2 to 4; ArcGrad (IJCNN 2020), Eq. 5 and 6.
 
 >>> import torch, widemargin as wm

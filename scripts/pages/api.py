@@ -1,0 +1,131 @@
+"""The API page: every public name with its signature, docstring and methods, in the order of the rooms."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from types import ModuleType
+from typing import Any, ForwardRef
+
+import widemargin as wm
+
+_ROOMS = (
+    "head", "objective", "classifier", "estimator", "margin", "term", "criterion", "catalogue", "schedule", "theory",
+    "metrics.angles", "metrics.verification", "metrics.retrieval", "metrics.fewshot", "metrics.openset",
+    "row_optimizer", "sharded_checkpoint", "hub_folder", "errors",
+)  # fmt: skip
+_WIDTH = 88
+
+
+def text() -> str:
+    """The whole page."""
+    homes = wm._HOMES
+    missing = sorted(set(homes.values()) - set(_ROOMS))
+    words = (
+        "Every public name, after `import widemargin as wm`; what has no `wm.` before it is imported from the module "
+    )
+    words += "that heads its section."
+    parts = ["# API", "", words, ""]
+    for room in (*_ROOMS, *missing):
+        module = importlib.import_module(f"widemargin.{room}")
+        names = sorted(name for name, home in homes.items() if home == room)
+        names += sorted(set(_public(module)) - set(names)) if room.startswith(("metrics", "theory")) else []
+        parts += [f"## widemargin.{room}", "", (inspect.getdoc(module) or "").partition("\n\n")[0], ""]
+        for name in names:
+            parts += _entry(f"wm.{name}" if name in homes else name, getattr(module, name), 3)
+    return "\n".join(parts)
+
+
+def _public(module: ModuleType) -> list[str]:
+    """Classes and functions a module defines for others."""
+    return [
+        name
+        for name, found in vars(module).items()
+        if not name.startswith("_") and callable(found) and getattr(found, "__module__", "") == module.__name__
+    ]
+
+
+def _entry(name: str, found: Any, level: int) -> list[str]:
+    """A heading, the signature, the docstring; then the methods of a class."""
+    parts = [f"{'#' * level} `{name}`", "", "``` { .python .signature }", _signature(name, found), "```", ""]
+    prose, _, example = (inspect.getdoc(found) or "").partition("\n>>> ")
+    parts += [_listed(prose), ""]
+    if example:
+        parts += ["```pycon", f">>> {example}", "```", ""]
+    if inspect.isclass(found) and not issubclass(found, Exception):
+        parts += _methods(found)
+    return parts
+
+
+def _listed(prose: str) -> str:
+    """A docstring whose arguments (`Args:` or underlined) become a list."""
+    lines: list[str] = []
+    inside = False
+    for line in re.sub(r"^(\w+)\n-{3,}$", r"\1:", prose, flags=re.MULTILINE).splitlines():
+        head = re.fullmatch(r"(Args|Parameters|Attributes|Examples):", line)
+        entry = re.match(r"(?:    )?([a-z_]\w*(?:, \w+)*) ?: (.*)", line) if inside else None
+        if head:
+            inside = head[1] != "Examples"
+            lines += ["", f"**{ {'Args': 'Parameters'}.get(head[1], head[1]) }**", ""] if inside else []
+        elif entry:
+            lines.append(f"- **{entry[1]}**: {entry[2]}")
+        else:
+            inside = inside and bool(line.strip())
+            lines.append("  " + line.strip() if inside else line)
+    return "\n".join(lines).strip()
+
+
+def _methods(kind: type) -> list[str]:
+    """What a class offers beyond its making, a line each."""
+    lines = []
+    for name, raw in vars(kind).items():
+        if name.startswith("_") or not (
+            inspect.isfunction(raw) or isinstance(raw, property | classmethod | staticmethod)
+        ):
+            continue
+        told = (inspect.getdoc(raw) or "").partition("\n\n")[0]
+        if not told:
+            continue
+        if isinstance(raw, property):
+            shown = name
+        else:
+            shown = _signature(name, getattr(kind, name), wrap=False, drop_self=inspect.isfunction(raw))
+        lines.append(f"- `{shown}`: {' '.join(told.split())}")
+    return [*lines, ""] if lines else []
+
+
+def _signature(name: str, found: Any, wrap: bool = True, drop_self: bool = False) -> str:
+    """A signature as it is written in the source, on several lines where it is long."""
+    try:
+        signature = inspect.signature(found)
+    except (TypeError, ValueError):
+        return name
+    plain = [_plain(parameter) for parameter in list(signature.parameters.values())[drop_self:]]
+    marked: list[str] = []
+    for parameter, written in zip(list(signature.parameters.values())[drop_self:], plain, strict=True):
+        if parameter.kind is parameter.KEYWORD_ONLY and not any(mark.startswith("*") for mark in marked):
+            marked.append("*")
+        marked.append(written)
+    result = "" if inspect.isclass(found) else _annotation(signature.return_annotation, " -> ")
+    line = f"{name}({', '.join(marked)}){result}"
+    if not wrap or len(line) <= _WIDTH:
+        return line
+    return f"{name}(\n" + "".join(f"    {one},\n" for one in marked) + f"){result}"
+
+
+def _plain(parameter: inspect.Parameter) -> str:
+    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    annotation = _annotation(parameter.annotation, ": ")
+    if parameter.default is inspect.Parameter.empty:
+        return f"{stars}{parameter.name}{annotation}"
+    default = re.sub(r"<(?:class )?'?([\w.]+)'?.*>", r"\1", repr(parameter.default))
+    return f"{parameter.name}{annotation}{' = ' if annotation else '='}{default}"
+
+
+def _annotation(given: Any, before: str) -> str:
+    if given is inspect.Signature.empty or given in ("None", None):
+        return ""
+    if isinstance(given, ForwardRef):
+        given = given.__forward_arg__
+    return before + (given if isinstance(given, str) else getattr(given, "__name__", str(given)))

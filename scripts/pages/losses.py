@@ -1,0 +1,142 @@
+"""A page per loss: formula, curve, parameters, when to use it, reference; and the page that lists them."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import widemargin as wm
+from widemargin.catalogue import loss_class, parse
+from widemargin.criterion import Criterion
+from widemargin.curves import criterion_curve, term_curve
+from widemargin.listing import SHELF_TITLES, option_table, page
+from widemargin.margin import Margin
+from widemargin.option import Loss
+from widemargin.report.palette import colour
+from widemargin.report.xy import Axes, Curve, xy
+from widemargin.term import Term
+from widemargin.theory import boundary, pull_curve, target_curve
+
+from .typeset import typeset
+
+DEGREES = tuple(range(0, 181, 3))
+SCALE = 10.0
+_HEADINGS = ("Formula", "Domain", "When", "Reference")
+_LINKS = {
+    r"arXiv (\d{4}\.\d{5})": r"[arXiv \1](https://arxiv.org/abs/\1)",
+    r"doi (10\.\S+?)(?=[),;]|\.?$)": r"[doi \1](https://doi.org/\1)",
+}
+
+
+def write(out: Path) -> None:
+    """All of them, into `losses/` and `losses.md`."""
+    (out / "losses").mkdir(exist_ok=True)
+    shelves: dict[str, list[str]] = defaultdict(list)
+    for kind in map(loss_class, wm.losses()):
+        (out / "losses" / f"{kind.name}.md").write_text(one(kind), encoding="utf-8")
+        facts = page(kind)
+        what = facts["sentence"].partition(": ")[2] or facts["sentence"]
+        shelves[kind.kind].append(f"| [`{kind.name}`](losses/{kind.name}.md) | {what} | {_parts(kind)['When']} |")
+    lines = ["# The losses", ""]
+    for title, rows in zip(SHELF_TITLES.values(), shelves.values(), strict=True):
+        lines += [f"## {title.partition(':')[0]}", "", title.partition(": ")[2].capitalize() + ".", ""]
+        lines += ["| loss | what it is | when |", "|---|---|---|", *rows, ""]
+    lines.append("`widemargin losses NAME` prints the same in the terminal, `widemargin lab` draws them with sliders.")
+    (out / "losses.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def one(kind: type[Loss]) -> str:
+    """The page of one loss."""
+    facts, parts = page(kind), _parts(kind)
+    name, _, sentence = facts["sentence"].partition(": ")
+    back = "[All losses](../losses.md)"
+    also = f", also `{'`, `'.join(facts['aliases'])}`" if facts["aliases"] else ""
+    formula = re.sub(r"[;,] (?=z_j = )", "<br>", parts["Formula"].removesuffix("."))
+    lines = [f"# {name}", "", f"`{facts['name']}`{also}: {sentence}", ""]
+    lines += ["## Formula", "", formula_block(formula), "", f"**Domain.** {typeset(parts['Domain'])}", ""]
+    lines += ["## When to use it", "", typeset(parts["When"][0].upper() + parts["When"][1:]), ""]
+    if facts["options"]:
+        lines += ["## Parameters", "", *option_table(facts), ""]
+    lines += ["## Its curve", "", *pictures(kind), ""]
+    if facts["example"]:
+        lines += ["## Example", "", "```pycon", facts["example"], "```", ""]
+    reference = parts["Reference"]
+    for pattern, link in _LINKS.items():
+        reference = re.sub(pattern, link, reference)
+    return "\n".join([*lines, "## Reference", "", reference, "", back, ""])
+
+
+def formula_block(text: str) -> str:
+    """A formula that stands by itself."""
+    return "\n".join(['<div class="formula" markdown>', "", typeset(text).replace("&lt;br&gt;", "<br>"), "", "</div>"])
+
+
+def _parts(kind: type[Loss]) -> dict[str, str]:
+    """The paragraphs of a loss's docstring by their first word."""
+    found = re.split(rf"^({'|'.join(_HEADINGS)}): ", page(kind)["body"], flags=re.MULTILINE)[1:]
+    return {name: " ".join(text.split()) for name, text in zip(found[::2], found[1::2], strict=True)}
+
+
+def pictures(kind: type[Loss]) -> list[str]:
+    """What the loss does with an angle, an error or a logit, and the words under it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        value = parse(kind.name)
+        theta = torch.tensor(DEGREES, dtype=torch.float64).deg2rad()
+        ink = colour(kind.name)
+        if isinstance(value, Margin):
+            return _of_margin(kind, ink, theta)
+        if isinstance(value, Term):
+            drawn = [Curve(kind.name, _pairs(DEGREES, term_curve(value, theta)), ink)]
+            picture = _picture(drawn, (0, 180), "angle to a sample of another class", "loss", "°", repr(value))
+            words = f"`{value!r}`: loss of an anchor with a sample of its own class 20° away."
+            return [_side_by_side(picture), "", words]
+        assert isinstance(value, Criterion)
+        grid = torch.linspace(-4, 4, 81, dtype=torch.float64)
+        across = "error ŷ − y" if value.takes == "values" else "logit of the truth"
+        drawn = [Curve(kind.name, _pairs(grid.tolist(), criterion_curve(value, grid)), ink)]
+        picture = _picture(drawn, (-4, 4), across, "loss", "", repr(value))
+        return [_side_by_side(picture), "", f"`{value!r}`: loss of one sample."]
+
+
+def _of_margin(kind: type[Margin], ink: str, theta: torch.Tensor) -> list[str]:
+    spec = f"{kind.name}(s={SCALE:g})" if "s" in kind.options() and "s" not in kind.adaptive else kind.name
+    own, plain = target_curve(spec, theta)
+    length = SCALE if kind.keeps_x or kind.keeps_w else 1.0
+    if length != 1.0:  # a class at 90° has the logit 0, so the lead over it is the target's own
+        own, plain = boundary(spec, theta, torch.full_like(theta, math.pi / 2), x_length=length), length * plain
+    pull = pull_curve(spec, theta, classes=10, x_length=length).abs()
+    logits = [
+        Curve("of the target", _pairs(DEGREES, own), ink),
+        Curve("of another", _pairs(DEGREES, plain), "#888888", True),
+    ]
+    slope = [Curve("|∂ loss / ∂θ|", _pairs(DEGREES, pull), ink)]
+    across = "angle of the target"
+    drawn = [
+        _picture(logits, (0, 180), across, "logit", "°", f"{spec}: logit over the angle"),
+        _picture(slope, (0, 180), across, "pull", "°", f"{spec}: pull over the angle"),
+    ]
+    kept = f", ‖x‖ = {SCALE:g}" if length != 1.0 else ""
+    words = f"`{spec}`: the logit of the target, and how hard it is pulled, with ten classes, all others at 90°{kept}."
+    return [_side_by_side(*drawn), "", words]
+
+
+def _picture(rows: list[Curve], x: tuple[float, float], across: str, up: str, suffix: str, title: str) -> str:
+    values = [y for row in rows for _, y in row.points]
+    low, high = min(*values, 0.0), max(*values, 0.1)
+    pad = 0.05 * (high - low)
+    return xy(rows, Axes(x, (low - pad, high + pad), across, up, suffix), title)
+
+
+def _side_by_side(*drawn: str) -> str:
+    return '<div class="pictures">' + "".join(f"<figure>{one}</figure>" for one in drawn) + "</div>"
+
+
+def _pairs(at: Any, values: torch.Tensor) -> list[tuple[float, float]]:
+    return [(float(x), float(v)) for x, v in zip(at, values.tolist(), strict=True)]

@@ -1,0 +1,209 @@
+"""The page of what was made again: every record as a table, ours beside the paper's where it has the same."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from widemargin.bench.numerics import TARGET_LOSSES
+from widemargin.data.paper import rows as paper_rows
+from widemargin.data.paper import table1 as paper_table1
+from widemargin.recipes.parts.image_settings import BESIDE
+from widemargin.recipes.parts.image_settings import METHODS as IMAGE_METHODS
+from widemargin.recipes.table1 import METHODS as TABLE_METHODS
+from widemargin.report.run_page import ANGLES
+
+Line = Mapping[str, Any]
+
+
+def text(folder: Path) -> str:
+    """The whole page: tables, then what README says of them, then the commands that print them again."""
+    intro, commands, words = (
+        (folder / "README.md").read_text(encoding="utf-8").partition("\n")[2].strip().split("\n\n", 2)
+    )
+    parts = ["# Reproduce", "", intro, ""]
+    others = sorted(path.name for path in folder.glob("*.jsonl") if path.name not in TABLES)
+    for name in [*TABLES, *others]:
+        path = folder / name
+        if not path.exists():
+            continue
+        title, made = TABLES.get(name, (name.removesuffix(".jsonl").replace("_", " ").capitalize(), reached))
+        parts += [f"## {title}", "", *made(_read(path)), "", f"From `records/{name}`.", ""]
+    return "\n".join([*parts, "## In words", "", words.strip(), "", "## The commands", "", commands, ""])
+
+
+def _read(path: Path) -> Any:
+    found = path.read_text(encoding="utf-8")
+    return [json.loads(line) for line in found.splitlines()] if path.suffix == ".jsonl" else json.loads(found)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A Markdown table; numbers to the right."""
+    lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
+    return lines + ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+
+
+def dense(lines: list[str]) -> list[str]:
+    """A table with many columns, in small print."""
+    return ['<div class="dense" markdown>', "", *lines, "", "</div>"]
+
+
+def _mean(values: Sequence[float], digits: int = 2) -> str:
+    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.{digits}f}{spread}" if values else "–"
+
+
+def _by_loss(lines: Sequence[Line]) -> dict[str, list[Line]]:
+    found: dict[str, list[Line]] = {}
+    for line in lines:
+        found.setdefault(line["loss"], []).append(line)
+    return found
+
+
+def table1(lines: Sequence[Line]) -> list[str]:
+    """Sets by methods: our accuracy, the paper's in brackets; averages of the baselines below."""
+    theirs = paper_table1()
+    ours = {(line["set"], line["loss"]): float(line["mean"]) for line in lines}
+    sets = list(dict.fromkeys(line["set"] for line in lines))
+    rows = [
+        [
+            name.replace("_", " "),
+            *(f"{ours[name, loss]:.2f}<br>*{theirs[name, key][0]:.2f}*" for key, loss in TABLE_METHODS.items()),
+        ]
+        for name in sets
+    ]
+    averages = ["**average**"]
+    for key, loss in TABLE_METHODS.items():
+        own = statistics.fmean(ours[name, loss] for name in sets)
+        paper = statistics.fmean(theirs[name, key][0] for name in sets)
+        averages.append(f"**{own:.2f}**<br>*{paper:.2f}*")
+    others = {loss: found for loss, found in _by_loss(lines).items() if loss not in TABLE_METHODS.values()}
+    beside = [
+        f"{loss.replace('_', ' ')} {statistics.fmean(line['mean'] for line in found):.2f}"
+        for loss, found in others.items()
+        if len(found) == len(sets)
+    ]
+    words = "Accuracy in percent, ten runs of ten folds; the paper's in grey below ours. "
+    words += f"On the same folds, averaged: {', '.join(beside)}."
+    head = ["set", *(loss.replace("softmax + 0.02*", "softmax + 0.02 ") for loss in TABLE_METHODS.values())]
+    return [words, "", *dense(table(head, [*rows, averages]))]
+
+
+def headline(lines: Sequence[Line]) -> list[str]:
+    """CIFAR-10 within an hour; every attempt."""
+    theirs = next(float(row["cifar10_plus"]) for row in paper_rows(4) if row["method"] == "arcgrad")
+    rows = [
+        [str(k), *(f"{line['test'][name]:.2f}" for name in ("top1", "top1_flip")), f"{line['seconds'] / 60:.1f}"]
+        for k, line in enumerate(lines, 1)
+    ]
+    words = (
+        f"ArcGrad on CIFAR-10, `{lines[0]['model']}` on two CPU cores; the paper's ResNet-18 on a GPU: {theirs:.2f}."
+    )
+    return [words, "", *table(["attempt", "accuracy, percent", "with flips", "minutes"], rows)]
+
+
+def table7(lines: Sequence[Line]) -> list[str]:
+    """Accuracy after ten epochs beside the paper's, and angles beside its Table VI."""
+    epochs = {row["epochs"]: row for row in paper_rows(7)}[str(lines[0]["epochs"])]
+    angles = {row["metric"]: row for row in paper_rows(6)}
+    rows = []
+    for key, loss in {**IMAGE_METHODS, **BESIDE}.items():
+        found = _by_loss(lines).get(loss, [])
+        cells = [f"`{loss}`", f"{_mean([line['test']['top1'] for line in found])} ({epochs.get(key, '–')})"]
+        for kind in ("wc_intra", "w_inter", "c_inter"):
+            cells.append(f"{_mean([line['angles'][kind] for line in found])} ({angles[kind].get(key, '–')})")
+        rows.append(cells)
+    words = f"`{lines[0]['model']}` after {lines[0]['epochs']} epochs; in brackets the paper's ResNet-18 after as many "
+    words += "(accuracy in percent), and its angles in radian after 120 (Table VI)."
+    head = ["loss", "accuracy", *(ANGLES[kind] for kind in ("wc_intra", "w_inter", "c_inter"))]
+    return [words, "", *dense(table(head, rows))]
+
+
+def figure3(lines: Sequence[Line]) -> list[str]:
+    """Accuracy by the share of the training images."""
+    shares = sorted({line["share"] for line in lines}, reverse=True)
+    rows = []
+    for loss, found in _by_loss(lines).items():
+        cells = [_mean([line["test"]["top1"] for line in found if line["share"] == share]) for share in shares]
+        rows.append([f"`{loss}`", *cells])
+    return [
+        "Accuracy in percent on CIFAR-10 by the share of the training images.",
+        "",
+        *table(["loss", *(f"{share:.0%}" for share in shares)], rows),
+    ]
+
+
+def figure2(found: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Accuracy on Iris by depth."""
+    losses = dict.fromkeys(loss for means in found.values() for loss in means)
+    rows = [[f"`{loss}`", *(f"{means[loss]:.1f}" for means in found.values())] for loss in losses]
+    return ["Accuracy in percent on Iris by the number of layers.", "", *dense(table(["loss", *found], rows))]
+
+
+def numerics(found: Mapping[str, Any]) -> list[str]:
+    """Errors of fp32 gradients, a peer beside."""
+    rows = []
+    for row in found["rows"]:
+        errors = ["–" if value is None else f"{value:.0e}" for value in (row["initial"], *row["trained"])]
+        finite = (
+            "yes" if all(row["finite"].values()) else "no: " + ", ".join(k for k, v in row["finite"].items() if not v)
+        )
+        rows.append([f"`{row['name']}`", *errors, finite, row["library"].partition(",")[0]])
+    head = ["loss", "at the start", *(f"at a loss of {target:.0e}" for target in TARGET_LOSSES), "finite", "library"]
+    words = "Relative error of fp32 gradients against fp64. –: the scale bounds the loss from below. Finite: loss and "
+    words += "gradient at x = ±w, at another class's weight and at 0, in fp32, fp16 and bf16."
+    return [words, "", *dense(table(head, rows))]
+
+
+def crossval(found: Sequence[Line]) -> list[str]:
+    """Time per fit, peers beside."""
+    names = ("ours", "plain PyTorch, fold by fold", "scikit-learn's MLPClassifier")
+    rows = [[row["set"], *(f"{1000 * row[name]['seconds_per_fit']:.1f}" for name in names)] for row in found]
+    return ["Milliseconds per fit of the same small network.", "", *table(["set", *names], rows)]
+
+
+def train_speed(found: Mapping[str, Any]) -> list[str]:
+    """The loop beside a bare one."""
+    rows = [
+        [
+            f"`{row['model']}`",
+            row["precision"],
+            *(f"{row['images_per_second'][k]:.0f}" for k in ("loop", "bare")),
+            f"{row['ratio']:.3f}",
+        ]
+        for row in found["loop"]
+    ]
+    words = "Images per second of `widemargin train` and of a bare forward, backward and step on tensors in memory."
+    return [words, "", *table(["network", "precision", "ours", "bare", "ratio"], rows)]
+
+
+def reached(lines: Sequence[Line]) -> list[str]:
+    """What runs reached, as far as they say: the plain table of a record."""
+    lines = [line for line in lines if isinstance(line.get("test"), dict)] or lines
+    if "test" not in lines[0]:
+        found = _by_loss(lines)
+        rows = [[f"`{loss}`", str(len(own)), _mean([line["mean"] for line in own])] for loss, own in found.items()]
+        return table(["loss", "sets", "mean accuracy in percent ± standard deviation over the sets"], rows)
+    names = [name for name, value in lines[0]["test"].items() if isinstance(value, int | float) and name != "loss"]
+    rows = []
+    for loss, found in _by_loss(lines).items():
+        values = {name: [line["test"][name] for line in found if line["test"].get(name) is not None] for name in names}
+        rows.append([f"`{loss}`", str(len(found)), *(_mean(values[name]) for name in names)])
+    return dense(table(["loss", "runs", *(name.replace("_", " ") for name in names)], rows))
+
+
+TABLES: dict[str, tuple[str, Callable[[Any], list[str]]]] = {
+    "table1.jsonl": ("Table I: fifteen tables, seven losses", table1),
+    "headline.jsonl": ("The headline: CIFAR-10 within an hour", headline),
+    "table7_cpu.jsonl": ("Tables VI and VII in CPU size", table7),
+    "figure2.json": ("Figure 2: depth", figure2),
+    "figure3_cpu.jsonl": ("Figure 3 in CPU size: fewer images", figure3),
+    "numerics.json": ("Digits that gradients keep", numerics),
+    "crossval.json": ("Time of a fit", crossval),
+    "table1_decay2.jsonl": ("Table I with a large weight decay", reached),
+    "seeds_smoke.jsonl": ("The seeds' own commands run", reached),
+    "train_speed.json": ("Speed of the training loop", train_speed),
+}

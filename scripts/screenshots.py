@@ -1,0 +1,115 @@
+"""Take the pictures of README and docs: the real pages in a real browser, with runs trained for it.
+
+    WIDEMARGIN_DATA=DIR python scripts/screenshots.py
+
+Needs playwright, a Chromium (`chromium` on the PATH, or WIDEMARGIN_CHROMIUM) and MNIST; a few minutes on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from widemargin.cli import main as widemargin
+
+PICTURES = Path(__file__).resolve().parents[1] / "docs" / "pictures"
+LIMIT = 1.5e6  # bytes of all pictures together
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A picture: which page, how large, and where to look."""
+
+    name: str
+    page: str
+    size: tuple[int, int] = (1200, 800)
+    fragment: str = ""
+    at: str = ""
+    """What to scroll to."""
+
+
+SHOTS = (
+    Shot("lab", "lab.html", fragment="#loss=softmax,cosface,arcface,arcgrad&s=10&m=3&C=10&between=90&gap=50"),
+    Shot("tour", "tour.html", at="section#arcface"),
+    Shot("report", "report.html", (1200, 900)),
+    Shot("runs", "runs.html", (1200, 900)),
+    Shot("compare", "compare/report.html", (1200, 900)),
+)
+
+
+def make(place: Path) -> None:
+    """The pages that are not there yet: lab, tour, two runs on MNIST, Iris compared. Made in their folder, so that
+    the commands they print name no other."""
+    here = Path.cwd()
+    os.chdir(place)
+    try:
+        for page in ("lab", "tour"):
+            _done(f"{page}.html", page, "--out", f"{page}.html")
+        _done("compare/report.html", "compare", "--out", "compare")
+        for loss in ("arcgrad(s=10)", "adacos"):
+            name = loss.partition("(")[0]
+            words = ["fast(widths=(16, 32, 32))", loss, "--epochs", "3", "--share", "0.04", "--hold-out", "0.1"]
+            words += ["--dim", "3", "--opt", "muon", "--lr", "0.02", "--batch-size", "100", "--augment", "none"]
+            _done(f"{name}/record.json", "train", "mnist", *words, "--out", name)
+        _done("report.html", "report", "arcgrad", "--out", "report.html")
+        _done("runs.html", "report", "arcgrad", "adacos", "--out", "runs.html")
+    finally:
+        os.chdir(here)
+
+
+def _done(made: str, *words: str) -> None:
+    if not Path(made).exists() and widemargin(list(words)) != 0:
+        raise SystemExit(f"widemargin {' '.join(words)} did not work")
+
+
+def take(browser: Any, shot: Shot, place: Path) -> bytes:
+    """One picture as a PNG; without a palette, which would shift the colours of the losses."""
+    width, height = shot.size
+    page = browser.new_page(viewport={"width": width, "height": height})
+    page.goto(f"{(place / shot.page).as_uri()}{shot.fragment}")
+    if shot.at:
+        page.locator(shot.at).evaluate("place => place.scrollIntoView()")
+    taken = Image.open(io.BytesIO(page.screenshot()))
+    page.close()
+    small = io.BytesIO()
+    taken.convert("RGB").save(small, "PNG", optimize=True)
+    return small.getvalue()
+
+
+def main() -> None:
+    """Make the pages, look at them, keep the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--pages", metavar="DIR", type=Path, help="keep the pages here; those that are there are not made again"
+    )
+    options = parser.parse_args()
+    program = os.environ.get("WIDEMARGIN_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        raise SystemExit("there is no Chromium on the PATH; set WIDEMARGIN_CHROMIUM")
+    with tempfile.TemporaryDirectory() as scratch, sync_playwright() as started:
+        place = (options.pages or Path(scratch)).resolve()
+        place.mkdir(exist_ok=True)
+        make(place)
+        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        pictures = {shot.name: take(browser, shot, place) for shot in SHOTS}
+        browser.close()
+    total = sum(map(len, pictures.values()))
+    if total > LIMIT:
+        raise SystemExit(f"{total / 1e6:.2f} MB of pictures are more than {LIMIT / 1e6:g} MB")
+    PICTURES.mkdir(exist_ok=True)
+    for name, picture in pictures.items():
+        (PICTURES / f"{name}.png").write_bytes(picture)
+        print(f"{name}.png {len(picture) / 1e3:.0f} kB")
+
+
+if __name__ == "__main__":
+    main()
