@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +43,17 @@ def run_checks(checks: Iterable[Check], long: bool, tell: Tell, seed: int = 0) -
     for check in checks:
         begun = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix=f"widemargin-{check.name}-", ignore_cleanup_errors=True) as scratch:
-            size = Size(long, Path(scratch).resolve(), seed, lambda text, name=check.name: tell(f"{name}: {text}"))
+            size = Size(long, Path(scratch).resolve(), seed, partial(_told, tell, check.name))
             try:
                 outcome = check.run(size)
             except Exception as error:  # a broken check shall not keep the others from running
                 said = " ".join(f"{type(error).__name__}: {error}".split())
                 outcome = Outcome(1, 0, "not known", f"the check itself broke: {said}")
         yield Done(check, outcome, time.perf_counter() - begun)
+
+
+def _told(tell: Tell, name: str, text: str) -> None:
+    tell(f"{name}: {text}")
 
 
 def record(done: Iterable[Done], long: bool) -> dict[str, Any]:

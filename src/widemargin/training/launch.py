@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,13 +15,20 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-def launched(run: Run, devices: Any = "auto") -> Fabric:
+TIMEOUT = 1800.0
+"""Seconds after which a process that does not answer is given up by the others."""
+
+
+def launched(run: Run, devices: Any = "auto", timeout: float = TIMEOUT) -> Fabric:
     """Fabric as the environment wants it. Nothing is started here: who wants many processes starts them."""
     try:
         from lightning_fabric import Fabric
+        from lightning_fabric.strategies.ddp import DDPStrategy
     except ImportError:
         raise InputError('training on images needs lightning-fabric: pip install "widemargin[train]"') from None
     world, here, nodes = _processes()
+    if not 0 < timeout < float("inf"):
+        raise InputError(f"the time-out must be a number of seconds above 0, got {timeout!r}")
     if run.batch_size % world:
         raise InputError(f"batch_size {run.batch_size} cannot be divided among {world} processes")
     accelerator = "cpu" if not torch.cuda.is_available() and not torch.backends.mps.is_available() else "auto"
@@ -28,7 +36,7 @@ def launched(run: Run, devices: Any = "auto") -> Fabric:
         accelerator=accelerator,
         devices=here if devices == "auto" else devices,
         num_nodes=nodes,
-        strategy="ddp" if world > 1 else "auto",
+        strategy=DDPStrategy(timeout=timedelta(seconds=timeout)) if world > 1 else "auto",
         precision=run.precision,  # type: ignore[arg-type]
     )
     fabric.launch()
