@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..cli import main
+
 PATIENCE = 120.0  # seconds for what takes one or two
 _LOADED = ["torch", "lightning_fabric", "safetensors.torch", "PIL.Image", "widemargin.training.loop"]
 _LOADED += ["widemargin.data.folder", "widemargin.backbones.fast", "widemargin.cli"]
@@ -21,11 +23,17 @@ _LOADED += ["widemargin.data.folder", "widemargin.backbones.fast", "widemargin.c
 class Forked:
     """`widemargin WORDS` in a process that needs no second to begin; what it says goes to a file."""
 
-    def __init__(self, words: Sequence[str], said: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        said: Path,
+        environment: Mapping[str, str] | None = None,
+        call: Callable[[list[str]], int] = main,
+    ) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(_LOADED)
         self.said = said
-        self.process: Any = context.Process(target=_run, args=(list(words), str(said), dict(environment or {})))
+        self.process: Any = context.Process(target=_run, args=(call, list(words), str(said), dict(environment or {})))
         self.process.start()
 
     @property
@@ -42,7 +50,7 @@ class Forked:
             os.kill(self.pid, number)
 
     def end(self, patience: float = PATIENCE) -> int | None:
-        """Wait; the exit code, minus the signal where one has ended it, None where it had to be killed for its delay."""
+        """Wait; the exit code, minus the signal where one has ended it, None where it came too late."""
         self.process.join(patience)
         late = self.running()
         if late:
@@ -55,7 +63,7 @@ class Forked:
         return self.said.read_text(encoding="utf-8", errors="replace") if self.said.exists() else ""
 
 
-def _run(words: list[str], said: str, environment: dict[str, str]) -> None:
+def _run(call: Callable[[list[str]], int], words: list[str], said: str, environment: dict[str, str]) -> None:
     """In the child."""
     os.environ.update(environment)
     handle = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -63,17 +71,25 @@ def _run(words: list[str], said: str, environment: dict[str, str]) -> None:
     os.dup2(handle, 2)
     import torch
 
-    from ..cli import main
-
-    torch.set_num_threads(1)
-    sys.exit(main(words))
+    torch.set_num_threads(int(environment.get("OMP_NUM_THREADS", "1")))
+    sys.exit(call(words))
 
 
-def forked(words: Sequence[str], said: Path, patience: float = PATIENCE) -> tuple[int | None, str]:
+def forked(
+    words: Sequence[str],
+    said: Path,
+    environment: Mapping[str, str] | None = None,
+    call: Callable[[list[str]], int] = main,
+) -> tuple[int | None, str]:
     """Run a command to its end: exit code and what it said."""
-    child = Forked(words, said)
-    code = child.end(patience)
-    return code, child.text()
+    child = Forked(words, said, environment, call)
+    return child.end(), child.text()
+
+
+def complaint(said: str) -> str:
+    """The one line that a command ends with, or what was there instead of it."""
+    found = [line for line in said.splitlines() if line.startswith("widemargin: ")]
+    return found[0] if len(found) == 1 and "Traceback" not in said else f"not one line: {said[-400:]}"
 
 
 def ranks(words: Sequence[str], place: Path, count: int = 2) -> list[Forked]:

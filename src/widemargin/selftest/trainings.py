@@ -11,7 +11,8 @@ from typing import Any
 from .check import Outcome
 
 # Seconds on one core: three classes of noisy colours, a small network, an average, a held-out part, a best checkpoint.
-_SMALL = ("fast(width=0.125)", "arcgrad(s=10)", "--input-size", "16", "--batch-size", "12", "--augment", "fast")
+_MODEL, _LOSS = "fast(width=0.125)", "arcgrad(s=10)"
+_SMALL = ("--input-size", "16", "--batch-size", "12", "--augment", "fast")
 _SMALL += ("--opt", "sgd", "--lr", "0.05", "--ema", "0.9", "--hold-out", "0.2", "--quiet")
 _CLOCK = ("seconds", "images_per_second")
 
@@ -41,10 +42,32 @@ def draw(root: Path, each: int = 16, side: int = 20) -> Path:
     return root
 
 
-def words(data: Path, out: Path, *more: str, epochs: int = 4, repeats: int = 25, resume: bool = True) -> list[str]:
-    """The training's command."""
+def words(
+    data: Path, out: Path, *more: str, epochs: int = 4, repeats: int = 25, model: str = _MODEL, loss: str = _LOSS
+) -> list[str]:
+    """The training's command, which goes on where there is something to go on from."""
     size = ("--epochs", str(epochs), "--ra", str(repeats))
-    return ["train", str(data), *_SMALL, *size, "--out", str(out), *(["--resume"] if resume else []), *more]
+    return ["train", str(data), model, loss, *_SMALL, *size, "--out", str(out), "--resume", *more]
+
+
+class Tally:
+    """Counts what was tried and survived, and keeps the reasons where it was not."""
+
+    def __init__(self) -> None:
+        self.tried, self.survived, self.wrong = 0, 0, list[str]()
+
+    def add(self, what: str, wrong: str, times: int = 1) -> None:
+        """So many trials of a thing; `wrong` is empty where all went well."""
+        self.tried += times
+        if wrong:
+            self.wrong.append(f"{what}: {wrong}")
+        else:
+            self.survived += times
+
+    def outcome(self, note: str = "", lost: str = "nothing") -> Outcome:
+        """What the check answers; `lost` is what is lost where all went well."""
+        told = "; ".join(filter(None, (note, *self.wrong)))
+        return Outcome(self.tried, self.survived, "see the note" if self.wrong else lost, told)
 
 
 def difference(whole: Path, other: Path, checkpoints: Sequence[str] = ("last", "best")) -> str:
@@ -52,10 +75,13 @@ def difference(whole: Path, other: Path, checkpoints: Sequence[str] = ("last", "
     for name in checkpoints:
         if said := _checkpoint(whole / "checkpoints" / name, other / "checkpoints" / name):
             return said
-    first, second = (_lines(folder / "metrics.jsonl") for folder in (whole, other))
+    try:
+        first, second = (_lines(folder / "metrics.jsonl") for folder in (whole, other))
+        records = [_json(folder / "record.json") for folder in (whole, other)]
+    except (OSError, ValueError) as error:
+        return f"cannot be read: {error}"
     if first != second:
         return f"metrics.jsonl: {len(second)} lines, not the {len(first)} of the uninterrupted run, or other ones"
-    records = [_json(folder / "record.json") for folder in (whole, other)]
     for name in ("test", "angles", "confusion", "held_out"):
         if records[0].get(name) != records[1].get(name):
             return f"record.json: {name} differs"

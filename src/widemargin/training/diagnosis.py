@@ -22,7 +22,8 @@ def diagnosis(model: MarginModel, x: Tensor | None, y: Tensor, step: int, loss: 
 
     `x` are the embeddings that the step has seen, None where there are none that a head would take.
     """
-    parts = model.objective.last
+    objective = model.objective
+    parts = {name: objective.factors.get(name, 1.0) * values for name, values in objective.last.items()}
     bad = [name for name, values in parts.items() if not torch.isfinite(values).all()]
     weights = unsound(model)
     told = f"step {step}: the loss is {loss}"

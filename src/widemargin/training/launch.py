@@ -39,7 +39,13 @@ def launched(run: Run, devices: Any = "auto", timeout: float = TIMEOUT) -> Fabri
         strategy=DDPStrategy(timeout=timedelta(seconds=timeout)) if world > 1 else "auto",
         precision=run.precision,  # type: ignore[arg-type]
     )
-    fabric.launch()
+    try:
+        fabric.launch()
+    except RuntimeError as error:  # of the store, or of the lines between the processes
+        if world == 1:
+            raise
+        why = " ".join(str(error).split())[:200]
+        raise InputError(f"the {world} processes did not come together within {timeout:g} s ({why})") from None
     return fabric
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..check import Outcome, Size
 from ..commands import Forked, forked, until
-from ..trainings import cannot, difference, draw, words
+from ..trainings import Tally, cannot, difference, draw, words
 
 TITLE = "kill -9 in training, also inside a checkpoint's write"
 KIND = "fault"
@@ -28,44 +28,45 @@ def run(size: Size) -> Outcome:
     lasts = time.perf_counter() - begun
     if code != 0:
         return Outcome(1, 0, "everything", f"an undisturbed run ended with {code}: {said[-300:]}")
-    wanted, tried, survived, notes, inside, number = 50 if size.long else 5, 0, 0, [], 0, 0
-    while tried < wanted:
+    wanted, tally, inside, number = 50 if size.long else 5, Tally(), 0, 0
+    while tally.tried < wanted and number < 10 * wanted:
         number += 1
         out = size.folder / f"run{number}"
-        kills, written, wrong = _killed(data, out, lasts, draws, min(_MOST, wanted - tried), writes=number % 2 == 0)
+        most = min(_MOST, wanted - tally.tried)
+        kills, written, wrong = _killed(data, out, lasts, draws, most, writes=number % 2 == 0)
         wrong = wrong or difference(whole, out)
-        tried, inside = tried + kills, inside + written
-        survived += 0 if wrong else kills
-        notes += [f"run {number}: {wrong}"] if wrong else []
-        size.tell(f"{tried} of {wanted} kills, run of {lasts:.1f} s")
-    told = f"{inside} of {tried} kills fell into the write of a checkpoint; runs of {lasts:.1f} s"
-    return Outcome(tried, survived, "nothing" if survived == tried else "see below", "; ".join([told, *notes]))
+        tally.add(f"run {number}", wrong, max(kills, 1) if wrong else kills)
+        inside += written
+        size.tell(f"{tally.tried} of {wanted} kills, runs of {lasts:.1f} s")
+    return tally.outcome(f"{inside} of {tally.tried} kills fell into the write of a checkpoint; runs of {lasts:.1f} s")
 
 
 def _killed(data: Path, out: Path, lasts: float, draws: random.Random, most: int, writes: bool) -> tuple[int, int, str]:
     """Kills of one run, how many of them fell into a write, and what was wrong."""
     kills = inside = 0
-    said = out.with_suffix(".txt")
     places = out / "checkpoints"
     while True:
-        child = Forked(words(data, out), said)
+        child = Forked(words(data, out), out.with_suffix(".txt"))
         if kills < most:
             if writes:
-                until(lambda: not child.running() or _writing(places), pause=0.0)
+                _await_write(child, places)
                 time.sleep(draws.uniform(0.0, 0.004))
             else:
                 time.sleep(draws.uniform(0.0, 1.1 * lasts))
             child.send(signal.SIGKILL)
         code = child.end()
-        if code == -signal.SIGKILL:
-            kills += 1
-            inside += _half(places)
-            continue
-        return kills, inside, "" if code == 0 else f"ended with {code}: {child.text()[-300:]}"
+        if code != -signal.SIGKILL:
+            return kills, inside, "" if code == 0 else f"ended with {code}: {child.text()[-300:]}"
+        kills += 1
+        inside += _half(places)
+
+
+def _await_write(child: Forked, places: Path) -> None:
+    """Until a checkpoint is under its temporary name."""
+    until(lambda: not child.running() or _writing(places), pause=0.0)
 
 
 def _writing(places: Path) -> bool:
-    """Whether a checkpoint is under its temporary name."""
     return (places / "last.new").exists() or (places / "best.new").exists()
 
 
