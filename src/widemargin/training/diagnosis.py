@@ -17,10 +17,11 @@ class DivergedError(InputError):
 
 
 @torch.no_grad()
-def diagnosis(model: MarginModel, x: Tensor | None, y: Tensor, step: int, loss: float, kept: bool) -> str:
+def diagnosis(model: MarginModel, x: Tensor | None, y: Tensor, step: int, loss: float, kept: bool, before: str) -> str:
     """One line: where, which part, how large, and what to try; `kept` says whether there is a good checkpoint.
 
-    `x` are the embeddings that the step has seen, None where there are none that a head would take.
+    `x` are the embeddings that the step has seen, None where there are none that a head would take; `before` says what
+    was seen in the steps before, where nothing can be said of this one.
     """
     objective = model.objective
     parts = {name: objective.factors.get(name, 1.0) * values for name, values in objective.last.items()}
@@ -31,8 +32,9 @@ def diagnosis(model: MarginModel, x: Tensor | None, y: Tensor, step: int, loss: 
         told += f" (in {', '.join(bad)})"
     if weights:
         told += f", weights are not finite in {weights[0]}" + (f" and {len(weights) - 1} more" if weights[1:] else "")
+        told += before
     elif x is None or not torch.isfinite(x).all():
-        told += ", embeddings are not finite"
+        told += f", embeddings are not finite{before}"
     else:
         told += _sizes(model, x, y)
     ending = "; the last good checkpoint is kept" if kept else ""

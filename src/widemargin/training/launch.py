@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 
 from ..errors import InputError
 from ..run import Run
@@ -40,6 +41,7 @@ def launched(run: Run, devices: Any = "auto", timeout: float = TIMEOUT) -> Fabri
         precision=run.precision,  # type: ignore[arg-type]
     )
     try:
+        _meet_again(world, timeout)
         fabric.launch()
     except RuntimeError as error:  # of the store, or of the lines between the processes
         if world == 1:
@@ -47,6 +49,31 @@ def launched(run: Run, devices: Any = "auto", timeout: float = TIMEOUT) -> Fabri
         why = " ".join(str(error).split())[:200]
         raise InputError(f"the {world} processes did not come together within {timeout:g} s ({why})") from None
     return fabric
+
+
+def _meet_again(world: int, timeout: float) -> None:
+    """Processes that torchrun has started again meet under keys of their own.
+
+    torchrun keeps one store for all attempts (pytorch issue 135712), and whoever comes first to the second would find
+    the addresses of the first in it and call nobody. With several machines their counts of attempts may differ: there
+    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 helps, which gives every attempt a store of its own.
+    """
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and os.environ.get("GROUP_WORLD_SIZE") == "1"
+    if world == 1 or attempt == "0" or not shared or dist.is_initialized():
+        return
+    patience = timedelta(seconds=timeout)
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=patience)
+    graphics = torch.cuda.is_available()
+    if graphics:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group(
+        "nccl" if graphics else "gloo",
+        store=dist.PrefixStore(f"widemargin/attempt{attempt}", store),
+        rank=int(os.environ["RANK"]),
+        world_size=world,
+        timeout=patience,
+    )
 
 
 def _processes() -> tuple[int, int, int]:

@@ -72,6 +72,7 @@ class Training:
         self.epoch, self.step, self.seconds, self.best = 0, 0, 0.0, -math.inf
         self.within: dict[str, Any] | None = None
         self.kept = False  # whether there is a checkpoint
+        self.sums: EpochSums | None = None  # of the epoch that goes on
         self.wrong = ""  # what was the matter at the first step whose loss was no number
 
     def _begin_with(self, other: str) -> None:
@@ -140,6 +141,7 @@ class Training:
         self.model.train()
         run, batches = self.run, self.inputs.batches
         sums, first = self._begin_epoch()
+        self.sums = sums
         begun -= 0.0 if self.within is None else self.within["spent"]
         self.within = None
         rate = run.lr
@@ -222,7 +224,7 @@ class Training:
                 sound = torch.isfinite(self.model.embed(images)).all()
             if sound:
                 raise
-            told = self.wrong or diagnosis(self.model, None, y, self.step + 1, math.nan, self.kept)
+            told = self.wrong or diagnosis(self.model, None, y, self.step + 1, math.nan, self.kept, self.before)
             raise DivergedError(told) from None
         return losses, embedded
 
@@ -233,9 +235,14 @@ class Training:
         """
         if losses.device.type != "cpu" or self.wrong or math.isfinite(loss := float(losses.detach().sum())):
             return
-        self.wrong = diagnosis(self.model, embedded, y, self.step + 1, loss / len(y), self.kept)
+        self.wrong = diagnosis(self.model, embedded, y, self.step + 1, loss / len(y), self.kept, self.before)
         if self.fabric.world_size == 1:
             raise DivergedError(self.wrong)
+
+    @property
+    def before(self) -> str:
+        """What the steps so far looked like, in words."""
+        return "" if self.sums is None else self.sums.sizes()
 
     def update(self) -> None:
         """One step along the gradients that were added up."""
@@ -252,7 +259,8 @@ class Training:
         """All processes look at the sum of all, so that all stop together; what there is to tell meanwhile."""
         loss, right, seen = sums.over_all()
         if not math.isfinite(loss):
-            raise DivergedError(self.wrong or diagnosis(self.model, x, y, self.step, loss / seen, self.kept))
+            told = self.wrong or diagnosis(self.model, x, y, self.step, loss / seen, self.kept, sums.sizes())
+            raise DivergedError(told)
         return Running(loss / seen, 100.0 * right / seen, seen / (time.perf_counter() - begun))
 
     def judge(self, images: Samples, flips: bool = True) -> dict[str, Any]:
