@@ -40,9 +40,9 @@ class EpochSums:
 
     def sizes(self) -> str:
         """Largest logit and angle to the own class in the last step where they were numbers, in words."""
-        told = [] if self.logit is None else [f"logit {float(self.logit):.3g}"]
-        if self.histogram.largest is not None:
-            told.append(f"angle to the own class {math.degrees(float(self.histogram.largest)):.0f}°")
+        logit, theta = (math.nan if v is None else float(v) for v in (self.logit, self.histogram.largest))
+        told = [f"logit {logit:.3g}"] if math.isfinite(logit) else []
+        told += [f"angle to the own class {math.degrees(theta):.0f}°"] if math.isfinite(theta) else []
         return f"; before that the largest {' and '.join(told)}" if told else ""
 
     def over_all(self) -> tuple[float, float, float]:

@@ -14,6 +14,7 @@ from ..trainings import Tally, cannot, difference, draw, words
 TITLE = "kill -9 in training, also inside a checkpoint's write"
 KIND = "fault"
 LONG = False
+KILLS = {False: 5, True: 50}  # by whether it may take long
 _MOST = 6  # kills of one run, so that some of them fall late
 
 
@@ -28,12 +29,12 @@ def run(size: Size) -> Outcome:
     lasts = time.perf_counter() - begun
     if code != 0:
         return Outcome(1, 0, "everything", f"an undisturbed run ended with {code}: {said[-300:]}")
-    wanted, tally, inside, number = 50 if size.long else 5, Tally(), 0, 0
+    wanted, tally, inside, number = KILLS[size.long], Tally(), 0, 0
     while tally.tried < wanted and number < 10 * wanted:
         number += 1
         out = size.folder / f"run{number}"
         most = min(_MOST, wanted - tally.tried)
-        kills, written, wrong = _killed(data, out, lasts, draws, most, writes=number % 2 == 0)
+        kills, written, wrong = _killed(data, out, lasts, draws, most, writes=number % 2 == 1)
         wrong = wrong or difference(whole, out)
         tally.add(f"run {number}", wrong, max(kills, 1) if wrong else kills)
         inside += written
