@@ -38,7 +38,7 @@ did not survive.
 - **A rank that dies** ends the others with a line that names it; one that is silent does so after `--timeout` seconds
   (1800). `torchrun --max-restarts 3 -m widemargin train … --resume` brings the run back by itself. On several
   machines set `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` for that: torchrun's attempts share a store otherwise, and may
-  find each other's old addresses.
+  find each other's old addresses (pytorch issue 135712; not tried by us on several machines).
 - **A loss that is no number** stops the run with the step, the part of the objective, the largest logit and angle,
   and what to try. Weights that are no numbers never take a good checkpoint's place.
 - **One at a time in a folder.** A second `train`, `compare` or `reproduce` is refused by the first one's process
