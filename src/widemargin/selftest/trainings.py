@@ -12,7 +12,7 @@ from .check import Outcome
 
 # Seconds on one core: three classes of noisy colours, a small network, an average, a held-out part, a best checkpoint.
 _MODEL, _LOSS = "fast(width=0.125)", "arcgrad(s=10)"
-_SMALL = ("--input-size", "16", "--batch-size", "12", "--augment", "fast")
+_SMALL: tuple[str, ...] = ("--input-size", "16", "--batch-size", "12", "--augment", "fast")
 _SMALL += ("--opt", "sgd", "--lr", "0.05", "--ema", "0.9", "--hold-out", "0.2", "--quiet")
 _CLOCK = ("seconds", "images_per_second")
 

@@ -63,13 +63,15 @@ def _meet_again(world: int, timeout: float) -> None:
     if world == 1 or attempt == "0" or not shared or dist.is_initialized():
         return
     patience = timedelta(seconds=timeout)
-    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=patience)
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(address, port, is_master=False, timeout=patience)  # type: ignore[attr-defined]
+    own = dist.PrefixStore(f"widemargin/attempt{attempt}", store)  # type: ignore[attr-defined]
     graphics = torch.cuda.is_available()
     if graphics:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group(
         "nccl" if graphics else "gloo",
-        store=dist.PrefixStore(f"widemargin/attempt{attempt}", store),
+        store=own,
         rank=int(os.environ["RANK"]),
         world_size=world,
         timeout=patience,
