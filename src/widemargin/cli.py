@@ -22,6 +22,7 @@ from .commands import (
     lab,
     report,
     reproduce,
+    selftest,
     tabular,
     tour,
     train,
@@ -77,7 +78,7 @@ def parser() -> _Parser:
     )
     top.add_argument("--version", action="version", version=f"widemargin {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-    for command in (compare, train, evaluate, hand_over, reproduce, lab, tour, report):
+    for command in (compare, train, evaluate, hand_over, reproduce, lab, tour, report, selftest):
         command.add(commands)
 
     losses = commands.add_parser("losses", help="list all losses, or explain one")
@@ -127,7 +128,10 @@ def parser() -> _Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0 when all went well, 2 for a mistake of the user's, 75 for a run that was asked to stop."""
+    """Run the command; 0 when all went well, 1 when a selftest found something, 2 for a mistake of the user's.
+
+    75 is for a run that was asked to stop.
+    """
     given = [dashed(word) for word in (sys.argv[1:] if arguments is None else arguments)]
     top = parser()
     for stream in (sys.stdout, sys.stderr):
@@ -147,9 +151,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             top.print_help()
             return 0
         options.words = given
-        options.run(options)
+        code = options.run(options)
         if sys.stdout is not None:
             sys.stdout.flush()
+        return code if isinstance(code, int) else 0
     except InputError as error:
         print(f"widemargin: {error}", file=sys.stderr)
         return 2
@@ -170,7 +175,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("widemargin: interrupted; what was done is kept, the same command goes on", file=sys.stderr)
         return 130
-    return 0
 
 
 def _silence_output() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import tabular
 
 if TYPE_CHECKING:
+    from ..compare import Plan
     from ..data.table import Table
 
 
@@ -32,14 +33,10 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Compare, print the table, write the page."""
-    from ..compare import Plan, check_plan, compare, diverged, kept, missing, notes, spelled
+    """Look at what was asked for, then compare, with nobody else in the folder."""
+    from ..compare import Plan, check_plan, notes, spelled
     from ..errors import InputError
-    from ..report import page
-    from ..report.compare_page import compare_page
-    from ..report.comparison import comparison
-    from ..report.terminal import print_comparison
-    from ..results import Store
+    from ..folder_lock import alone_in
 
     methods = spelled(options.losses, options.baselines)
     tables = [_table(data, options) for data in options.data or ["iris"]]
@@ -61,7 +58,21 @@ def run(options: argparse.Namespace) -> None:
     said = notes(plan)
     for note in said:
         print(f"note: {note}", file=sys.stderr)
-    store = Store(options.out or "compare-" + "-".join(names[:3]), options.overwrite)
+    folder = options.out or "compare-" + "-".join(names[:3])
+    with alone_in(folder):
+        _compared(plan, folder, said, options)
+
+
+def _compared(plan: Plan, folder: str, said: list[str], options: argparse.Namespace) -> None:
+    """Compare, print the table, write the page."""
+    from ..compare import compare, diverged, kept, missing
+    from ..report import page
+    from ..report.compare_page import compare_page
+    from ..report.comparison import comparison
+    from ..report.terminal import print_comparison
+    from ..results import Store
+
+    store = Store(folder, options.overwrite)
     new = len(missing(plan, store))
     results = compare(plan, store)
     found = comparison(results)
@@ -69,8 +80,9 @@ def run(options: argparse.Namespace) -> None:
     lost = diverged(results)
     for note in lost:
         print(f"note: {note}", file=sys.stderr)
-    about = [_described(table) for table in tables]
+    about = [_described(table) for table in plan.tables]
     warned = [page.paragraph(f"Note: {note}.", "note") for note in (*said, *lost)]
+    names = [table.name for table in plan.tables]
     others = kept(plan, store)  # the page shows all there is, so that a smaller run does not shrink it
     if others:
         found = comparison([*results, *(store.results[name, method] for method in others for name in names)])

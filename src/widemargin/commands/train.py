@@ -80,6 +80,9 @@ def add(commands: Any) -> None:
     parser.add_argument("--name", metavar="NAME", help="what the run is called (also WANDB_NAME)")
     parser.add_argument("--out", metavar="DIR", help="run folder (default runs/NAME)")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument(
+        "--timeout", type=float, metavar="S", help="seconds after which a silent process is given up (default 1800)"
+    )
     parser.add_argument("--find-lr", action="store_true", help="train nothing: try rates on a copy and suggest one")
     parser.add_argument("--quiet", action="store_true", help="no bar on a terminal, no line per epoch elsewhere")
     parser.add_argument("--log", nargs="+", default=[], metavar="KIND", help="also tensorboard, wandb")
@@ -119,6 +122,7 @@ def run(options: argparse.Namespace) -> None:
             also=options.log,
             quiet=options.quiet,
             command=_typed(options),
+            **({} if options.timeout is None else {"timeout": options.timeout}),
         )
     except RuntimeError as error:
         raise _explained(error, wanted) from None
@@ -189,13 +193,10 @@ def _typed(options: argparse.Namespace) -> str:
 def _explained(error: RuntimeError, wanted: Run) -> Exception:
     """What torch has only words for, in one line; any other error as it is, for it is ours."""
     from ..errors import InputError
-    from ..ranks import several
 
     said = str(error)
     if "out of memory" in said or "can't allocate memory" in said:
         return InputError(f"too little memory: lower --batch-size {wanted.batch_size}, or take --accumulate")
-    if several() and re.search("gloo|nccl|connection (closed|reset)", said, re.IGNORECASE):
-        return InputError("another process of this run has gone; go on from the last checkpoint with --resume")
     return error
 
 

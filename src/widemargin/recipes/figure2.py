@@ -35,6 +35,7 @@ def run(options: argparse.Namespace) -> None:
     from ..compare import Plan, compare, spelled
     from ..data.uci import load_set
     from ..errors import InputError
+    from ..folder_lock import alone_in
     from ..results import Store
 
     if options.layers is not None or options.hidden is not None:
@@ -44,10 +45,11 @@ def run(options: argparse.Namespace) -> None:
     protocol = tabular.protocol(options)
     out = Path(options.out or "figure2")
     found: dict[int, list[Result]] = {}
-    for layers in LAYERS:
-        deep = protocol.with_layers(layers)
-        plan = Plan([table], methods, options.runs, options.folds, options.stratify, options.seed, deep, options.jobs)
-        found[layers] = compare(plan, Store(out / f"layers-{layers}", options.overwrite))
+    how = (options.runs, options.folds, options.stratify, options.seed)
+    with alone_in(out):
+        for layers in LAYERS:
+            plan = Plan([table], methods, *how, protocol.with_layers(layers), options.jobs)
+            found[layers] = compare(plan, Store(out / f"layers-{layers}", options.overwrite))
     _print(methods, found)
     page = out / "report.html"
     page.write_text(_page(methods, found, options.seed), encoding="utf-8")

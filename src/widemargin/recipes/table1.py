@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ..compare import Plan
     from ..report.comparison import Comparison
 
 # The paper's columns and our spelling of them.
@@ -39,17 +41,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train, print ours beside theirs, write the page."""
-    from ..baselines import BASELINES
+    """Look at what was asked for, then do it, with nobody else in the folder."""
     from ..commands import tabular
-    from ..compare import Plan, check_plan, compare
+    from ..compare import Plan, check_plan
     from ..data.uci import TABLE1, load_set
-    from ..pool import peak_memory
-    from ..report.compare_page import compare_page
-    from ..report.comparison import comparison
-    from ..report.terminal import print_comparison
-    from ..results import Store
-    from .parts import table1_beside
+    from ..folder_lock import alone_in
 
     begun = time.perf_counter()
     tables = [load_set(name, options.data_dir) for name in TABLE1]
@@ -57,11 +53,27 @@ def run(options: argparse.Namespace) -> None:
     how = (options.runs, options.folds, options.stratify, options.seed, protocol, options.jobs)
     plan = Plan(tables, list(METHODS.values()), *how)
     check_plan(plan)
+    with alone_in(options.out or "table1"):
+        _made(plan, options, begun)
+
+
+def _made(plan: Plan, options: argparse.Namespace, begun: float) -> None:
+    """Train, print ours beside theirs, write the page."""
+    from ..baselines import BASELINES
+    from ..commands import tabular
+    from ..compare import compare
+    from ..pool import peak_memory
+    from ..report.compare_page import compare_page
+    from ..report.comparison import comparison
+    from ..report.terminal import print_comparison
+    from ..results import Store
+    from .parts import table1_beside
+
     store = Store(options.out or "table1", options.overwrite)
     before = len(store.results)
-    binary = [table for table in tables if len(table.classes) == 2]
+    binary = [table for table in plan.tables if len(table.classes) == 2]
     results = compare(plan, store)
-    floored = compare(Plan(binary, [FLOORED], *how), store)
+    floored = compare(replace(plan, tables=binary, methods=[FLOORED]), store)
     seconds, memory = time.perf_counter() - begun, peak_memory(options.jobs)
     found = comparison(results)
     print_comparison(found)
@@ -69,7 +81,7 @@ def run(options: argparse.Namespace) -> None:
     table1_beside.print_floor(results, floored)
     sections = [table1_beside.beside_section(found), table1_beside.floor_section(results, floored)]
     if options.baselines:
-        baselines = compare(Plan(tables, list(BASELINES), *how), store)
+        baselines = compare(replace(plan, methods=list(BASELINES)), store)
         table1_beside.print_baselines(results, baselines)
         found = comparison([*results, *baselines])
     about = [

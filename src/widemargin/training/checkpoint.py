@@ -33,15 +33,20 @@ def save(
 
     fresh = place.with_name(place.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
-    save_file(own(model), fresh / "model.safetensors")
-    save_file(own(training), fresh / "training.safetensors")
-    (fresh / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
-    sums = {path.name: _sha256(path) for path in sorted(fresh.iterdir())}
-    (fresh / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
-    for path in fresh.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
+    try:
+        fresh.mkdir(parents=True)
+        save_file(own(model), fresh / "model.safetensors")
+        save_file(own(training), fresh / "training.safetensors")
+        (fresh / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
+        sums = {path.name: _sha256(path) for path in sorted(fresh.iterdir())}
+        (fresh / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
+        for path in fresh.iterdir():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    except Exception:  # a full disk: half a checkpoint would only take the room that the next one wants
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    _sync(fresh)
     old = place.with_name(place.name + ".old")
     if place.exists():  # else an earlier kill has left `old` as the only good one
         shutil.rmtree(old, ignore_errors=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
+from ..angle import between, direction
 from ..classifier import MarginModel
 from ..errors import InputError
 
@@ -14,23 +17,42 @@ class DivergedError(InputError):
 
 
 @torch.no_grad()
-def diagnosis(model: MarginModel, images: Tensor, step: int, loss: float, kept: bool) -> str:
-    """One line: where, which part, how large, and what to try; `kept` says whether there is a good checkpoint."""
-    parts = model.objective.last
+def diagnosis(model: MarginModel, x: Tensor | None, y: Tensor, step: int, loss: float, kept: bool, before: str) -> str:
+    """One line: where, which part, how large, and what to try; `kept` says whether there is a good checkpoint.
+
+    `x` are the embeddings that the step has seen, None where there are none that a head would take; `before` says what
+    was seen in the steps before, where nothing can be said of this one.
+    """
+    objective = model.objective
+    parts = {name: objective.factors.get(name, 1.0) * values for name, values in objective.last.items()}
     bad = [name for name, values in parts.items() if not torch.isfinite(values).all()]
-    weights = [name for name, p in model.named_parameters() if not torch.isfinite(p).all()]
+    weights = unsound(model)
     told = f"step {step}: the loss is {loss}"
     if bad:
         told += f" (in {', '.join(bad)})"
     if weights:
         told += f", weights are not finite in {weights[0]}" + (f" and {len(weights) - 1} more" if weights[1:] else "")
+        told += before
+    elif x is None or not torch.isfinite(x).all():
+        told += f", embeddings are not finite{before}"
     else:
-        model.eval()
-        x = model.embed(images)
-        if torch.isfinite(x).all():
-            logit, length = float(model.objective.logits(x).abs().max()), float(x.norm(dim=1).max())
-            told += f", largest logit {logit:.3g}, largest embedding {length:.3g}"
-        else:
-            told += ", embeddings are not finite"
+        told += _sizes(model, x, y)
     ending = "; the last good checkpoint is kept" if kept else ""
     return f"{told}. Try a smaller --lr, --clip 1, or a warm-up{ending}"
+
+
+def unsound(model: MarginModel) -> list[str]:
+    """Names of the parameters that hold something else than numbers."""
+    return [name for name, p in model.named_parameters() if not torch.isfinite(p).all()]
+
+
+def _sizes(model: MarginModel, x: Tensor, y: Tensor) -> str:
+    """Largest logit, angle to the own class, and embedding."""
+    told = ""
+    if model.objective.classifies:
+        told += f", largest logit {float(model.objective.logits(x).abs().max()):.3g}"
+    head = model.objective.head
+    if head is not None:
+        theta = between(direction(x.double())[0], direction(head.weight.detach().double())[0][y])
+        told += f", largest angle to the own class {math.degrees(float(theta.max())):.0f}°"
+    return f"{told}, largest embedding {float(x.double().norm(dim=1).max()):.3g}"

@@ -17,13 +17,17 @@ class AngleHistogram:
     def __init__(self, device: torch.device) -> None:
         self.own = torch.zeros(BINS, dtype=torch.int64, device=device)
         self.others = torch.zeros(BINS, dtype=torch.int64, device=device)
+        self.largest: Tensor | None = None  # angle to the own class, of the last batch in which it was a number
 
     @torch.no_grad()
     def add(self, head: Head, x: Tensor, y: Tensor) -> None:
         """One batch."""
         unit = angle.direction(x.to(head.weight.dtype))[0]
         cos = unit @ angle.direction(head.weight)[0].T
-        bins = (angle.from_cosine(cos) * (BINS / angle.PI)).long().clamp_(0, BINS - 1)
+        theta = angle.from_cosine(cos)
+        bins = (theta * (BINS / angle.PI)).long().clamp_(0, BINS - 1)
+        widest = theta.gather(1, y.unsqueeze(1)).amax()
+        self.largest = widest if self.largest is None else torch.where(widest.isfinite(), widest, self.largest)
         own = bins.gather(1, y.unsqueeze(1)).squeeze(1)
         mine = torch.bincount(own, minlength=BINS)
         self.own += mine

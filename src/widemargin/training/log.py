@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import InputError, unknown
 from ..run import Run
 from .trackers import TRACKERS, Tracker
+from .writing import write_whole
 
 
 class Log:
@@ -37,9 +38,7 @@ class Log:
         return found
 
     def _write(self, lines: list[dict[str, Any]]) -> None:
-        fresh = self.path.with_suffix(".new")
-        fresh.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
-        fresh.replace(self.path)
+        write_whole(self.path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
     def add(self, line: dict[str, Any]) -> None:
         """One more epoch."""

@@ -7,23 +7,31 @@ import shlex
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from .. import ranks
 from ..errors import InputError, StoppedError
+from ..folder_lock import alone_in
 from ..origin import commit
 from ..results import versions
 from ..run import Run
 from ..spelling import command_of, with_options
 from . import checkpoint
 from .judging import choosing
+from .launch import TIMEOUT
 from .log import Log, check_logs
 from .moving import Training
 from .network import Another
+from .roll_call import broken, lost
 from .stopping import Stop, stopping
 from .telling import Telling, telling
+from .writing import write_whole, writing
+
+_CALLING = 10.0  # seconds in which the processes that are left find out who is missing
 
 
 def train(
@@ -38,30 +46,55 @@ def train(
     quiet: bool = False,
     command: str | None = None,
     another: Another | None = None,
+    timeout: float = TIMEOUT,
 ) -> dict[str, Any]:
     """Train a run in a folder to its end (or for `stop_after` epochs); the record of what came out.
 
     `quiet` shows no bar and prints no lines; `command` is what the record says to type, if another than `command_of`'s.
+    `timeout` seconds after the last word of another process it is given up.
     `another(dim, classes)` makes an objective that no text names, such as another library's, under the name `run.loss`.
     """
     folder, also = Path(folder), check_logs(also)
+    if checkpoint.exists(folder / "checkpoints" / "last") and not resume:
+        raise InputError(f"{folder} holds a run already: go on with --resume, or choose another --out")
+    with alone_in(folder) if ranks.speaks() else nullcontext():
+        training: Training | None = None
+        try:
+            training = _ready(run, folder, data_dir, devices, another, timeout)
+            return _trained(training, folder, also, stop_after, quiet, command)
+        except RuntimeError as error:
+            if not broken(error):
+                raise
+            raise lost(min(_CALLING, timeout), timedelta(seconds=timeout)) from None
+
+
+def _ready(
+    run: Run, folder: Path, data_dir: str | None, devices: Any, another: Another | None, timeout: float
+) -> Training:
+    """The run at its first step, or where its last checkpoint is."""
     last = folder / "checkpoints" / "last"
     there = checkpoint.exists(last)
-    if there and not resume:
-        raise InputError(f"{folder} holds a run already: go on with --resume, or choose another --out")
     if there:
         _refuse_another(run, folder)
-    training = Training(run, data_dir, devices, resumed=there, another=another)
+    training = Training(run, data_dir, devices, resumed=there, another=another, timeout=timeout)
     if there:
         training.restore(last)
-    first = training.rank == 0
+    return training
+
+
+def _trained(
+    training: Training, folder: Path, also: list[str], stop_after: int | None, quiet: bool, command: str | None
+) -> dict[str, Any]:
+    """All epochs that are left, and the record at the end."""
+    run, first = training.run, training.rank == 0
     if first:
-        _write(folder / "run.json", run.to_json())
+        with writing(folder):
+            write_whole(folder / "run.json", run.to_json())
         commit()  # the source as it is now: it may have moved on when the run ends
     end = run.epochs if stop_after is None else min(run.epochs, training.epoch + stop_after)
     also = also if training.epoch < end else []
     with (
-        Log(folder, training.epoch, also, run) if first else nullcontext() as log,
+        _log(folder, training, also) if first else nullcontext() as log,
         telling(run, training.epoch, end) if first and not quiet else nullcontext(Telling()) as told,
         stopping() as stop,
     ):
@@ -76,6 +109,11 @@ def train(
     return record
 
 
+def _log(folder: Path, training: Training, also: list[str]) -> Log:
+    with writing(folder):
+        return Log(folder, training.epoch, also, training.run)
+
+
 def _epoch(training: Training, folder: Path, log: Log | None, told: Telling, stop: Stop) -> bool:
     """Train, judge, log and keep one epoch; `last` last, so that whatever a kill leaves out is done again.
 
@@ -84,7 +122,8 @@ def _epoch(training: Training, folder: Path, log: Log | None, told: Telling, sto
     run, places = training.run, folder / "checkpoints"
     line = training.one_epoch(told, stop)
     if line is None:
-        training.save(places / "last")
+        with writing(folder):
+            training.save(places / "last")
         return False
     held = training.inputs.held_out
     better = False
@@ -95,13 +134,15 @@ def _epoch(training: Training, folder: Path, log: Log | None, told: Telling, sto
         training.best = max(training.best, choosing(judged))
     training.plateau.told(line.get("held_out", {}).get("loss", line["loss"]))
     if log is not None:  # a resumed run drops lines beyond its checkpoint, but could not make up a lost one
-        log.add(line)
+        with writing(folder):
+            log.add(line)
     told.epoch(line)
-    if better:
-        training.save(places / "best")
-    if run.ckpt_freq and training.epoch % run.ckpt_freq == 0:
-        training.save(places / f"epoch-{training.epoch:04d}")
-    training.save(places / "last")
+    with writing(folder):
+        if better:
+            training.save(places / "best")
+        if run.ckpt_freq and training.epoch % run.ckpt_freq == 0:
+            training.save(places / f"epoch-{training.epoch:04d}")
+        training.save(places / "last")
     return True
 
 
@@ -136,12 +177,6 @@ def _record(training: Training, folder: Path, command: str | None) -> dict[str, 
     if training.inputs.held_out is not None:
         record["held_out"] = choosing(training.judge(training.inputs.held_out, flips=False))
     if training.rank == 0:
-        _write(folder / "record.json", json.dumps({**record, "confusion": test.get("confusion")}, indent=1))
+        with writing(folder):
+            write_whole(folder / "record.json", json.dumps({**record, "confusion": test.get("confusion")}, indent=1))
     return record
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)

@@ -18,11 +18,11 @@ from ..errors import InputError
 from ..results import versions
 from ..run import Run
 from . import checkpoint
-from .diagnosis import DivergedError, diagnosis
+from .diagnosis import DivergedError, diagnosis, unsound
 from .epoch_sums import EpochSums
 from .inputs import Inputs, inputs_of
 from .judging import judge
-from .launch import launched
+from .launch import TIMEOUT, launched
 from .network import Another, Average, Step, network
 from .optimizers import optimizer, set_rate
 from .rates import Plateau, learning_rate
@@ -47,9 +47,10 @@ class Training:
         devices: Any = "auto",
         resumed: bool = False,
         another: Another | None = None,
+        timeout: float = TIMEOUT,
     ) -> None:
         self.run = run
-        self.fabric = launched(run, devices)
+        self.fabric = launched(run, devices, timeout)
         self.rank = self.fabric.global_rank
         self.inputs: Inputs = inputs_of(run, data_dir, self.rank, self.fabric.world_size)
         self.model = network(run, self.inputs.sees, fresh=not resumed, another=another)
@@ -70,6 +71,9 @@ class Training:
         self.plateau = Plateau()
         self.epoch, self.step, self.seconds, self.best = 0, 0, 0.0, -math.inf
         self.within: dict[str, Any] | None = None
+        self.kept = False  # whether there is a checkpoint
+        self.sums: EpochSums | None = None  # of the epoch that goes on
+        self.wrong = ""  # what was the matter at the first step whose loss was no number
 
     def _begin_with(self, other: str) -> None:
         """The backbone of another run; the class weights stay new, under whatever loss this run has."""
@@ -82,7 +86,11 @@ class Training:
     # ---------------------------------------------------------------- keeping
 
     def save(self, place: Path) -> None:
-        """A checkpoint of this moment, by the first process."""
+        """A checkpoint of this moment, by the first process; weights that are no numbers take no good one's place."""
+        if names := unsound(self.model):
+            ending = "; the last good checkpoint is kept" if self.kept else ""
+            what = f"step {self.step}: the update left weights that are not finite in {names[0]}"
+            raise DivergedError(f"{what}. Try a smaller --lr, --clip 1, or a warm-up{ending}")
         if self.rank == 0:
             tensors, numbers = checkpoint.optimizer_tensors(self.optimizer)
             if self.average is not None:
@@ -102,6 +110,7 @@ class Training:
             }
             checkpoint.save(place, self.model.state_dict(), tensors, state, spare=place.name == "last")
         self.fabric.barrier()
+        self.kept = True
 
     def restore(self, place: Path) -> None:
         """Go on from a checkpoint."""
@@ -116,6 +125,7 @@ class Training:
             self.epoch, self.step, self.seconds = state["epoch"], state["step"], state["seconds"]
             self.best = -math.inf if state["best"] is None else state["best"]
             self.within = state.get("within")
+            self.kept = True
         except KeyError as error:
             raise InputError(f"{place}: {error} is missing in it; take an earlier checkpoint") from None
 
@@ -131,6 +141,7 @@ class Training:
         self.model.train()
         run, batches = self.run, self.inputs.batches
         sums, first = self._begin_epoch()
+        self.sums = sums
         begun -= 0.0 if self.within is None else self.within["spent"]
         self.within = None
         rate = run.lr
@@ -140,13 +151,15 @@ class Training:
             images, y, mix = self.fabric.to_device(batch)
             last = (number + 1) % run.accumulate == 0 or number + 1 == len(batches)
             losses, embedded = self.backward(images, y, mix, last)
+            self._look(losses, embedded, y)
             if last:
                 self.update()
             sums.add(self.model.objective, losses, embedded, y)
             self.step += 1
             watched = number % _WATCH == _WATCH - 1 or number + 1 == len(batches)
-            told.step(1.0 / len(batches), self._watch(sums, images, begun) if watched else None)
+            told.step(1.0 / len(batches), self._watch(sums, embedded, y, begun) if watched else None)
             if last and number + 1 < len(batches) and self._asked(stop, watched):
+                self._watch(sums, embedded, y, begun)  # a loss that is no number is never kept
                 self.within = self._middle(sums, number + 1, time.perf_counter() - begun)
                 return None
         self.epoch += 1
@@ -211,9 +224,25 @@ class Training:
                 sound = torch.isfinite(self.model.embed(images)).all()
             if sound:
                 raise
-            told = diagnosis(self.model, images, self.step + 1, math.nan, kept=self.epoch > 0)
+            told = self.wrong or diagnosis(self.model, None, y, self.step + 1, math.nan, self.kept, self.before)
             raise DivergedError(told) from None
         return losses, embedded
+
+    def _look(self, losses: Tensor, embedded: Tensor, y: Tensor) -> None:
+        """At the loss of every step where that costs no waiting: before the weights follow it and are lost too.
+
+        Alone it stops here; together all stop at the same step, the next at which they look at the sum of all.
+        """
+        if losses.device.type != "cpu" or self.wrong or math.isfinite(loss := float(losses.detach().sum())):
+            return
+        self.wrong = diagnosis(self.model, embedded, y, self.step + 1, loss / len(y), self.kept, self.before)
+        if self.fabric.world_size == 1:
+            raise DivergedError(self.wrong)
+
+    @property
+    def before(self) -> str:
+        """What the steps so far looked like, in words."""
+        return "" if self.sums is None else self.sums.sizes()
 
     def update(self) -> None:
         """One step along the gradients that were added up."""
@@ -226,11 +255,12 @@ class Training:
         if self.average is not None:
             self.average.update(self.model)
 
-    def _watch(self, sums: EpochSums, images: Tensor, begun: float) -> Running:
+    def _watch(self, sums: EpochSums, x: Tensor, y: Tensor, begun: float) -> Running:
         """All processes look at the sum of all, so that all stop together; what there is to tell meanwhile."""
         loss, right, seen = sums.over_all()
         if not math.isfinite(loss):
-            raise DivergedError(diagnosis(self.model, images, self.step, loss / seen, kept=self.epoch > 0))
+            told = self.wrong or diagnosis(self.model, x, y, self.step, loss / seen, self.kept, sums.sizes())
+            raise DivergedError(told)
         return Running(loss / seen, 100.0 * right / seen, seen / (time.perf_counter() - begun))
 
     def judge(self, images: Samples, flips: bool = True) -> dict[str, Any]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from .telling import say
+
+_NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stop:
@@ -17,13 +20,11 @@ class Stop:
         self.asked = False
 
     def __call__(self, number: int, _: FrameType | None) -> None:
-        if self.asked:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
+        """The first one: ask, and leave the next to the system, which waits for no Python."""
         self.asked = True
-        if sys.stderr is not None:
-            name = signal.Signals(number).name
-            print(f"{name}: saving after this step; once more leaves at once", file=sys.stderr, flush=True)
+        for each in _NUMBERS:
+            signal.signal(each, signal.SIG_DFL)
+        say(f"{signal.Signals(number).name}: saving after this step; once more leaves at once")
 
 
 @contextmanager
@@ -33,7 +34,7 @@ def stopping() -> Iterator[Stop]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, stop) for number in _NUMBERS}
     try:
         yield stop
     finally:

@@ -51,7 +51,7 @@ class Telling:
         each = (time.monotonic() - self.clock) / (line["epoch"] - self.begin)
         left = round(each * (self.end - line["epoch"]))
         clock = f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"
-        _say(f"epoch {line['epoch']}/{self.end}: {running}{self.held}, {clock} left")
+        say(f"epoch {line['epoch']}/{self.end}: {running}{self.held}, {clock} left")
 
     def _warn(self, line: dict[str, Any]) -> None:
         """Once, when all embeddings have become one point: no loss on pairs or triplets leads out of that."""
@@ -59,7 +59,7 @@ class Telling:
             return
         self.warned = True
         remedy = "lower --lr, or mine with semihard or distance instead of hard"
-        _say(f"epoch {line['epoch']}: all embeddings have collapsed into one point; {remedy}")
+        say(f"epoch {line['epoch']}: all embeddings have collapsed into one point; {remedy}")
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def telling(run: Run, epoch: int, end: int) -> Iterator[Telling]:
         yield Telling(seen, epoch, end)
 
 
-def _say(words: str) -> None:
+def say(words: str) -> None:
     """On standard error; a reader that has left must not end a training that takes days."""
     if sys.stderr is None:
         return

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
+from ...folder_lock import alone_in
 from ...run import Run
 from .image_settings import SIZES
 from .run_list import each_once, folder_of, missing, write_records
@@ -56,11 +58,10 @@ def carried_out(runs: Iterable[Run], options: argparse.Namespace, recipe: str) -
     if options.list:
         for run in wanted:
             print("missing " if run in todo else "finished", folder_of(run, place))
-    elif todo and options.executor == "local":
-        _here(todo, place, options)
-    elif todo:
-        _as_jobs(todo, place, options)
-    count = write_records(wanted, place, out / "records.jsonl")
+    with nullcontext() if options.list else alone_in(out):  # looking is free
+        if todo and not options.list:
+            (_here if options.executor == "local" else _as_jobs)(todo, place, options)
+        count = write_records(wanted, place, out / "records.jsonl")
     print(f"{count} of {len(wanted)} runs are finished")
     return out
 

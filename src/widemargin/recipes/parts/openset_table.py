@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...folder_lock import alone_in
 from ...run import Run
 from .openset_lines import PEERS, Line
 from .run_list import folder_of, record_of, write_records
@@ -37,8 +38,9 @@ def carry_out(lines: Sequence[Line], seeds: range, options: argparse.Namespace, 
         for _, run in wanted:
             print("missing " if record_of(run, place) is None else "finished", folder_of(run, place))
         return None
-    _work(todo, place, options.data_dir)
-    count = write_records([run for _, run in wanted], place, out / "records.jsonl")
+    with alone_in(out):
+        _work(todo, place, options.data_dir)
+        count = write_records([run for _, run in wanted], place, out / "records.jsonl")
     print(f"{count} of {len(wanted)} runs are finished")
     return out
 

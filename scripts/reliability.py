@@ -1,0 +1,128 @@
+"""Make docs/reliability.md: what is promised under faults, bad input and attacks, and the table of what was tried.
+
+    widemargin selftest --long --json records/selftest.json && python scripts/reliability.py
+
+The table comes from the record alone. A check that the record does not hold is listed as not run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from widemargin.selftest.check import KINDS, Check, find
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORD, PAGE = ROOT / "records" / "selftest.json", ROOT / "docs" / "reliability.md"
+TITLES = {"fault": "Faults", "input": "Bad input", "attack": "Attacks"}
+PROMISES = """# Reliability
+
+People leave training running for days on shared machines and load weights from strangers. What `widemargin` promises
+then, and how often that was tried. Every row is printed by the command beside it, on your machine too: `widemargin
+selftest` in minutes, `widemargin selftest --long` as often as in the table (hours). It leaves with code 1 if anything
+did not survive.
+
+## What is promised
+
+- **A killed run loses no more than the epoch it was in, and that is done again.** Checkpoints are written beside
+  their place, synced and renamed, with SHA-256 sums; a damaged one is named and the one before it is used. After
+  `--resume` weights, moments, averages, metrics and `metrics.jsonl` are those of the uninterrupted run, bit for bit
+  on the CPU, no line lost or doubled (times of day and speeds aside).
+- **SIGTERM and SIGINT lose nothing**: the step ends, everything is kept, and the command leaves with code 75 ("try
+  again later"). A second one leaves at once.
+- **A disk that is full or read-only, images that vanish**: one line, code 2; the last checkpoint and the log are
+  whole, and `--resume` goes on when it is mended. No duration is measured by the clock on the wall, which may jump.
+- **A rank that dies** ends the others with a line that names it; one that is silent does so after `--timeout` seconds
+  (1800). `torchrun --max-restarts 3 -m widemargin train … --resume` brings the run back by itself. On several
+  machines set `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` for that: torchrun's attempts share a store otherwise, and may
+  find each other's old addresses (pytorch issue 135712; not tried by us on several machines).
+- **A loss that is no number** stops the run with the step, the part of the objective, the largest logit and angle,
+  and what to try. Weights that are no numbers never take a good checkpoint's place.
+- **One at a time in a folder.** A second `train`, `compare` or `reproduce` is refused by the first one's process
+  number; the lock ends with its process. Interrupted ones go on from what is on disk.
+- **Same seed, same machine, same number of threads, one process: the same bits.**
+
+## What is not promised
+
+- **The same bits for other numbers of threads or ranks.** Sums are added in another order; the rows of `same_bits`
+  say how far that leads. Two ranks on the CPU also see batch norm over their own half of a batch each (torch syncs it
+  on GPUs only).
+- **Bits on a GPU**, on another kind of machine, or with another version of torch.
+- **Where a file system has no locks** (some network file systems), two at once are not refused.
+- **Under torchrun the survivors are ended by torchrun**, mostly before they can say who is missing: there torchrun
+  names the rank.
+- **A process that is silent before the run has begun** is given up after the time-out too, but cannot be named.
+"""
+
+
+def main(record: Path = RECORD, page: Path = PAGE) -> None:
+    """Read the record, write the page."""
+    found: dict[str, Any] = {}
+    if record.exists():
+        found = json.loads(record.read_text(encoding="utf-8"))
+    page.write_text(PROMISES + "\n" + tables(found, find()), encoding="utf-8")
+    missing = [check.name for check in find() if check.name not in by_name(found)]
+    if missing:
+        print(f"not in {record.name}: {', '.join(missing)}", file=sys.stderr)
+
+
+def by_name(record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Lines of a record by the check's name."""
+    return {line["name"]: line for line in record.get("checks", [])}
+
+
+def tables(record: Mapping[str, Any], checks: Sequence[Check]) -> str:
+    """What was tried, kind by kind; then what did not hold, was not run, or wants a word."""
+    lines = by_name(record)
+    parts = ["## What was tried", "", _where(record), ""]
+    for kind in KINDS:
+        rows = [_row(check, lines.get(check.name)) for check in checks if check.kind == kind]
+        if rows:
+            parts += [
+                f"### {TITLES[kind]}",
+                "",
+                "| what | tried | survived | lost | command |",
+                "|---|--:|--:|---|---|",
+            ]
+            parts += [*rows, ""]
+    failed = [line for line in lines.values() if line["survived"] < line["tried"]]
+    parts += ["### What did not hold", ""]
+    parts += [f"- `{line['name']}`: {_cell(line['note'])}" for line in failed] or [_nothing(lines)]
+    notes = [line for line in lines.values() if line["note"] and line not in failed]
+    if notes:
+        parts += ["", "### In detail", "", *(f"- `{line['name']}`: {_cell(line['note'])}" for line in notes)]
+    return "\n".join(parts) + "\n"
+
+
+def _nothing(lines: Mapping[str, Any]) -> str:
+    return "Nothing of what was tried." if lines else "Nothing was tried yet."
+
+
+def _where(record: Mapping[str, Any]) -> str:
+    if not record:
+        return "No record yet: `widemargin selftest --long --json records/selftest.json` makes it."
+    versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
+    how = "--long" if record["long"] else "the short form"
+    return f"{how}, {record['cores']} cores, {_cell(record['platform'])}; {versions}."
+
+
+def _row(check: Check, line: Mapping[str, Any] | None) -> str:
+    title = _cell(check.title)
+    if line is None:
+        long = " --long" if check.long else ""
+        return f"| {title} | – | – | not run yet | `widemargin selftest --only {check.name}{long}` |"
+    survived = str(line["survived"]) if line["survived"] == line["tried"] else f"**{line['survived']}**"
+    lost = _cell(line["lost"]) if line["tried"] else "not tried on that machine"
+    return f"| {title} | {line['tried']:,} | {survived} | {lost} | `{line['command']}` |"
+
+
+def _cell(text: str) -> str:
+    """Text that cannot end a cell or begin a tag."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    main()

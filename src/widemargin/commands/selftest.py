@@ -1,0 +1,51 @@
+"""`widemargin selftest`: faults, bad input and attacks, tried on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    """The command and its options."""
+    parser = commands.add_parser(
+        "selftest",
+        help="kill it, feed it rubbish, attack it: what it survives on this machine",
+        description="Tries faults, bad input and attacks on this machine and says what was lost; 1 if anything was.",
+    )
+    parser.add_argument("--long", action="store_true", help="as often as docs/reliability.md says; takes hours")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these checks and no others")
+    parser.add_argument("--list", action="store_true", help="say which checks there are; run none")
+    parser.add_argument("--json", metavar="FILE", help="also write the record to a file")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the checks, print the table; 1 where something did not survive."""
+    import json
+    from pathlib import Path
+
+    from ..listing import check_writable
+    from ..selftest.check import find
+    from ..selftest.run import chosen, record, run_checks
+    from ..selftest.table import print_done, print_list
+
+    if options.list:
+        print_list(find(options.only))
+        return 0
+    checks = chosen(options.only, options.long)
+    if options.json:
+        check_writable(options.json)  # before hours of work, not after
+
+    def tell(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    done = []
+    for one in run_checks(checks, options.long, tell):
+        done.append(one)
+        tell(f"{one.check.name}: {one.outcome.survived} of {one.outcome.tried} survived in {one.seconds:.1f} s")
+        if options.json:  # after every check: hours of work shall not hang on the last one
+            Path(options.json).write_text(json.dumps(record(done, options.long), indent=1) + "\n", encoding="utf-8")
+    print_done(done)
+    return 0 if all(one.outcome.held for one in done) else 1

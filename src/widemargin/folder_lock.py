@@ -1,0 +1,88 @@
+"""One at a time in a folder: a lock that ends with the process that holds it, however that ends."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from .errors import InputError
+
+NAME = ".lock"
+_NOT_HERE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # file systems that know no locks
+_ours: set[Path] = set()  # a record lock does not hold against its own process
+
+
+@contextmanager
+def alone_in(folder: str | Path) -> Iterator[None]:
+    """Refuses in one line where another process works in the folder, which is made if need be.
+
+    A record lock (`lockf`) is the process's own: the system frees it with the process, and children that outlive it
+    do not keep it. A folder that was made for the lock and in which nothing came to lie goes with it.
+    """
+    place = Path(folder).resolve()
+    if place in _ours:
+        raise _taken(folder, _signature())
+    new = [parent for parent in (place, *place.parents) if not parent.exists()]
+    handle = _opened(place / NAME, folder)
+    _ours.add(place)
+    try:
+        yield
+    finally:
+        _ours.discard(place)
+        with suppress(OSError):
+            os.unlink(place / NAME)  # while it is held; whoever has opened it meanwhile sees that it is gone
+        os.close(handle)
+        with suppress(OSError):
+            for parent in new:
+                parent.rmdir()
+
+
+def _opened(path: Path, folder: str | Path) -> int:
+    """The lock's file, locked and signed: the one that has the name now, not one that was just taken away."""
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            why = error.strerror or error
+            raise InputError(f"{folder}: cannot be written ({why}); mend that, or choose another --out") from None
+        try:
+            _lock(handle, folder)
+            if os.path.samestat(os.fstat(handle), os.stat(path)):
+                return handle
+        except FileNotFoundError:
+            pass
+        except InputError:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def _lock(handle: int, folder: str | Path) -> None:
+    """Take the lock and sign it; where there are no locks, go without."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _NOT_HERE:
+            return
+        who = os.read(handle, 200).decode(errors="replace").strip()
+        raise _taken(folder, who or "another process") from None
+    with suppress(OSError):  # a full disk: the lock holds without a signature too
+        os.truncate(handle, 0)
+        os.write(handle, f"{_signature()}\n".encode())
+
+
+def _signature() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def _taken(folder: str | Path, who: str) -> InputError:
+    return InputError(f"{folder}: {who} works in it; wait for its end, or choose another --out")

@@ -1,0 +1,60 @@
+"""A loss that stops being a number: where, in which part, how large, what to try; the good checkpoint stays."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from ..check import Outcome, Size
+from ..commands import complaint, forked
+from ..trainings import Tally, cannot, draw, words
+
+TITLE = "a loss that becomes infinite or no number"
+KIND = "fault"
+LONG = False
+# Loss, its rate after a sound epoch, and what must be said of it.
+_WILD = (
+    ("softmax", 1e30, ("not finite", "the largest logit", "angle to the own class")),
+    ("arcface(s=64, m=0.5)", 1e38, ("not finite", "the largest logit", "angle to the own class")),
+    ("normface(s=10) + 3e38*triplet", 0.001, ("not finite in", "the largest logit", "angle to the own class")),
+    ("normface(s=10) + 1e39*triplet", 0.001, ("(in triplet)", "largest logit", "largest angle", "°")),
+)
+
+
+def run(size: Size) -> Outcome:
+    """One sound epoch under a small rate, then a wild one."""
+    if (missing := cannot()) is not None:
+        return missing
+    data, tally, said = draw(size.folder / "images"), Tally(), ""
+    for number, (loss, rate, wanted) in enumerate(_WILD):
+        said, wrong = _wild(data, size.folder / f"run{number}", loss, rate, wanted)
+        tally.add(loss, wrong)
+        size.tell(f"{tally.tried} of {len(_WILD)} tried")
+    return tally.outcome(f"said for the last: {said}")
+
+
+def _wild(data: Path, out: Path, loss: str, rate: float, wanted: tuple[str, ...]) -> tuple[str, str]:
+    """What was said, and what is wrong with it or with what is left."""
+    sound = re.sub(r"[\d.e]+\*", "0.1*", loss)
+    options = ("--lr", "0.001", "--schedule", "constant")
+    code, text = forked(words(data, out, *options, epochs=1, loss=sound), out.with_suffix(".txt"))
+    if code != 0:
+        return "", f"the sound epoch ended with {code}: {text[-300:]}"
+    told = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    told |= {"loss": loss, "lr": rate, "epochs": 2}
+    (out / "run.json").write_text(json.dumps(told), encoding="utf-8")
+    kept, log = _bytes(out / "checkpoints" / "last"), (out / "metrics.jsonl").read_bytes()
+    options = ("--lr", repr(rate), "--schedule", "constant")
+    code, text = forked(words(data, out, *options, epochs=2, loss=loss), out.with_suffix(".wild.txt"))
+    line = complaint(text)
+    always = ("step ", "Try a smaller --lr", "the last good checkpoint is kept")
+    if code != 2 or any(part not in line for part in (*always, *wanted)):
+        return line, f"ended with {code}: {line}"
+    if _bytes(out / "checkpoints" / "last") != kept or (out / "metrics.jsonl").read_bytes() != log:
+        return line, "the good checkpoint or the log has changed"
+    return line, ""
+
+
+def _bytes(place: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(place.iterdir())}

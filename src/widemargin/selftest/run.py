@@ -1,0 +1,79 @@
+"""Runs checks one after the other, each in a scratch folder of its own, and keeps what they found as a record."""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from ..origin import commit
+from ..results import versions
+from .check import Check, Outcome, Size, find
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A check, what it found and how long it took."""
+
+    check: Check
+    outcome: Outcome
+    seconds: float
+
+
+def chosen(only: Iterable[str] | None, long: bool) -> list[Check]:
+    """The checks to run; one that takes long is left out without `long`, and refused where it was named."""
+    found = find(only)
+    slow = [check.name for check in found if check.long and not long]
+    if only is not None and slow:
+        raise InputError(f"{slow[0]} takes long: add --long")
+    return [check for check in found if check.name not in slow]
+
+
+def run_checks(checks: Iterable[Check], long: bool, tell: Tell, seed: int = 0) -> Iterator[Done]:
+    """Every check's outcome as it comes."""
+    for check in checks:
+        begun = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix=f"widemargin-{check.name}-", ignore_cleanup_errors=True) as scratch:
+            size = Size(long, Path(scratch).resolve(), seed, partial(_told, tell, check.name))
+            try:
+                outcome = check.run(size)
+            except Exception as error:  # a broken check shall not keep the others from running
+                said = " ".join(f"{type(error).__name__}: {error}".split())
+                outcome = Outcome(1, 0, "not known", f"the check itself broke: {said}")
+        yield Done(check, outcome, time.perf_counter() - begun)
+
+
+def _told(tell: Tell, name: str, text: str) -> None:
+    tell(f"{name}: {text}")
+
+
+def record(done: Iterable[Done], long: bool) -> dict[str, Any]:
+    """What `--json` writes."""
+    lines = [
+        {
+            "name": one.check.name,
+            "title": one.check.title,
+            "kind": one.check.kind,
+            **asdict(one.outcome),
+            "seconds": round(one.seconds, 1),
+            "command": f"widemargin selftest --only {one.check.name}" + (" --long" if long else ""),
+        }
+        for one in done
+    ]
+    return {
+        "versions": versions(),
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "commit": commit(),
+        "long": long,
+        "checks": lines,
+    }

@@ -1,0 +1,39 @@
+"""Writing while a run goes on: a disk that is full or read-only ends it in one line, and what was there stays whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ..errors import InputError
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Errors of the disk, also those that safetensors has its own word for, as one line that says how to go on."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
+        kept = "the last checkpoint and the log are whole; mend it, and --resume goes on"
+        raise InputError(f"{folder}: cannot be written ({why}); {kept}") from None
+
+
+def write_whole(path: Path, text: str) -> None:
+    """A text file, whole or not at all: written beside its place, synced, renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(path.name + ".new")
+    try:
+        with fresh.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except OSError:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise

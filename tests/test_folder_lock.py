@@ -1,0 +1,132 @@
+"""One at a time in a folder: real processes, killed ones, children that outlive them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from widemargin.cli import main
+from widemargin.errors import InputError
+from widemargin.folder_lock import NAME, alone_in
+
+HOLD = """
+import os, sys, time
+from widemargin.folder_lock import alone_in
+with alone_in(sys.argv[1]):
+    if sys.argv[2] == "child" and os.fork() == 0:
+        print(os.getpid(), flush=True)
+        time.sleep(60)
+        os._exit(0)
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def holder(folder: Path, kind: str = "alone") -> subprocess.Popen:
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(folder), kind], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.first = process.stdout.readline().strip()
+    if kind == "child":
+        process.second = process.stdout.readline().strip()
+    return process
+
+
+def test_another_process_is_refused_by_name_and_a_killed_one_keeps_nothing(tmp_path):
+    folder = tmp_path / "new" / "folder"
+    process = holder(folder)
+    try:
+        with pytest.raises(InputError, match=f"process {process.pid} on .* works in it") as refused, alone_in(folder):
+            pass
+        assert "\n" not in str(refused.value)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (folder / NAME).exists()  # nobody was left to take it away
+    with alone_in(folder):
+        pass
+    assert not (folder / NAME).exists()
+
+
+def test_a_child_that_outlives_its_parent_keeps_no_lock(tmp_path):
+    process = holder(tmp_path, "child")
+    child = int(next(word for word in (process.first, process.second) if word != "held"))
+    try:
+        process.kill()
+        process.wait()
+        os.kill(child, 0)  # alive, with the lock's file open
+        with alone_in(tmp_path):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        process.communicate()
+
+
+def test_the_same_process_is_refused_too(tmp_path):
+    with (
+        alone_in(tmp_path / "run"),
+        pytest.raises(InputError, match=f"process {os.getpid()}"),
+        alone_in(tmp_path / "run"),
+    ):
+        pass
+    with alone_in(tmp_path / "run"):
+        pass
+
+
+def test_a_folder_that_was_only_locked_goes_again(tmp_path):
+    with pytest.raises(ValueError, match="wrong"), alone_in(tmp_path / "a" / "b"):
+        raise ValueError("wrong")
+    assert list(tmp_path.iterdir()) == []
+    with alone_in(tmp_path / "a" / "b"):
+        (tmp_path / "a" / "b" / "kept").touch()
+    assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == ["kept"]
+
+
+def test_only_one_of_many_has_it_at_any_time(tmp_path):
+    """Twelve processes take it again and again; whoever is in counts up a file without any lock of its own."""
+    work = """
+import sys, time
+from pathlib import Path
+from widemargin.errors import InputError
+from widemargin.folder_lock import alone_in
+folder, done, until = Path(sys.argv[1]), 0, time.monotonic() + 30
+while done < 20 and time.monotonic() < until:
+    try:
+        with alone_in(folder):
+            there = int((folder / "count").read_text() or 0)
+            time.sleep(0.0005)
+            (folder / "count").write_text(str(there + 1))
+            done += 1
+    except InputError:
+        time.sleep(0.0005)
+print(done)
+"""
+    (tmp_path / "count").write_text("0")
+    command = [sys.executable, "-c", work, str(tmp_path)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    done = sum(int(process.communicate(timeout=120)[0]) for process in processes)
+    assert done > 0
+    assert int((tmp_path / "count").read_text()) == done
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be written"), alone_in(tmp_path / "file" / "run"):
+        pass
+
+
+def test_compare_is_refused_beside_another(tmp_path, capsys):
+    process = holder(tmp_path / "out")
+    try:
+        begun = time.monotonic()
+        assert main(["compare", "iris", "--losses", "softmax", "--out", str(tmp_path / "out")]) == 2
+        assert time.monotonic() - begun < 30
+    finally:
+        process.kill()
+        process.communicate()
+    said = capsys.readouterr().err.strip().splitlines()
+    assert f"process {process.pid} on" in said[-1]
+    assert not (tmp_path / "out" / "results.jsonl").exists()
