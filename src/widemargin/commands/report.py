@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from ..printable import say
+
 if TYPE_CHECKING:
     from ..report.run_page import Told
 
@@ -50,7 +52,7 @@ def _run(options: argparse.Namespace) -> None:
         from ..report.run_figure import write_figure
 
         write_figure(told, path)
-    print(f"wrote {path}")
+    say(f"wrote {path}")
 
 
 def _runs_in(given: list[str]) -> list[Any]:

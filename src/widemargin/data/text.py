@@ -11,6 +11,7 @@ from io import BytesIO
 from pathlib import Path
 
 from ..errors import InputError
+from ..printable import printable
 from .cells import shown
 
 LARGEST = 1 << 30  # a table beyond this does not fit the memory as Python strings
@@ -43,9 +44,8 @@ MARKS = (  # byte order marks; UTF-32 begins as UTF-16 does, so it is asked for 
 
 
 def named(path: str | Path) -> str:
-    """A path as messages show it: as it was given, on one line."""
-    text = str(path)
-    return text if text.isprintable() else repr(text)
+    """A path as messages and pages show it: as it was given, on one line."""
+    return printable(str(path))
 
 
 def read_bytes(path: Path, others: Callable[[], Iterable[str]] = tuple) -> bytes:

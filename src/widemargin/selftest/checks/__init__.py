@@ -1,0 +1,1 @@
+"""One check = one file: `TITLE`, `KIND`, `LONG` and `run(size) -> Outcome`; nobody edits a list."""
