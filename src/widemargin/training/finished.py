@@ -17,7 +17,7 @@ from ..run import Run
 from . import checkpoint
 from .inputs import Inputs, inputs_of
 from .judging import judge
-from .network import network
+from .network import network, no_larger_than
 from .unseen import embed
 
 if TYPE_CHECKING:
@@ -127,7 +127,8 @@ def finished(folder: str | Path, which: str = "last") -> Finished:
     tensors, state = checkpoint.load_judged(place)
     if "sees" not in state:
         raise InputError(f"{place}: 'sees' is missing in state.json; take an earlier checkpoint")
-    model = network(run, state["sees"], fresh=False)
+    with no_larger_than(sum(value.nbytes for value in tensors.values()), str(Path(folder) / "run.json")):
+        model = network(run, state["sees"], fresh=False)
     if run.precision == "64-true":
         model.double()
     checkpoint.restore_module(model, tensors, str(place))
