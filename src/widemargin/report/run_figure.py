@@ -25,9 +25,8 @@ def write_figure(told: Sequence[Told], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     # A run's name is no formula, though it may hold two dollars.
-    with mpl.rc_context(
-        {"text.parse_math": False, "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
-    ):
+    look = {"text.parse_math": False, "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    with mpl.rc_context(look):
         figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
         for k, each in enumerate(told):
             style = {"color": colour(each.run.loss), "linestyle": _DASHES[k % len(_DASHES)], "label": _label(each.name)}
