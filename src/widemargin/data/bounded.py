@@ -6,7 +6,7 @@ import gzip
 from io import BytesIO
 from pathlib import Path
 from typing import Protocol
-from zipfile import ZipFile
+from zipfile import ZipFile, ZipInfo
 
 from ..errors import InputError
 
@@ -36,11 +36,17 @@ class Bounded:
 
 
 def checked_zip(archive: ZipFile, most: int, where: str) -> ZipFile:
-    """The archive, if all of it unpacks to so many bytes at most; a member never gives more than it says."""
+    """The archive, if all of it claims to unpack to so many bytes at most."""
     total = sum(entry.file_size for entry in archive.infolist())
     if total > most:
         raise InputError(f"{where}: unpacks to {total:,} bytes, more than the {most:,} expected at most; not read")
     return archive
+
+
+def member_bytes(archive: ZipFile, entry: ZipInfo) -> bytes:
+    """All bytes of a member, which are as many as it claims; `ZipFile.read` may unpack 2 GiB to find that out."""
+    with archive.open(entry) as stream:
+        return stream.read(entry.file_size) if entry.file_size else b""
 
 
 def file_bytes(path: Path, most: int) -> bytes:
@@ -56,12 +62,14 @@ def file_bytes(path: Path, most: int) -> bytes:
 
 
 def gunzipped(data: bytes, most: int, where: str) -> bytes:
-    """What gzipped bytes unpack to, at most one byte more than `most`; not if no table packs that well."""
-    parts, size = [], 0
+    """What gzipped bytes unpack to, `most` bytes at most; not if no table packs that well."""
+    size = 0
     with gzip.GzipFile(fileobj=BytesIO(data)) as stream:
-        while size <= most and (part := stream.read(min(_CHUNK, most + 1 - size))):
-            parts.append(part)
+        while part := stream.read(_CHUNK):  # counted before any of it is held
             size += len(part)
+            if size > most:
+                raise InputError(f"{where}: unpacks to more than {most >> 20:,} MiB; take a sample of its rows")
             if size > max(_DOUBTED_FROM, PACKED_BEST * len(data)):
                 raise InputError(f"{where}: unpacks to more than {PACKED_BEST} times its size, so this is no table")
-    return b"".join(parts)
+    with gzip.GzipFile(fileobj=BytesIO(data)) as stream:
+        return stream.read(size)

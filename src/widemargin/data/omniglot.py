@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .bounded import checked_zip, file_bytes
+from .bounded import checked_zip, file_bytes, member_bytes
 from .fetch import FetchError, cache_dir, fetch
 from .images import Images, ImageSet
 
@@ -72,9 +72,11 @@ def _from_arrays(path: Path) -> Arrays:
     try:
         with zipfile.ZipFile(path) as archive:
             checked_zip(archive, _LARGEST_UNPACKED, str(path))
-        with np.load(path, allow_pickle=False) as file:
-            names = tuple(str(name) for name in file["names"])
-            return file["images"], file["labels"].astype(np.int64), file["drawer"].astype(np.int64), names
+            images, labels, drawer, names = (
+                np.load(io.BytesIO(member_bytes(archive, archive.getinfo(f"{name}.npy"))), allow_pickle=False)
+                for name in ("images", "labels", "drawer", "names")
+            )
+            return images, labels.astype(np.int64), drawer.astype(np.int64), tuple(str(name) for name in names)
     except (OSError, ValueError, KeyError, AttributeError, MemoryError, zlib.error, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: not Omniglot's arrays ({error})") from None
 
@@ -101,7 +103,7 @@ def _drawings(data: bytes, where: str) -> Iterator[tuple[tuple[str, int], NDArra
                 parts = entry.filename.split("/")
                 if not entry.filename.endswith(".png") or len(parts) < 3 or entry.file_size > 1 << 16:
                     continue
-                with Image.open(io.BytesIO(archive.read(entry)), formats=("PNG",)) as picture:
+                with Image.open(io.BytesIO(member_bytes(archive, entry)), formats=("PNG",)) as picture:
                     fits = picture.size == (_SIDE, _SIDE)  # known before a small file unpacks to a large picture
                     pixels = np.asarray(picture.convert("L")) if fits else None
                 if pixels is not None:

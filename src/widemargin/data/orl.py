@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .bounded import checked_zip
+from .bounded import checked_zip, member_bytes
 from .fetch import FetchError, cache_dir, fetch
 from .images import Images, ImageSet
 
@@ -87,7 +87,7 @@ def _from_archive(path: Path) -> NDArray[np.uint8]:
             for entry in checked_zip(archive, _LARGEST_UNPACKED, str(path)).infolist():
                 name = "/".join(entry.filename.split("/")[-2:])
                 if name in wanted and entry.file_size <= 1 << 16:
-                    found[name] = archive.read(entry)
+                    found[name] = member_bytes(archive, entry)
     except (zipfile.BadZipFile, zlib.error, OSError, ValueError, NotImplementedError, RuntimeError) as error:
         if isinstance(error, InputError):
             raise

@@ -13,7 +13,7 @@ from itertools import product
 from zipfile import ZipFile
 
 from ..errors import InputError
-from .bounded import checked_zip
+from .bounded import checked_zip, member_bytes
 from .cells import number
 
 Clean = Callable[[Sequence[bytes]], str]
@@ -90,9 +90,9 @@ def members(archive: bytes, names: Sequence[str], inside_one: bool = False) -> l
         for entry in checked_zip(pack, LARGEST, "the archive").infolist():
             name = entry.filename.rpartition("/")[2]
             if name in names:
-                found.setdefault(name, pack.read(entry))
+                found.setdefault(name, member_bytes(pack, entry))
             elif name.lower().endswith(".zip") and not inside_one:
-                inner = pack.read(entry)
+                inner = member_bytes(pack, entry)
                 with ZipFile(BytesIO(inner)) as inside:
                     if {inside_name.rpartition("/")[2] for inside_name in inside.namelist()} >= set(names):
                         return members(inner, names, inside_one=True)

@@ -30,7 +30,7 @@ class Log:
         if not path.exists():
             return []
         found = []
-        for text in path.read_text(encoding="utf-8").split("\n")[:-1]:
+        for text in path.read_bytes().split(b"\n")[:-1]:
             try:
                 found.append(plain_json.parsed(text, str(path)))
             except ValueError:
