@@ -103,7 +103,7 @@ def load(folder: str | Path) -> Finished:
     """The model of a folder that `widemargin export --hub` wrote, or of a run's own folder."""
     from .training.checkpoint import restore_module
     from .training.finished import Finished, finished
-    from .training.network import network, no_larger_than
+    from .training.network import rebuilt
 
     folder = Path(folder)
     if (folder / "run.json").is_file():
@@ -114,8 +114,7 @@ def load(folder: str | Path) -> Finished:
             raise InputError(f"{folder / FACTS}: format {facts['format']!r} is not known to this version")
         run = Run.from_json(json.dumps(facts["run"]), str(folder / FACTS))
         tensors = read_safetensors(folder / WEIGHTS)
-        with no_larger_than(sum(value.nbytes for value in tensors.values()), str(folder / FACTS)):
-            model = network(run, facts["sees"], fresh=False)
+        model = rebuilt(run, facts["sees"], tensors, str(folder / FACTS))
     except FileNotFoundError as error:
         raise InputError(f"{error.filename or folder}: not there; is {folder} a model's folder?") from None
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:

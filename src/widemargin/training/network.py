@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -14,6 +15,8 @@ from ..classifier import MarginModel
 from ..errors import InputError
 from ..objective import Objective
 from ..run import Run
+
+_LARGEST_IMAGE = 1 << 26  # numbers of an image as a network sees it: 4,700 × 4,700 pixels in colour
 
 Another: TypeAlias = Callable[[int, int], Objective]
 """What makes an objective of another kind from the embeddings' length and the number of classes."""
@@ -41,6 +44,19 @@ def network(run: Run, sees: dict[str, Any], fresh: bool = True, another: Another
     return MarginModel(backbone, _objective(run, dim, classes) if another is None else another(dim, len(classes)))
 
 
+def rebuilt(run: Run, sees: Any, tensors: dict[str, Tensor], where: str) -> MarginModel:
+    """The network of a run that was kept, empty, to take these tensors; what describes it may be a stranger's."""
+    try:
+        values = sees["channels"] * sees["size"] ** 2
+        known = all(isinstance(name, str) for name in sees["classes"]) and isinstance(sees["classes"], list)
+        if not known or type(values) is not int or not 0 < values <= _LARGEST_IMAGE:
+            raise ValueError
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise InputError(f"{where}: does not say what images the network sees; take another checkpoint") from None
+    with no_larger_than(sum(value.nbytes for value in tensors.values()), where):
+        return network(run, sees, fresh=False)
+
+
 @contextmanager
 def no_larger_than(weights: int, where: str) -> Iterator[None]:
     """Refuse a network that is several times as large as the weights it is made for, before its memory is used.
@@ -58,8 +74,8 @@ def no_larger_than(weights: int, where: str) -> Iterator[None]:
     handle = register_module_parameter_registration_hook(count)
     try:
         yield
-    except RuntimeError as error:
-        if "alloc" not in str(error) and "too large" not in str(error) and "overflow" not in str(error):
+    except (RuntimeError, TypeError, OverflowError) as error:
+        if not re.search("alloc|too large|overflow", str(error), re.IGNORECASE):
             raise
         raise InputError(f"{where}: describes a network far larger than its weights; not made") from None
     finally:
