@@ -62,7 +62,7 @@ def card(run: Finished, licence: str) -> str:
     lines = [
         "---",
         "library_name: widemargin",
-        f"license: {licence if re.fullmatch('[A-Za-z0-9 ._+-]+', licence) else json.dumps(printable(licence))}",
+        f"license: {_quoted(licence)}",
         "---",
         "",
         f"# {markdown(run.run.model)} on {markdown(Path(run.run.data).name)}",
@@ -88,6 +88,12 @@ def card(run: Finished, licence: str) -> str:
     if record.get("command"):
         lines += ["Made by:", "", "```bash", in_code(str(record["command"])), "```", ""]
     return "\n".join(lines)
+
+
+def _quoted(licence: str) -> str:
+    """A licence's name as YAML takes it; other words in quotes."""
+    plain = re.fullmatch("[A-Za-z0-9 ._+-]+", licence)
+    return licence if plain else json.dumps(printable(licence).replace("<", "‹"), ensure_ascii=False)
 
 
 def _record(run: Finished) -> dict[str, Any]:

@@ -33,14 +33,9 @@ def run(size: Size) -> Outcome:
     logs = [name for name in ("tensorboard", "wandb") if find_spec(name) is not None]
     home = size.folder / "home"
     home.mkdir()
-    surroundings = {
-        **KEYS,
-        "HOME": str(home),
-        "WANDB_MODE": "offline",
-        "http_proxy": KEYS["https_proxy"],
-        "no_proxy": "",
-    }
-    siege = Siege(size, surroundings)
+    around = {"HOME": str(home), "WANDB_MODE": "offline", "http_proxy": KEYS["https_proxy"], "no_proxy": ""}
+    siege = Siege(size, {**KEYS, **around})
+    short = ("--runs", "1", "--folds", "3", "--epochs", "1", "--jobs", "1")
     images, out = prey.draw(size.folder / "images"), size.folder / "run"
     picture = str(next((images / "test").rglob("*.png")))
     for words in (
@@ -49,19 +44,7 @@ def run(size: Size) -> Outcome:
         ("predict", str(out), picture),
         ("report", str(out)),
         ("export", str(out), "--hub", str(size.folder / "hub")),
-        (
-            "compare",
-            "--runs",
-            "1",
-            "--folds",
-            "3",
-            "--epochs",
-            "1",
-            "--jobs",
-            "1",
-            "--out",
-            str(size.folder / "compared"),
-        ),
+        ("compare", *short, "--out", str(size.folder / "compared")),
         ("compare", "haberman", "--out", str(size.folder / "failed")),  # a download through the proxy that fails
         prey.training(Path("mnist"), size.folder / "other"),
         ("train", "nowhere"),
