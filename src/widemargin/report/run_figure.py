@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ..printable import printable
 from .palette import colour
@@ -25,7 +26,7 @@ def write_figure(told: Sequence[Told], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     # A run's name is no formula, though it may hold two dollars.
-    look = {"text.parse_math": False, "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    look: Any = {"text.parse_math": False, "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
     with mpl.rc_context(look):
         figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
         for k, each in enumerate(told):

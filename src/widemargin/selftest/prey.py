@@ -13,8 +13,8 @@ from .check import Outcome
 from .siege import Siege, command
 
 COLOURS = ("red", "green", "blue")
-_SMALL = ("fast(width=0.125)", "arcgrad(s=10)", "--input-size", "16", "--batch-size", "12", "--augment", "fast")
-_SMALL += ("--opt", "sgd", "--lr", "0.05", "--epochs", "1", "--quiet")
+_SMALL: tuple[str, ...] = ("fast(width=0.125)", "arcgrad(s=10)", "--input-size", "16", "--batch-size", "12")
+_SMALL += ("--augment", "fast", "--opt", "sgd", "--lr", "0.05", "--epochs", "1", "--quiet")
 
 
 def cannot() -> Outcome | None:

@@ -150,7 +150,7 @@ def _zip_of_zeros(path: Path | IO[bytes], names: tuple[str, ...], size: int, cla
     data = piece * (size // _ZEROS) + packer.flush()
     claimed = size if claimed is None else claimed
     entries = b""
-    parts = []
+    parts: list[bytes] = []
     for name in names:
         word = name.encode()
         sizes = struct.pack("<III", 0, len(data), claimed)

@@ -79,14 +79,16 @@ def _headers(siege: Siege, trained: Path, hub: Path, picture: str) -> None:
         "a header of 2 GiB that is not there": _claiming(2 * _GIB, 100),
         "a header of 99 MB": _claiming(99_000_000, 200_000_000),
         "a header beyond all numbers": _claiming(2**64 - 1, 100),
-        "an empty file": lambda path: path.write_bytes(b"") and None,
+        "an empty file": Path.touch,
         "tensors that overlap": _overlapping,
     }
     for what, make in cases.items():
         spoiled = prey.copied(hub, "spoiled-hub")
+        (spoiled / "model.safetensors").unlink()
         make(spoiled / "model.safetensors")
         siege.refused(f"{what}, hub folder", load_hub, str(spoiled))
         run = prey.copied(trained, "spoiled")
+        (run / "checkpoints" / "last" / "model.safetensors").unlink()
         make(run / "checkpoints" / "last" / "model.safetensors")
         (run / "checkpoints" / "last" / "sha256.json").unlink()
         siege.refused(f"{what}, run", command, "predict", str(run), picture)
@@ -160,11 +162,12 @@ def _settings(siege: Siege, hub: Path) -> None:
         "images in a folder outside": {"data": "../../../../etc"},
     }.items():
         siege.harmless(what, load_hub, str(_changed(hub, run=changed)))
-    for what, seen in {
+    images: dict[str, dict[str, Any]] = {
         "pictures of 65,536 pixels": {"size": 65_536, "channels": 4096},
         "a size that is no number": {"size": "../../etc/passwd"},
         "as many classes as bytes": {"classes": ["x"] * 1_000_000},
-    }.items():
+    }
+    for what, seen in images.items():
         siege.refused(what, load_hub, str(_changed(hub, sees=seen)))
 
 

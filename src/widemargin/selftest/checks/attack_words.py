@@ -147,7 +147,16 @@ def _table(siege: Siege) -> None:
         path = siege.folder / f"{name}.csv"
         path.write_text("\n".join((header, *rows)) + "\n", encoding="utf-8")
         out = siege.folder / f"compared{number}"
-        asked = ("compare", str(path), "--losses", "softmax, arcgrad(s=5)", "--runs", "1", "--folds", "3")
+        asked: tuple[str, ...] = (
+            "compare",
+            str(path),
+            "--losses",
+            "softmax, arcgrad(s=5)",
+            "--runs",
+            "1",
+            "--folds",
+            "3",
+        )
         asked += ("--min-steps", "5", "--epochs", "1", "--jobs", "1", "--out", str(out))
         _said(siege, f"compare {name!r}", *asked)
         _page(siege, out / "report.html")
