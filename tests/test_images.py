@@ -322,12 +322,15 @@ def test_mnist_is_downloaded_from_the_next_place_that_has_it(small, server, empt
     assert len(load_images("mnist").train) == 30
 
 
+FASHION = "/tensorflow/tf-keras-datasets/"
+
+
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "fashion_mnist"])
 def test_a_download_with_another_hash_is_refused_and_not_kept(small, server, empty_cache, name, monkeypatch):
     files = {
         "/~kriz/cifar-10-binary.tar.gz": archive(small["cifar10"]),
         "/~kriz/cifar-100-binary.tar.gz": archive(small["cifar100"]),
-        **{f"/{file}.gz": gzip.compress(content) for file, content in small["fashion_mnist"].items()},
+        **{f"{FASHION}{file}.gz": gzip.compress(content) for file, content in small["fashion_mnist"].items()},
     }
     server.files = files
     assert len(load_images(name).test) == 10

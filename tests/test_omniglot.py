@@ -70,7 +70,7 @@ def test_what_is_not_omniglot_is_one_line(arrays, tmp_path):
     path.unlink()
     for name in omniglot.ARCHIVES:
         (tmp_path / name).write_bytes(b"not a zip")
-    with pytest.raises(InputError, match="an archive cannot be read"):
+    with pytest.raises(InputError, match="the archive cannot be read"):
         load_images("omniglot", tmp_path)
 
 

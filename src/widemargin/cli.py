@@ -28,6 +28,7 @@ from .commands import (
     train,
 )
 from .errors import InputError, StoppedError
+from .printable import printable, say
 
 SHELLS = ("bash", "zsh", "tcsh")
 
@@ -44,7 +45,7 @@ class _Parser(argparse.ArgumentParser):
         if found:
             near = get_close_matches(found[1], re.findall(r"\w+", found[2]), n=1)
             message += f"; did you mean {near[0]!r}?" if near else ""
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(2, f"{self.prog}: {printable(message)} (see {self.prog} --help)\n")
 
     def all_actions(self) -> list[argparse.Action]:
         """Every argument of this parser and of the commands below it."""
@@ -169,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         place = f" to {error.filename}" if error.filename else " the output"
-        print(f"widemargin: cannot write{place}: {error.strerror or error}", file=sys.stderr)
+        print(printable(f"widemargin: cannot write{place}: {error.strerror or error}"), file=sys.stderr)
         _silence_output()
         return 2
     except KeyboardInterrupt:
@@ -201,7 +202,7 @@ def _curves(options: argparse.Namespace) -> None:
     from .curves import draw
 
     path, notes = draw(options.out, options.losses, options.classes)
-    print(f"wrote {path}")
+    say(f"wrote {path}")
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from .printable import printable
+
 
 class InputError(ValueError):
-    """Wrong input from the user: one clear line. The command prints it and leaves with code 2."""
+    """Wrong input from the user: one clear line, whatever stands in a name or path that it quotes.
+
+    The command prints it and leaves with code 2.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(printable(message))
 
 
 class StoppedError(Exception):

@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import plain_json
 from .errors import InputError
+from .printable import printable
+from .report.escaped import in_code, markdown
 from .run import Run
+from .tensor_files import TensorFileError, read_safetensors
 
 if TYPE_CHECKING:
     from .training.finished import Finished
@@ -57,12 +62,12 @@ def card(run: Finished, licence: str) -> str:
     lines = [
         "---",
         "library_name: widemargin",
-        f"license: {_plain(licence)}",
+        f"license: {_quoted(licence)}",
         "---",
         "",
-        f"# {_plain(run.run.model)} on {_plain(Path(run.run.data).name)}",
+        f"# {markdown(run.run.model)} on {markdown(Path(run.run.data).name)}",
         "",
-        f"Trained with `{_plain(run.run.loss)}` for {run.run.epochs} epochs, seed {run.run.seed}, by widemargin.",
+        f"Trained with `{in_code(run.run.loss)}` for {run.run.epochs} epochs, seed {run.run.seed}, by widemargin.",
         "",
         "| on the test images | |",
         "|---|---|",
@@ -81,19 +86,20 @@ def card(run: Finished, licence: str) -> str:
         "",
     ]
     if record.get("command"):
-        lines += ["Made by:", "", "```bash", _plain(str(record["command"])), "```", ""]
+        lines += ["Made by:", "", "```bash", in_code(str(record["command"])), "```", ""]
     return "\n".join(lines)
 
 
-def _plain(text: str) -> str:
-    """Words of a run on one line, without what would end a code span or begin markup."""
-    return " ".join(text.split()).replace("`", "'").replace("<", "‹").replace("|", "/")
+def _quoted(licence: str) -> str:
+    """A licence's name as YAML takes it; other words in quotes."""
+    plain = re.fullmatch("[A-Za-z0-9 ._+-]+", licence)
+    return licence if plain else json.dumps(printable(licence).replace("<", "‹"), ensure_ascii=False)
 
 
 def _record(run: Finished) -> dict[str, Any]:
     path = run.place.parent.parent / "record.json"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = plain_json.read(path)
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -101,27 +107,24 @@ def _record(run: Finished) -> dict[str, Any]:
 
 def load(folder: str | Path) -> Finished:
     """The model of a folder that `widemargin export --hub` wrote, or of a run's own folder."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     from .training.checkpoint import restore_module
     from .training.finished import Finished, finished
-    from .training.network import network
+    from .training.network import rebuilt
 
     folder = Path(folder)
     if (folder / "run.json").is_file():
         return finished(folder)
     try:
-        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        facts = plain_json.read(folder / FACTS)
         if facts["format"] != _FORMAT:
             raise InputError(f"{folder / FACTS}: format {facts['format']!r} is not known to this version")
         run = Run.from_json(json.dumps(facts["run"]), str(folder / FACTS))
-        model = network(run, facts["sees"], fresh=False)
-        tensors = load_file(folder / WEIGHTS)
+        tensors = read_safetensors(folder / WEIGHTS)
+        model = rebuilt(run, facts["sees"], tensors, str(folder / FACTS))
     except FileNotFoundError as error:
         raise InputError(f"{error.filename or folder}: not there; is {folder} a model's folder?") from None
-    except (SafetensorError, ValueError, KeyError, TypeError, OSError) as error:
-        if isinstance(error, InputError):
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        if isinstance(error, InputError) and not isinstance(error, plain_json.NotJSONError | TensorFileError):
             raise
         raise InputError(f"{folder}: damaged, cannot be read ({error})") from None
     restore_module(model, tensors, str(folder / WEIGHTS))

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import InputError
+from .printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from .option import Loss, Option
 
@@ -35,6 +37,13 @@ def console(width: int = 120) -> Console:
             raise BrokenPipeError  # the command's own handler knows what to do
 
     return Screen() if sys.stdout.isatty() else Screen(width=width)
+
+
+def plain(text: str, style: str = "") -> Text:
+    """Words of others for a table: neither markup nor escape sequences in them are obeyed."""
+    from rich.text import Text
+
+    return Text(printable(text), style=style)
 
 
 def page(kind: type[Loss]) -> dict[str, Any]:

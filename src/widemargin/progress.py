@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .printable import printable
+
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn, TaskID
 
@@ -36,9 +38,11 @@ class Bar:
 def bar(what: str, total: float, done: float = 0.0, words: str | None = None) -> Iterator[Bar]:
     """A bar with the time that remains, on a terminal only; with `words`, if only "", it has room for some."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import Progress
 
     console = Console(stderr=True)
+    what = escape(printable(what)) if words is None else printable(what)
     columns = _plain_columns() if words is None else _columns_with_words(console.width)
     hidden, back = not console.is_terminal, 30.0 if words is None else _SLOW
     with Progress(*columns, console=console, transient=True, disable=hidden, speed_estimate_period=back) as progress:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from . import plain_json
 from .data.table import Table
 from .errors import InputError
 
@@ -157,7 +158,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (
 
 def from_json(line: str | bytes) -> Result:
     """A line as a result; unknown fields are an error, as a line of something else would have."""
-    value = json.loads(line)
+    value = plain_json.parsed(line, "a line")
     kinds = {spec.name: _KINDS[str(spec.type).partition("[")[0]] for spec in fields(Result)}
     if not isinstance(value, dict) or not all(isinstance(value[name], kinds[name]) for name in value):
         raise ValueError("not a result")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from . import plain_json
 from .angle import direction
 from .errors import InputError, unknown
 from .option import PerClass
@@ -60,7 +61,7 @@ def as_bytes(margin: Margin, names: list[str] | None) -> Tensor:
 def from_bytes(state: Tensor) -> tuple[str, list[str] | None]:
     """What `as_bytes` wrote: the margin's parse string and the class names."""
     try:
-        facts = json.loads(state.cpu().numpy().tobytes().decode())
+        facts = plain_json.parsed(state.cpu().numpy().tobytes(), "the head's extra state")
         return facts["margin"], facts["class_names"]
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError("the head's extra state is damaged: not the JSON bytes a head writes") from None

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from . import plain_json
 from .errors import InputError, unknown
 
 OPTIMIZERS = ("adam", "adamw", "sgd", "muon")
@@ -118,10 +119,7 @@ class Run:
     @classmethod
     def from_json(cls, text: str, where: str = "run.json") -> Run:
         """A run from its text; a field that does not exist is an error, not silence."""
-        try:
-            values = json.loads(text)
-        except ValueError as error:
-            raise InputError(f"{where}: not JSON ({error})") from None
+        values = plain_json.parsed(text, where)
         if not isinstance(values, dict):
             raise InputError(f"{where}: holds no run")
         allowed = [spec.name for spec in fields(cls)]

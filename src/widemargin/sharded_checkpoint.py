@@ -3,8 +3,8 @@
     save_sharded("run/step-1000", model, optimizer)     every rank calls it, each writes its own part
     load_sharded("run/step-1000", model, optimizer)     on another number of ranks too, and on one
 
-Only tensors are stored; the optimizer's options are those it is made with. torch writes its own index beside them with
-pickle, so load such a folder only if you trust who wrote it.
+Only tensors are stored; the optimizer's options are those it is made with. What is read is an index in JSON and plain
+tensors: nothing is unpickled or run, whoever wrote the folder.
 """
 
 from __future__ import annotations
@@ -34,22 +34,25 @@ def save_sharded(folder: str | Path, model: nn.Module, optimizer: torch.optim.Op
             for name, value in optimizer.state.get(parameter, {}).items():
                 kept = value if isinstance(value, Tensor) else torch.tensor(float(value))
                 state[f"optimizer.{i}.{name}"] = _as_whole(kept, parameter, shards)
+    from .sharded_index import Writer
+
     with _quietly_alone():
-        save(state, checkpoint_id=str(folder), no_dist=not _several())
+        save(state, storage_writer=Writer(str(folder)), no_dist=not _several())
 
 
 def load_sharded(folder: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
     """Read what any number of ranks wrote into a model (and optimizer) made anew, each rank its own part."""
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
     from torch.distributed.checkpoint.state_dict_loader import load
 
+    from .sharded_index import Reader, read_index
+
     place = str(folder)
-    if not (Path(folder) / ".metadata").is_file():
-        raise InputError(f"{folder} holds no sharded checkpoint")
     sizes = {
         name: tuple(found.size)
-        for name, found in FileSystemReader(place).read_metadata().state_dict_metadata.items()
-        if hasattr(found, "size")
+        for name, found in read_index(Path(folder)).state_dict_metadata.items()
+        if isinstance(found, TensorStorageMetadata)
     }
     state: dict[str, Any] = {"model": model.state_dict()}
     _check(place, state["model"], sizes)
@@ -63,11 +66,21 @@ def load_sharded(folder: str | Path, model: nn.Module, optimizer: torch.optim.Op
             for name in names:
                 state[name] = _as_whole(kept[parameter][name.removeprefix(start)], parameter, shards)
     with _quietly_alone():
-        load(state, checkpoint_id=place, no_dist=not _several())
+        try:
+            load(state, storage_reader=Reader(place), no_dist=not _several())
+        except CheckpointException as error:
+            raise InputError(f"{place}: damaged, cannot be read ({_first(error)}); take an earlier one") from None
     model.load_state_dict(state["model"])
     if optimizer is not None:
         for parameter, values in kept.items():
             optimizer.state[parameter] = dict(values)
+
+
+def _first(error: Any) -> str:
+    """What went wrong on the first rank that failed, in one line."""
+    failures = [failure[0] if isinstance(failure, tuple) else failure for failure in error.failures.values()]
+    said = str(failures[0]).strip().splitlines() if failures else []
+    return said[0][:200] if said else "a part is not what the index says"
 
 
 def _several() -> bool:

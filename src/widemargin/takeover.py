@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .errors import InputError
+from .tensor_files import read_safetensors, read_torch
 
 if TYPE_CHECKING:
     from .head import Head
@@ -62,21 +63,8 @@ def _load(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     if path.suffix == ".safetensors":
-        try:
-            from safetensors.torch import load_file
-        except ImportError:
-            raise InputError(f"{path}: install safetensors to read it (pip install safetensors)") from None
-        try:
-            return dict(load_file(path))
-        except Exception as error:  # the reader's own error classes are not public
-            raise InputError(f"{path}: not a readable safetensors file ({error})") from None
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many kinds; the first line says which
-        reason = str(error).splitlines()[0][:120] if str(error).strip() else ""
-        # A damaged file may fail with nothing but a number; then the kind of failure says more.
-        reason = reason if any(letter.isalpha() for letter in reason) else type(error).__name__
-        raise InputError(f"{path}: cannot be read as plain tensors, is it a PyTorch file? ({reason})") from None
+        return read_safetensors(path)
+    state = read_torch(path)
     if not isinstance(state, Mapping):
         raise InputError(f"{path}: holds a {type(state).__name__}, not a state dict")
     return state

@@ -15,7 +15,7 @@ from ..errors import InputError, unknown
 from ..literal import named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from torch import nn
 
@@ -48,6 +48,21 @@ def parse_model(text: str) -> tuple[str, dict[str, Any]]:
         raise InputError(f"an empty model; write a name such as {', '.join(names())} or one of timm's")
     name, options = named(text, "the model")
     return name.lower() if name.lower() in _OURS else name, options
+
+
+def without_weights(text: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Name and all options of the same model with no weights fetched for it: they come from a checkpoint.
+
+    >>> without_weights("resnet18(pretrained=True)", {}), without_weights("fast", {"width": 0.5})
+    (('timm:resnet18', {}), ('fast', {'width': 0.5}))
+    """
+    name, given = parse_model(text)
+    for key in options:
+        if key in given:
+            raise InputError(f"{name}: {key} is given twice")
+    given.update(options)
+    asked = bool(given.pop("pretrained", False))
+    return f"timm:{name}" if asked and name in _ALSO_TIMM else name, given
 
 
 def build(name: str, /, *, channels: int = 3, size: Size | None = None, **options: Any) -> nn.Module:

@@ -27,6 +27,10 @@ _TAKEN = {
     "in_chans": "the data says how many channels there are",
     "features_only": "a backbone gives one embedding",
     "checkpoint_path": "weights come from a run or from pretrained=True",
+    # These name files and addresses that weights come from; a model's text may be a stranger's.
+    "pretrained_cfg": "timm's own weights are taken, or none",
+    "pretrained_cfg_overlay": "timm's own weights are taken, or none",
+    "cache_dir": "HF_HOME says where timm keeps its weights",
 }
 _PROBE = "an_option_that_no_model_has"
 

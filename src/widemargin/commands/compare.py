@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..printable import say
 from . import tabular
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
     check_plan(plan)
     said = notes(plan)
     for note in said:
-        print(f"note: {note}", file=sys.stderr)
+        say(f"note: {note}", aside=True)
     folder = options.out or "compare-" + "-".join(names[:3])
     with alone_in(folder):
         _compared(plan, folder, said, options)
@@ -79,7 +79,7 @@ def _compared(plan: Plan, folder: str, said: list[str], options: argparse.Namesp
     print_comparison(found)
     lost = diverged(results)
     for note in lost:
-        print(f"note: {note}", file=sys.stderr)
+        say(f"note: {note}", aside=True)
     about = [_described(table) for table in plan.tables]
     warned = [page.paragraph(f"Note: {note}.", "note") for note in (*said, *lost)]
     names = [table.name for table in plan.tables]
@@ -90,8 +90,8 @@ def _compared(plan: Plan, folder: str, said: list[str], options: argparse.Namesp
     path.write_text(compare_page(found, about, tabular.typed(options), warned), encoding="utf-8")
     if new < len(results):
         there = f"{len(results) - new} of {len(results)} results were there already"
-        print(f"{there}; --overwrite makes them anew", file=sys.stderr)
-    print(f"wrote {path} and {store.path}")
+        say(f"{there}; --overwrite makes them anew", aside=True)
+    say(f"wrote {path} and {store.path}")
 
 
 def _table(data: str, options: argparse.Namespace) -> Table:

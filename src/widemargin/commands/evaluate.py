@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from ..printable import say
+
 if TYPE_CHECKING:
     from ..training.finished import Finished
 
@@ -73,7 +75,7 @@ def evaluate(options: argparse.Namespace) -> None:
     path = Path(options.folder, "evaluation.json")
     facts = {"checkpoint": options.checkpoint, **found, "classes": run.sees["classes"]}
     path.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
-    print(f"wrote {path}")
+    say(f"wrote {path}")
 
 
 def _by_protocol(run: Finished, options: argparse.Namespace) -> None:
@@ -114,7 +116,8 @@ def _by_protocol(run: Finished, options: argparse.Namespace) -> None:
         )
         x, y = run.embeddings(options.data_dir)
         judged = protocols.PROTOCOLS[name](x, y, settings)
-    print("\n".join(judged.lines))
+    for line in judged.lines:
+        say(line)
     path = Path(options.folder, f"evaluation-{name}.json")
     path.write_text(json.dumps({"checkpoint": options.checkpoint, **judged.facts}, indent=1), encoding="utf-8")
     shown = [] if options.pairs else neighbour_rows(x, run.test_images(options.data_dir), run.run.seed)
@@ -122,7 +125,7 @@ def _by_protocol(run: Finished, options: argparse.Namespace) -> None:
     command = shlex.join(["widemargin", *options.words])
     page = path.with_suffix(".html")
     page.write_text(protocol_page(f"{Path(run.run.data).name}: {name}", sub, judged, command, shown), encoding="utf-8")
-    print(f"wrote {path} and {page}")
+    say(f"wrote {path} and {page}")
 
 
 def predict(options: argparse.Namespace) -> None:
@@ -138,10 +141,10 @@ def predict(options: argparse.Namespace) -> None:
         if least is not None:
             cos = float(run.nearness(run.embed_files([path]))[0])
             if cos < least:
-                print(f"{path}: unknown (cosine {cos:.3f} to the nearest class, below {least:.3f})")
+                say(f"{path}: unknown (cosine {cos:.3f} to the nearest class, below {least:.3f})")
                 continue
         likely = run.chances(path)[: options.top]
-        print(f"{path}: " + ", ".join(f"{name} {100 * chance:.1f} %" for name, chance in likely))
+        say(f"{path}: " + ", ".join(f"{name} {100 * chance:.1f} %" for name, chance in likely))
 
 
 def _rejecting(run: Finished, options: argparse.Namespace) -> float | None:

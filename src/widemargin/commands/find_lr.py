@@ -9,6 +9,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..printable import say
+
 if TYPE_CHECKING:
     from ..run import Run
     from ..training.lr_finder import RateTest
@@ -40,13 +42,14 @@ def print_test(found: RateTest, run: Run, folder: Path) -> None:
 
     _write(found, run, folder)
     _print_table(found, run)
-    print(f"wrote {folder / 'lr_finder.json'} and {folder / 'lr_finder.svg'}")
+    say(f"wrote {folder / 'lr_finder.json'} and {folder / 'lr_finder.svg'}")
     if found.suggestion is None:
         raise InputError(f"the loss fell at no rate from {found.rates[0]:g} on: look at the data and the loss")
     if not found.bounded:
         print("the loss never rose again, no rate was seen to be too large: try a third and a tenth of the suggestion")
     again = shlex.join(_command(run, found.suggestion))
-    print(f"suggestion: --lr {found.suggestion:g}, a tenth of where the loss is lowest. The same run with it:\n{again}")
+    say(f"suggestion: --lr {found.suggestion:g}, a tenth of where the loss is lowest. The same run with it:")
+    say(again)
 
 
 def _command(run: Run, rate: float) -> list[str]:
@@ -66,12 +69,11 @@ def _write(found: RateTest, run: Run, folder: Path) -> None:
 
 def _print_table(found: RateTest, run: Run) -> None:
     from rich.table import Table as Grid
-    from rich.text import Text
 
-    from ..listing import console
+    from ..listing import console, plain
 
     steps, images = len(found.rates), run.batch_size * run.accumulate
-    title = Text(f"{run.model}, {run.loss}, {run.opt}: {steps} steps of {images} images, ended {found.ended}")
+    title = plain(f"{run.model}, {run.loss}, {run.opt}: {steps} steps of {images} images, ended {found.ended}")
     grid = Grid(title=title, title_justify="left", title_style="bold")
     grid.add_column("rate", justify="right")
     grid.add_column("smoothed loss", justify="right")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from ..printable import say
+
 
 def add(commands: Any) -> None:
     """Both commands and their options."""
@@ -48,7 +50,7 @@ def write_embeddings(options: argparse.Namespace) -> None:
 
     found = embedded(finished(options.folder, options.checkpoint), options.data, options.data_dir)
     write(Path(options.out), found)
-    print(f"wrote {options.out}: {len(found.x):,} embeddings of {found.x.shape[1]} dimensions")
+    say(f"wrote {options.out}: {len(found.x):,} embeddings of {found.x.shape[1]} dimensions")
 
 
 def write_export(options: argparse.Namespace) -> None:
@@ -65,17 +67,17 @@ def write_export(options: argparse.Namespace) -> None:
         from ..onnx_file import write_onnx
 
         apart = write_onnx(run, Path(options.onnx))
-        print(f"wrote {options.onnx}: onnxruntime agrees with PyTorch to {apart:.1e}")
+        say(f"wrote {options.onnx}: onnxruntime agrees with PyTorch to {apart:.1e}")
     if options.safetensors:
         from ..hub_folder import write_weights
 
         write_weights(run, Path(options.safetensors))
-        print(f"wrote {options.safetensors}")
+        say(f"wrote {options.safetensors}")
     if options.hub:
         from ..hub_folder import write_folder
 
         write_folder(run, Path(options.hub), options.licence)
-        print(f"wrote {options.hub}: model.safetensors, widemargin.json, README.md")
+        say(f"wrote {options.hub}: model.safetensors, widemargin.json, README.md")
 
 
 def verify(options: argparse.Namespace) -> None:
@@ -99,4 +101,4 @@ def verify(options: argparse.Namespace) -> None:
         threshold = calibrated_threshold(*run.embeddings(options.data_dir), options.target_far, run.run.seed)
         why = f"{100 * options.target_far:g} % of different pairs pass"
     answer = "the same" if cos >= threshold else "not the same"
-    print(f"{answer}: cosine {cos:.4f} ({angle:.1f}°), threshold {threshold:.4f} ({why})")
+    say(f"{answer}: cosine {cos:.4f} ({angle:.1f}°), threshold {threshold:.4f} ({why})")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from ..printable import say
+
 
 def add(commands: Any) -> None:
     """The command and its options."""
@@ -24,4 +26,4 @@ def _run(options: argparse.Namespace) -> None:
     check_writable(checked_suffix(options.out, (".html",)))
     text = lab_page(everything(), film())
     Path(options.out).write_text(text, encoding="utf-8")
-    print(f"wrote {options.out} ({len(text) / 2**20:.1f} MiB); open it in a browser")
+    say(f"wrote {options.out} ({len(text) / 2**20:.1f} MiB); open it in a browser")

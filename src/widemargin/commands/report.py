@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from ..printable import say
+
 if TYPE_CHECKING:
     from ..report.run_page import Told
 
@@ -50,7 +52,7 @@ def _run(options: argparse.Namespace) -> None:
         from ..report.run_figure import write_figure
 
         write_figure(told, path)
-    print(f"wrote {path}")
+    say(f"wrote {path}")
 
 
 def _runs_in(given: list[str]) -> list[Any]:
@@ -73,8 +75,7 @@ def _runs_in(given: list[str]) -> list[Any]:
 
 
 def _told(folder: Any, data_dir: str | None, pictures: bool) -> Told:
-    import json
-
+    from .. import plain_json
     from ..errors import InputError
     from ..report.run_page import Told
     from ..run import Run
@@ -85,7 +86,7 @@ def _told(folder: Any, data_dir: str | None, pictures: bool) -> Told:
     record: dict[str, Any] | None = None
     if (folder / "record.json").is_file():
         try:
-            record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+            record = plain_json.read(folder / "record.json")
         except ValueError:
             raise InputError(f"{folder / 'record.json'}: not JSON; delete it and evaluate again") from None
     classes, shown = _shown(folder, data_dir) if pictures and lines else ((), [])

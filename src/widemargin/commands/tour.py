@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from ..printable import say
+
 
 def add(commands: Any) -> None:
     """The command and its options."""
@@ -21,7 +23,6 @@ def add(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     import json
-    import sys
     from pathlib import Path
 
     from ..listing import check_writable, checked_suffix
@@ -33,10 +34,10 @@ def _run(options: argparse.Namespace) -> None:
     if options.train:
         if options.json:
             check_writable(options.json)
-        say = lambda loss: print(f"training {loss}", file=sys.stderr, flush=True)  # noqa: E731
-        gallery = train_gallery(Path(options.runs), options.data_dir, say)
+        told = lambda loss: say(f"training {loss}", aside=True)  # noqa: E731
+        gallery = train_gallery(Path(options.runs), options.data_dir, told)
         if options.json:
             Path(options.json).write_text(json.dumps(gallery, separators=(",", ":")) + "\n", encoding="utf-8")
     text = tour_page(sections(), gallery)
     Path(options.out).write_text(text, encoding="utf-8")
-    print(f"wrote {options.out} ({len(text) / 2**20:.1f} MiB); open it in a browser")
+    say(f"wrote {options.out} ({len(text) / 2**20:.1f} MiB); open it in a browser")

@@ -7,6 +7,8 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
+from ..printable import say
+
 if TYPE_CHECKING:
     from ..run import Run
 
@@ -127,8 +129,8 @@ def run(options: argparse.Namespace) -> None:
     except RuntimeError as error:
         raise _explained(error, wanted) from None
     if speaks():
-        print(f"{'unseen classes' if wanted.unseen else 'test'}: {headline(record['test'])}")
-        print(f"wrote {folder}")
+        say(f"{'unseen classes' if wanted.unseen else 'test'}: {headline(record['test'])}")
+        say(f"wrote {folder}")
 
 
 def run_of(options: argparse.Namespace) -> Run:

@@ -11,6 +11,8 @@ from PIL import Image, ImageOps
 
 from ..errors import InputError
 
+# Asked for by name, for PIL guesses by content: an EPS file called .png would be handed to Ghostscript.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 LARGEST = 89_478_485  # pixels, PIL's own bound: a small file can unpack to more memory than there is
 
@@ -20,7 +22,7 @@ Box = tuple[int, int, int, int]
 def read_image(path: Path) -> Image.Image:
     """The image as RGB, upright."""
     try:
-        with Image.open(path) as opened:
+        with Image.open(path, formats=FORMATS) as opened:
             if opened.width * opened.height > LARGEST:
                 raise Image.DecompressionBombError
             opened.load()

@@ -1,6 +1,7 @@
 """Files from the network: fetched once, whole or not at all, checked, and kept in a cache.
 
-Only http and https, bounded in size; what arrives is bytes and is never run or unpickled.
+Only https (http from this machine itself, for tests and mirrors behind a tunnel), also after a redirect; bounded in
+size, checked against a known SHA-256; what arrives is bytes and is never run or unpickled.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import ip_address
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
@@ -76,14 +78,14 @@ def fetch(url: str, path: Path, *, sha256: str | None = None, limit: int = LIMIT
     if path.is_file() and (sha256 is None or digest(path.read_bytes()) == sha256):
         return path
     address = mirrored(url)
-    if urlsplit(address).scheme not in ("http", "https"):
-        raise FetchError(address, "only http and https addresses are fetched")
+    if not allowed(address):
+        raise FetchError(address, "only https addresses are fetched")
     for attempt in range(1, TRIES + 1):
         try:
             with written(path) as stream:
                 found = _download(address, stream, limit)
                 if sha256 is not None and found != sha256:
-                    raise FetchError(address, f"its SHA-256 is {found}, expected {sha256}")
+                    raise FetchError(address, f"its SHA-256 is {found}, expected {sha256}; deleted")
             return path
         except (OSError, http.client.HTTPException, ValueError) as error:
             if isinstance(error, InputError):
@@ -96,13 +98,45 @@ def fetch(url: str, path: Path, *, sha256: str | None = None, limit: int = LIMIT
     raise AssertionError  # the last try returns or raises
 
 
+def allowed(address: str) -> bool:
+    """Whether an address may be fetched: over https, or from this machine itself.
+
+    >>> allowed("https://a.org/x"), allowed("http://a.org/x"), allowed("http://127.0.0.1:80/x"), allowed("file:///x")
+    (True, False, True, False)
+    """
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and _here(host))
+
+
+def _here(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows to where we would have gone ourselves, and never from https to http."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        if not allowed(newurl) or (req.type == "https" and not newurl.lower().startswith("https:")):
+            raise FetchError(req.full_url, f"it leads to {newurl}, and only https addresses are fetched")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
 def digest(data: bytes) -> str:
     """SHA-256 in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """Opens http and https and nothing else, also after a redirect; the usual opener knows ftp, files and data too."""
+    """Opens http and https and nothing else; the usual opener knows ftp, files and data too."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler,
@@ -110,7 +144,7 @@ def _opener() -> urllib.request.OpenerDirector:
         urllib.request.HTTPHandler,
         urllib.request.HTTPSHandler,
         urllib.request.HTTPDefaultErrorHandler,
-        urllib.request.HTTPRedirectHandler,
+        _Redirects,
         urllib.request.HTTPErrorProcessor,
     ):
         opener.add_handler(handler())

@@ -131,7 +131,10 @@ _ENTRIES = (
         train=_idx("train", 60000),
         test=_idx("t10k", 10000),
         folders=("FashionMNIST/raw", "fashion_mnist/raw", "FashionMNIST", "fashion_mnist", "fashion-mnist", "raw"),
-        urls=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
+        urls=(
+            "https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
+            "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+        ),
         classes=(
             "T-shirt/top",
             "Trouser",

@@ -14,14 +14,17 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from ..errors import InputError
+from .bounded import Bounded
 from .fetch import FetchError, cache_dir, fetch, written
 from .image_bytes import Originals, path_of, read
 from .image_catalogue import ImageEntry
 
 LARGEST_ARCHIVE = 256 << 20
 LARGEST_NAMES = 1 << 16
+_BESIDE = 1 << 20  # bytes of names, headers and what else lies beside the wanted members
 
 
 def read_originals(entry: ImageEntry, data_dir: str | Path | None = None) -> Originals:
@@ -124,12 +127,18 @@ def _check_archive(entry: ImageEntry, archive: Path) -> None:
         raise InputError(f"{archive}: not the original of {entry.name!r}: SHA-256 is {found}, expected {expected}")
 
 
+def _tar(stream: Any) -> tarfile.TarFile:
+    return tarfile.open(fileobj=stream, mode="r|")
+
+
 def _unpack(entry: ImageEntry, archive: Path, folder: Path) -> None:
     """The wanted members alone, wherever they lie in the archive, at the sizes they must have."""
     sizes = {file.name: file.count * entry.record for file in entry.files}
     missing = set(sizes)
     try:
-        with tarfile.open(archive, "r:gz") as pack:
+        # Read as a stream, so that neither a bomb in front of a member nor one in its name's place unpacks beyond this.
+        most = sum(sizes.values()) + _BESIDE
+        with gzip.open(archive) as unpacked, _tar(Bounded(unpacked, most, str(archive))) as pack:
             for member in pack:
                 name = member.name.rpartition("/")[2]
                 if not member.isfile() or (name not in missing and name != entry.names_file):

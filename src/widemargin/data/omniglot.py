@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import InputError
+from .bounded import checked_zip, file_bytes, member_bytes
 from .fetch import FetchError, cache_dir, fetch
 from .images import Images, ImageSet
 
@@ -28,7 +29,7 @@ _URL = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/"
 _SIDE, _COUNT, _DRAWERS = 105, 4840, 20
 _JUDGED_BY = 16  # drawers beyond this one are the test part where characters are not split
 SHA256 = "a3baf2b09c27636290eaaf2e8ebed0b1c3d5e32c894ade6b15520a4abd0418ac"
-_LARGEST = 8 << 20
+_LARGEST, _LARGEST_UNPACKED = 8 << 20, 128 << 20
 
 Arrays = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], tuple[str, ...]]
 
@@ -50,7 +51,7 @@ def _found(folders: list[Path]) -> Arrays:
         if (folder / ARRAYS).is_file():
             return _checked(_from_arrays(folder / ARRAYS), folder / ARRAYS)
         if all((folder / name).is_file() for name in ARCHIVES):
-            return _checked(_from_archives([(folder / name).read_bytes() for name in ARCHIVES]), folder)
+            return _checked(_from_archives(folder), folder)
     kept = cache_dir() / "images" / "omniglot"
     if not all((kept / name).is_file() for name in ARCHIVES):
         kept.mkdir(parents=True, exist_ok=True)
@@ -59,20 +60,32 @@ def _found(folders: list[Path]) -> Arrays:
                 fetch(_URL + name, kept / name, limit=_LARGEST)
             except FetchError as error:
                 raise InputError(f"omniglot: {error}; put {' and '.join(ARCHIVES)} into a folder and give it") from None
-    return _checked(_from_archives([(kept / name).read_bytes() for name in ARCHIVES]), kept)
+    try:
+        return _checked(_from_archives(kept), kept)
+    except InputError as error:  # what was fetched is not what it should be: it must not stay
+        for name in ARCHIVES:
+            (kept / name).unlink(missing_ok=True)
+        raise InputError(f"{error}; what was downloaded is deleted, the same command fetches it again") from None
 
 
 def _from_arrays(path: Path) -> Arrays:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            names = tuple(str(name) for name in file["names"])
-            return file["images"], file["labels"].astype(np.int64), file["drawer"].astype(np.int64), names
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        with zipfile.ZipFile(path) as archive:
+            checked_zip(archive, _LARGEST_UNPACKED, str(path))
+            images, labels, drawer, names = (
+                np.load(io.BytesIO(member_bytes(archive, archive.getinfo(f"{name}.npy"))), allow_pickle=False)
+                for name in ("images", "labels", "drawer", "names")
+            )
+            return images, labels.astype(np.int64), drawer.astype(np.int64), tuple(str(name) for name in names)
+    except (OSError, ValueError, KeyError, AttributeError, MemoryError, zlib.error, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: not Omniglot's arrays ({error})") from None
 
 
-def _from_archives(archives: list[bytes]) -> Arrays:
-    drawings = sorted({key: image for data in archives for key, image in _drawings(data)}.items())
+def _from_archives(folder: Path) -> Arrays:
+    archives = [(file_bytes(folder / name, _LARGEST), str(folder / name)) for name in ARCHIVES]
+    drawings = sorted({key: image for data, where in archives for key, image in _drawings(data, where)}.items())
+    if not drawings:
+        raise InputError(f"{folder}: no drawings in {' and '.join(ARCHIVES)}")
     names = tuple(sorted({character for (character, _), _ in drawings}))
     place = {name: k for k, name in enumerate(names)}
     images = np.stack([image for _, image in drawings])
@@ -80,28 +93,32 @@ def _from_archives(archives: list[bytes]) -> Arrays:
     return images, labels, np.array([drawer for (_, drawer), _ in drawings], dtype=np.int64), names
 
 
-def _drawings(data: bytes) -> Iterator[tuple[tuple[str, int], NDArray[np.uint8]]]:
+def _drawings(data: bytes, where: str) -> Iterator[tuple[tuple[str, int], NDArray[np.uint8]]]:
     """((alphabet/character, drawer), pixels) of an archive; nothing is written to disk."""
     from PIL import Image
 
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            for entry in archive.infolist():
+            for entry in checked_zip(archive, _LARGEST_UNPACKED, where).infolist():
                 parts = entry.filename.split("/")
                 if not entry.filename.endswith(".png") or len(parts) < 3 or entry.file_size > 1 << 16:
                     continue
-                with Image.open(io.BytesIO(archive.read(entry))) as picture:
-                    pixels = np.asarray(picture.convert("L"))
-                if pixels.shape == (_SIDE, _SIDE):
+                with Image.open(io.BytesIO(member_bytes(archive, entry)), formats=("PNG",)) as picture:
+                    fits = picture.size == (_SIDE, _SIDE)  # known before a small file unpacks to a large picture
+                    pixels = np.asarray(picture.convert("L")) if fits else None
+                if pixels is not None:
                     drawer = int(parts[-1].removesuffix(".png").rpartition("_")[2])
                     yield (f"{parts[-3]}/{parts[-2]}", drawer), (pixels < 128).astype(np.uint8)
-    except (zipfile.BadZipFile, zlib.error, OSError, ValueError) as error:
-        raise InputError(f"omniglot: an archive cannot be read ({error}); download it again") from None
+    except (zipfile.BadZipFile, zlib.error, OSError, ValueError, NotImplementedError, RuntimeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{where}: the archive cannot be read ({error}); download it again") from None
 
 
 def _checked(arrays: Arrays, where: Path) -> Arrays:
     images, labels, drawer, names = arrays
-    if images.shape != (_COUNT, _SIDE, _SIDE) or len(names) * _DRAWERS != _COUNT:
+    sizes = (labels.shape, drawer.shape) == ((_COUNT,), (_COUNT,)) and 0 <= labels.min() <= labels.max() < len(names)
+    if images.shape != (_COUNT, _SIDE, _SIDE) or len(names) * _DRAWERS != _COUNT or not sizes:
         raise InputError(f"{where}: {images.shape[0]} images of {len(names)} characters, Omniglot has {_COUNT} of 242")
     ranked = sorted(range(len(names)), key=names.__getitem__)  # whatever order a file has them in
     labels = np.argsort(ranked)[labels]

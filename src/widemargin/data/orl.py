@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import InputError
+from .bounded import checked_zip, member_bytes
 from .fetch import FetchError, cache_dir, fetch
 from .images import Images, ImageSet
 
@@ -25,7 +26,7 @@ FOLDERS = ("orl_faces", "att_faces")
 PEOPLE, PICTURES, WIDE, TALL = 40, 10, 92, 112
 SHA256 = "2e4844a9f4fa4397058f69d6208047170f2e9d399cda18b55c1e8d28f0a83431"
 _URL = f"https://www.cl.cam.ac.uk/Research/DTG/attarchive/pub/data/{ARCHIVE}"
-_LARGEST = 16 << 20
+_LARGEST, _LARGEST_UNPACKED = 16 << 20, 64 << 20
 _HEADER = f"P5\n{WIDE} {TALL}\n255\n".encode()
 _JUDGED_BY = 8  # pictures beyond this one are the test part where people are not split
 
@@ -57,7 +58,11 @@ def _found(folders: list[Path]) -> NDArray[np.uint8]:
             fetch(_URL, kept, limit=_LARGEST)
         except FetchError as error:
             raise InputError(f"orl_faces: {error}; put the folder orl_faces (s1/1.pgm …) somewhere") from None
-    return _from_archive(kept)
+    try:
+        return _from_archive(kept)
+    except InputError as error:  # what was fetched is not what it should be: it must not stay
+        kept.unlink(missing_ok=True)
+        raise InputError(f"{error}; what was downloaded is deleted, the same command fetches it again") from None
 
 
 def _members() -> list[str]:
@@ -79,11 +84,13 @@ def _from_archive(path: Path) -> NDArray[np.uint8]:
     found: dict[str, bytes] = {}
     try:
         with zipfile.ZipFile(path) as archive:
-            for entry in archive.infolist():
+            for entry in checked_zip(archive, _LARGEST_UNPACKED, str(path)).infolist():
                 name = "/".join(entry.filename.split("/")[-2:])
                 if name in wanted and entry.file_size <= 1 << 16:
-                    found[name] = archive.read(entry)
-    except (zipfile.BadZipFile, zlib.error, OSError, ValueError) as error:
+                    found[name] = member_bytes(archive, entry)
+    except (zipfile.BadZipFile, zlib.error, OSError, ValueError, NotImplementedError, RuntimeError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"{path}: the archive cannot be read ({error}); delete it and fetch it again") from None
     if lacking := sorted(wanted - set(found)):
         raise InputError(f"{path}: {lacking[0]} is missing; orl_faces has 40 × 10 pictures")

@@ -10,6 +10,8 @@ from ..errors import InputError
 from .cells import shown
 from .grid import Cells, Grid, checked_names
 
+LARGEST_CELLS = 1 << 27
+
 
 def grid(data: bytes, file: str) -> Grid:
     """The columns of a Parquet file; numbers stay numbers, all else becomes words."""
@@ -21,7 +23,12 @@ def grid(data: bytes, file: str) -> Grid:
             f'{file}: Parquet needs pyarrow; pip install "widemargin[parquet]", or save the table as CSV'
         ) from None
     try:
+        told = pq.ParquetFile(pa.BufferReader(data)).metadata
+        if told.num_rows * max(1, told.num_columns) > LARGEST_CELLS:  # a column of one value packs to almost nothing
+            raise InputError(f"{file}: {told.num_rows:,} rows of {told.num_columns} columns; take a sample of its rows")
         table = pq.read_table(pa.BufferReader(data))
+    except InputError:
+        raise
     except (pa.ArrowException, OSError, ValueError):
         raise InputError(f"{file}: a damaged Parquet file; write or download it again") from None
     names = checked_names([str(name).strip() for name in table.column_names], file)

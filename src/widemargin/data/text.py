@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import codecs
-import gzip
 import zlib
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from io import BytesIO
 from pathlib import Path
 
 from ..errors import InputError
+from ..printable import printable
+from .bounded import gunzipped
 from .cells import shown
 
 LARGEST = 1 << 30  # a table beyond this does not fit the memory as Python strings
@@ -43,9 +43,8 @@ MARKS = (  # byte order marks; UTF-32 begins as UTF-16 does, so it is asked for 
 
 
 def named(path: str | Path) -> str:
-    """A path as messages show it: as it was given, on one line."""
-    text = str(path)
-    return text if text.isprintable() else repr(text)
+    """A path as messages and pages show it: as it was given, on one line."""
+    return printable(str(path))
 
 
 def read_bytes(path: Path, others: Callable[[], Iterable[str]] = tuple) -> bytes:
@@ -62,7 +61,7 @@ def read_bytes(path: Path, others: Callable[[], Iterable[str]] = tuple) -> bytes
         raise InputError(f"{file}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if data.startswith(GZIP):
         try:
-            data = gzip.GzipFile(fileobj=BytesIO(data)).read(LARGEST + 1)
+            data = gunzipped(data, LARGEST, file)
         except (OSError, EOFError, zlib.error):
             raise InputError(f"{file}: a damaged gzip file; compress or download it again") from None
     if len(data) > LARGEST:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InputError, unknown
+from .bounded import file_bytes
 from .fetch import FetchError, cache_dir, digest, fetch, mirrored, written
 from .table import Column, Table, class_order, codes
 from .uci_catalogue import SETS, TABLE1, UciSet
@@ -53,20 +54,14 @@ def _from_folders(entry: UciSet, data_dir: str | Path | None) -> tuple[str, str]
     for folder in _folders(data_dir):
         path = folder / entry.file
         if path.is_file():
-            return _right(entry, _bytes(path).decode("utf-8", "replace"), str(path)), str(path)
+            return _right(entry, file_bytes(path, LARGEST).decode("utf-8", "replace"), str(path)), str(path)
         for source in entry.sources:
             paths = [folder / file for file in source.files]
             if all(path.is_file() for path in paths):
                 place = ", ".join(map(str, paths))
-                return _right(entry, _clean(entry, source, [_bytes(path) for path in paths], place), place), place
+                originals = [file_bytes(path, LARGEST) for path in paths]
+                return _right(entry, _clean(entry, source, originals, place), place), place
     return None
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def _from_cache(entry: UciSet) -> tuple[str, str] | None:

@@ -13,12 +13,13 @@ from itertools import product
 from zipfile import ZipFile
 
 from ..errors import InputError
+from .bounded import checked_zip, member_bytes
 from .cells import number
 
 Clean = Callable[[Sequence[bytes]], str]
 Row = list[str]
 
-LARGEST = 64 << 20  # bytes of one original, unpacked
+LARGEST = 64 << 20  # bytes of the originals of a set, unpacked
 VOTES = {"y": "1", "n": "0"}
 SPELLINGS = {"Very Low": "very_low"}  # one class, written in two ways in the two sheets of its workbook
 
@@ -82,21 +83,19 @@ def balance(files: Sequence[bytes] = ()) -> str:
     return _csv("left_weight,left_distance,right_weight,right_distance,label", rows)
 
 
-def members(archive: bytes, names: Sequence[str]) -> list[bytes]:
-    """Files of a zip archive by their names, wherever they lie in it, also in an archive inside."""
+def members(archive: bytes, names: Sequence[str], inside_one: bool = False) -> list[bytes]:
+    """Files of a zip archive by their names, wherever they lie in it, also in an archive inside (and no deeper)."""
     found: dict[str, bytes] = {}
     with ZipFile(BytesIO(archive)) as pack:
-        for entry in pack.infolist():
-            if entry.file_size > LARGEST:
-                raise InputError(f"{entry.filename} in the archive is larger than {LARGEST >> 20} MiB")
+        for entry in checked_zip(pack, LARGEST, "the archive").infolist():
             name = entry.filename.rpartition("/")[2]
             if name in names:
-                found.setdefault(name, pack.read(entry))
-            elif name.lower().endswith(".zip"):
-                inner = pack.read(entry)
+                found.setdefault(name, member_bytes(pack, entry))
+            elif name.lower().endswith(".zip") and not inside_one:
+                inner = member_bytes(pack, entry)
                 with ZipFile(BytesIO(inner)) as inside:
                     if {inside_name.rpartition("/")[2] for inside_name in inside.namelist()} >= set(names):
-                        return members(inner, names)
+                        return members(inner, names, inside_one=True)
     for name in names:
         if name not in found:
             raise InputError(f"no {name} in the archive")

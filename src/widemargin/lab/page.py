@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from html import escape
 from importlib import resources
 from typing import Any
 
 from ..report import page
+from ..report.escaped import escape
 from ..report.palette import colour
 from .curves import BETWEEN, WANTED_GAPS
 from .families import CLASSES, SCALES
@@ -36,15 +35,9 @@ def lab_page(facts: dict[str, Any], films: list[dict[str, Any]]) -> str:
     body += [_regions(), _which(), _films(films), "</div>"]
     inks = {name: colour(name) for name in facts["families"]}
     for name, data in (("facts", facts), ("inks", inks), ("films", films)):
-        body.append(f'<script type="application/json" id="{name}">{_json(data)}</script>')
-    body.append(f"<script>{_file('lab.js')}</script>")
+        body.append(page.data(name, data))
     sub = "Choose losses, move the sliders. Every curve is computed by the margins themselves and embedded here."
-    return page.page("The loss lab", sub, body)
-
-
-def _json(data: Any) -> str:
-    """JSON that cannot end its script element."""
-    return json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+    return page.page("The loss lab", sub, body, _file("lab.js"))
 
 
 def _file(name: str) -> str:
@@ -74,8 +67,8 @@ def _slider(key: str, title: str, count: int) -> str:
 def _panel(key: str, title: str, explained: str) -> str:
     return (
         f"<section>{page.heading(title, explained)}"
-        f'<svg id="{key}" viewBox="0 0 560 330" role="img" aria-label="{escape(title, quote=True)}" '
-        f'data-title="{escape(title, quote=True)}"></svg><p class="numbers" id="{key}-numbers"></p></section>'
+        f'<svg id="{key}" viewBox="0 0 560 330" role="img" aria-label="{escape(title)}" '
+        f'data-title="{escape(title)}"></svg><p class="numbers" id="{key}-numbers"></p></section>'
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from html import escape
 
 from ..results import Result
 from . import page, svg
 from .comparison import Comparison, OnManySets, OnOneSet, span
+from .escaped import escape
 from .palette import colour
 
 _ANGLES = (

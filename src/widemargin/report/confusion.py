@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
+from .escaped import escape
 from .svg import WIDTH, begin, shortened
 
 MOST = 30  # classes of which every cell can be seen

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
+from .escaped import escape
 from .svg import WIDTH, begin, reach, shortened, ticks
 
 _LEFT, _RIGHT, _TOP, _ROW = 270, 720, 12, 28

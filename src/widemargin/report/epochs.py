@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
+from .escaped import escape
 from .svg import WIDTH, apart, begin, shortened, ticks
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 600, 18, 300

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .escaped import escape
 from .sphere import INKS
 from .svg import begin, shortened
 

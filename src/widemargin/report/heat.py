@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 
+from .escaped import escape
 from .svg import WIDTH, begin
 
 _LEFT, _TOP, _WIDE, _TALL = 120, 40, 110, 34

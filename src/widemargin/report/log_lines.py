@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
 
+from .escaped import escape
 from .svg import WIDTH, begin, shortened, ticks
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 590, 22, 340

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
-from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .escaped import escape
 
 STYLE = """
 <style>
@@ -43,12 +44,12 @@ def row(asked: tuple[str, str], found: Sequence[tuple[str, str, float]]) -> str:
 
 
 def _cell(picture: str, name: str, kind: str, words: str) -> str:
-    said = escape(f"{name} ({words})", quote=True)
+    said = escape(f"{name} ({words})")
     inside = f'<img src="{picture}" alt="{said}"><figcaption>{escape(name)}</figcaption>'
     return f'<figure class="{kind}" title="{said}">{inside}</figure>'
 
 
 def captioned(picture: str, words: str) -> str:
     """One picture with what there is to say under it."""
-    said = escape(words, quote=True)
+    said = escape(words)
     return f'<figure class="told"><img src="{picture}" alt="{said}"><figcaption>{escape(words)}</figcaption></figure>'

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
+from .escaped import escape
 from .svg import WIDTH, begin
 
 _LEFT, _RIGHT, _TOP, _PEAK = 70, 820, 14, 54

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from ..printable import printable
 from .palette import colour
 from .run_page import Told
 
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1)))
+
+
+def _label(name: str) -> str:
+    """A name as the legend shows it; one that begins with _ would be left out."""
+    return f" {printable(name)}" if name.startswith("_") else printable(name)
 
 
 def write_figure(told: Sequence[Told], path: Path) -> None:
@@ -18,10 +25,12 @@ def write_figure(told: Sequence[Told], path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
+    # A run's name is no formula, though it may hold two dollars.
+    look: Any = {"text.parse_math": False, "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    with mpl.rc_context(look):
         figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
         for k, each in enumerate(told):
-            style = {"color": colour(each.run.loss), "linestyle": _DASHES[k % len(_DASHES)], "label": each.name}
+            style = {"color": colour(each.run.loss), "linestyle": _DASHES[k % len(_DASHES)], "label": _label(each.name)}
             at = [line["epoch"] for line in each.lines]
             axes[0].plot(at, [line["loss"] for line in each.lines], **style)
             axes[1].plot(at, [line["train_top1"] for line in each.lines], **style)

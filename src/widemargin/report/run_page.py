@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..run import Run
-from . import page
+from . import escaped, page
 from .confusion import MOST, confusion, worst
 from .epochs import Course, epochs
 from .palette import colour
@@ -183,15 +183,10 @@ def markdown(told: Sequence[Told], command: str) -> str:
     """The table and the settings as Markdown, for a paper's appendix or an issue."""
     head, rows = figures(told)
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]
+    lines += ["| " + " | ".join(map(escaped.markdown, row)) + " |" for row in rows]
     for each in told:
-        lines += ["", f"## {each.name}", "", "| option | value |", "|---|---|"]
-        lines += [f"| {name[0]} | {_cell(value[0])} |" for name, value in _settings(each.run)]
+        lines += ["", f"## {escaped.markdown(each.name)}", "", "| option | value |", "|---|---|"]
+        lines += [f"| {name[0]} | {escaped.markdown(value[0])} |" for name, value in _settings(each.run)]
         if each.record:
-            lines += ["", "```bash", str(each.record.get("command", "")), "```"]
-    return "\n".join([*lines, "", f"Made by `{command}`.", ""])
-
-
-def _cell(text: str) -> str:
-    """Text that stays in its cell."""
-    return text.replace("|", "\\|").replace("\n", " ")
+            lines += ["", "```bash", escaped.in_code(str(each.record.get("command", ""))), "```"]
+    return "\n".join([*lines, "", f"Made by `{escaped.in_code(command)}`.", ""])

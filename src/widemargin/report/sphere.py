@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .escaped import escape
 from .svg import begin
 
 INKS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#999933", "#882255", "#44AA99", "#777777")

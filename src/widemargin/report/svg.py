@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
+
+from .escaped import escape
 
 _ROW = 30
 WIDTH = 860
@@ -197,7 +198,7 @@ def grouped_bars(
 def begin(width: float, height: float, title: str) -> str:
     """The opening tag with its text alternative."""
     return (
-        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(title, quote=True)}" '
+        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(title)}" '
         f'xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>'
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table as Grid
 from rich.text import Text
 
-from ..listing import console
+from ..listing import console, plain
 from .comparison import Comparison, OnManySets, OnOneSet, span
 
 MARK = "≈"
@@ -20,12 +20,12 @@ def print_comparison(found: Comparison) -> None:
         _print_sets(found)
     out = console()
     out.print(f"[dim]{LEGEND}[/dim]")
-    out.print(Text(found.verdict))
+    out.print(plain(found.verdict))
 
 
 def _print_one_set(one: OnOneSet) -> None:
     count = len(one.results[0].folds)
-    title = Text(f"{one.set}: accuracy in percent over {count} folds")
+    title = plain(f"{one.set}: accuracy in percent over {count} folds")
     grid = Grid(title=title, title_justify="left", title_style="bold")
     grid.add_column("loss")
     for column in ("mean ± std", "95 % interval", "rank", "folds won"):
@@ -34,7 +34,7 @@ def _print_one_set(one: OnOneSet) -> None:
     for i in sorted(range(len(one.results)), key=lambda i: -one.results[i].mean):
         result, (low, high) = one.results[i], one.intervals[i]
         cell = _cell(result.mean, result.std, best, result.loss in one.not_worse)
-        grid.add_row(Text(result.loss), cell, span(low, high, 1), f"{one.ranks[i]:g}", str(one.wins[i]))
+        grid.add_row(plain(result.loss), cell, span(low, high, 1), f"{one.ranks[i]:g}", str(one.wins[i]))
     console().print(grid)
 
 
@@ -42,11 +42,11 @@ def _print_sets(found: Comparison) -> None:
     grid = Grid(title="Accuracy in percent, mean ± std", title_justify="left", title_style="bold")
     grid.add_column("set", no_wrap=True)
     for method in found.methods:
-        grid.add_column(Text(method), justify="right", overflow="fold", min_width=12)
+        grid.add_column(plain(method), justify="right", overflow="fold", min_width=12)
     for one in found.sets:
         best = max(round(result.mean, 2) for result in one.results)
         cells = [_cell(r.mean, r.std, best, r.loss in one.not_worse) for r in one.results]
-        grid.add_row(Text(one.set), *cells)
+        grid.add_row(plain(one.set), *cells)
     if found.together is not None:
         grid.add_section()
         _add_summary(grid, found.together)

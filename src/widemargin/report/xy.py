@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from html import escape
 
+from .escaped import escape
 from .svg import begin, ticks
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 60, 470, 20, 270

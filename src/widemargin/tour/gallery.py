@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..recipes.parts.openset_lines import DIGITS
+from ..report.escaped import escape
 from ..report.flat import flat
 
 BASE = replace(DIGITS, dim=2, epochs=10, share=0.2, per_class=10)
@@ -87,6 +88,6 @@ def gallery_html(found: dict[str, Any]) -> str:
         picture = flat(np.array(seen["x"]), np.array(seen["y"]), digits, f"MNIST in two dimensions under {loss}")
         name = loss.partition(", lam")[0] + (")" if ", lam" in loss else "")
         cells.append(
-            f"<figure>{picture}<figcaption><b>{name}</b><br>{seen['what']} {seen['right']:.1f} %</figcaption></figure>"
+            f"<figure>{picture}<figcaption><b>{escape(name)}</b><br>{escape(seen['what'])} {seen['right']:.1f} %</figcaption></figure>"
         )
     return f'<div class="gallery">{"".join(cells)}</div>'

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from html import escape
+
+from ..report.escaped import escape
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def live(what: str, places: Sequence[float], frame: Callable[[float], Frame], st
 
 def live_html(key: str, shown: Live) -> str:
     """The slider, the pictures (all but one hidden), and the numbers under them."""
-    name = escape(key, quote=True)
+    name = escape(key)
     parts = [
         f'<div class="live" data-live="{name}"><label for="{name}-slide">{escape(shown.what)} '
         f'<output id="{name}-label">{escape(shown.frames[shown.start].label)}</output></label>'
@@ -55,7 +56,7 @@ def live_html(key: str, shown: Live) -> str:
     for k, frame in enumerate(shown.frames):
         hidden = "" if k == shown.start else " hidden"
         parts.append(
-            f'<div class="frame" data-label="{escape(frame.label, quote=True)}"{hidden}>{frame.picture}'
+            f'<div class="frame" data-label="{escape(frame.label)}"{hidden}>{frame.picture}'
             f'<p class="numbers">{escape(frame.numbers)}</p></div>'
         )
     return "".join(parts) + "</div>"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from ..report import page
+from ..report.escaped import escape
 from . import classical, margins, pairs
 from .gallery import gallery_html
 from .live import SCRIPT, Section, live_html
@@ -38,7 +38,7 @@ def sections() -> list[Section]:
 
 def tour_page(stops: Sequence[Section], gallery: dict[str, Any] | None) -> str:
     """The whole page."""
-    contents = "".join(f'<li><a href="#{escape(stop.key, quote=True)}">{escape(stop.title)}</a></li>' for stop in stops)
+    contents = "".join(f'<li><a href="#{escape(stop.key)}">{escape(stop.title)}</a></li>' for stop in stops)
     if gallery is not None:
         contents += '<li><a href="#gallery">The gallery</a></li>'
     body = [_STYLE, f'<nav aria-label="stops"><ol>{contents}</ol></nav>']
@@ -51,8 +51,7 @@ def tour_page(stops: Sequence[Section], gallery: dict[str, Any] | None) -> str:
             "wheel, some live on the circle; two dimensions are a picture, not a recommendation."
         )
         body.append(f'<section id="gallery">{page.heading("The gallery", text)}{gallery_html(gallery)}</section>')
-    body.append(f"<script>{SCRIPT}</script>")
-    return page.page("A tour of the margins", _SUB, body)
+    return page.page("A tour of the margins", _SUB, body, SCRIPT)
 
 
 def _stop(number: int, stop: Section) -> str:
@@ -63,4 +62,4 @@ def _stop(number: int, stop: Section) -> str:
     if stop.still:
         parts.append(f'<div class="still">{stop.still}</div>')
     parts += [page.code(text) for text in stop.tried]
-    return f'<section id="{escape(stop.key, quote=True)}">{"".join(parts)}</section>'
+    return f'<section id="{escape(stop.key)}">{"".join(parts)}</section>'

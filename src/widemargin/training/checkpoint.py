@@ -20,7 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .. import plain_json
 from ..errors import InputError
+from ..tensor_files import read_safetensors
 
 _SUMS = "sha256.json"
 
@@ -97,19 +99,16 @@ class DamagedError(InputError):
 
 
 def _read(place: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     try:
-        sums = json.loads((place / _SUMS).read_text(encoding="utf-8")) if (place / _SUMS).is_file() else {}
+        sums = plain_json.read(place / _SUMS) if (place / _SUMS).is_file() else {}
         for name, wanted in sums.items():
             if _sha256(place / Path(name).name) != wanted:
                 raise ValueError(f"SHA-256 of {name} is another than when it was written")
-        model, training = load_file(place / "model.safetensors"), load_file(place / "training.safetensors")
-        state = json.loads((place / "state.json").read_text(encoding="utf-8"))
+        model, training = (read_safetensors(place / f"{name}.safetensors") for name in ("model", "training"))
+        state = plain_json.read(place / "state.json")
     except FileNotFoundError as error:
         raise InputError(f"{error.filename or place}: not there; is this a checkpoint?") from None
-    except (SafetensorError, ValueError, AttributeError, OSError) as error:
+    except (ValueError, AttributeError, TypeError, OSError) as error:
         raise DamagedError(f"{place}: damaged, cannot be read ({error}); take an earlier checkpoint") from None
     return model, training, state
 

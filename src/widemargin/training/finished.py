@@ -17,7 +17,7 @@ from ..run import Run
 from . import checkpoint
 from .inputs import Inputs, inputs_of
 from .judging import judge
-from .network import network
+from .network import rebuilt
 from .unseen import embed
 
 if TYPE_CHECKING:
@@ -125,9 +125,9 @@ def finished(folder: str | Path, which: str = "last") -> Finished:
         there = sorted(entry.name for entry in place.parent.glob("*") if entry.suffix not in (".new", ".old"))
         raise InputError(f"{folder} has no checkpoint {which!r} (it has {', '.join(there) or 'none'})")
     tensors, state = checkpoint.load_judged(place)
-    if "sees" not in state:
+    if not isinstance(state, dict) or "sees" not in state:
         raise InputError(f"{place}: 'sees' is missing in state.json; take an earlier checkpoint")
-    model = network(run, state["sees"], fresh=False)
+    model = rebuilt(run, state["sees"], tensors, str(place))
     if run.precision == "64-true":
         model.double()
     checkpoint.restore_module(model, tensors, str(place))

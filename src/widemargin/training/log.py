@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from .. import plain_json
 from ..errors import InputError, unknown
 from ..run import Run
 from .trackers import TRACKERS, Tracker
@@ -30,9 +31,9 @@ class Log:
         if not path.exists():
             return []
         found = []
-        for text in path.read_text(encoding="utf-8").split("\n")[:-1]:
+        for text in path.read_bytes().split(b"\n")[:-1]:
             try:
-                found.append(json.loads(text))
+                found.append(plain_json.parsed(text, str(path)))
             except ValueError:
                 raise InputError(f"{path}: a line is not JSON; the file was edited by hand") from None
         return found

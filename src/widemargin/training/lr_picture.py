@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from html import escape
 
+from ..report.escaped import escape
 from ..report.palette import colour
 from ..report.svg import WIDTH, ticks
 from ..run import Run

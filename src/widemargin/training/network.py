@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from ..classifier import MarginModel
+from ..errors import InputError
 from ..objective import Objective
 from ..run import Run
+
+_LARGEST_IMAGE = 1 << 26  # numbers of an image as a network sees it: 4,700 × 4,700 pixels in colour
 
 Another: TypeAlias = Callable[[int, int], Objective]
 """What makes an objective of another kind from the embeddings' length and the number of classes."""
@@ -22,12 +28,12 @@ def network(run: Run, sees: dict[str, Any], fresh: bool = True, another: Another
     One that is not `fresh` gets its weights from a checkpoint: none are fetched for it. `another` objective takes the
     place of the one that the run's loss names.
     """
-    from ..backbones.build import build
+    from ..backbones.build import build, without_weights
     from ..backbones.neck import Neck, Projected
 
     torch.manual_seed(run.seed)
-    options = {name: value for name, value in run.model_options.items() if fresh or name != "pretrained"}
-    backbone = build(run.model, channels=sees["channels"], size=sees["size"], **options)
+    model, options = (run.model, dict(run.model_options)) if fresh else without_weights(run.model, run.model_options)
+    backbone = build(model, channels=sees["channels"], size=sees["size"], **options)
     if run.neck:
         backbone = Neck(backbone, dim=run.dim or 512)
     elif run.dim:
@@ -36,6 +42,44 @@ def network(run: Run, sees: dict[str, Any], fresh: bool = True, another: Another
     assert isinstance(dim, int)
     classes = tuple(sees["classes"])
     return MarginModel(backbone, _objective(run, dim, classes) if another is None else another(dim, len(classes)))
+
+
+def rebuilt(run: Run, sees: Any, tensors: dict[str, Tensor], where: str) -> MarginModel:
+    """The network of a run that was kept, empty, to take these tensors; what describes it may be a stranger's."""
+    try:
+        values = sees["channels"] * sees["size"] ** 2
+        known = all(isinstance(name, str) for name in sees["classes"]) and isinstance(sees["classes"], list)
+        if not known or type(values) is not int or not 0 < values <= _LARGEST_IMAGE:
+            raise ValueError
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise InputError(f"{where}: does not say what images the network sees; take another checkpoint") from None
+    with no_larger_than(sum(value.nbytes for value in tensors.values()), where):
+        return network(run, sees, fresh=False)
+
+
+@contextmanager
+def no_larger_than(weights: int, where: str) -> Iterator[None]:
+    """Refuse a network that is several times as large as the weights it is made for, before its memory is used.
+
+    The text that describes a network may be a stranger's, and ask for more than a machine has.
+    """
+    room = [3 * weights + (64 << 20)]  # a head is made twice, its names being known the second time
+
+    def count(_module: nn.Module, _name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is not None and not parameter.is_meta:
+            room[0] -= parameter.numel() * parameter.element_size()
+            if room[0] < 0:
+                raise InputError(f"{where}: describes a network far larger than its weights; not made")
+
+    handle = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    except (RuntimeError, TypeError, OverflowError) as error:
+        if not re.search("alloc|too large|overflow", str(error), re.IGNORECASE):
+            raise
+        raise InputError(f"{where}: describes a network far larger than its weights; not made") from None
+    finally:
+        handle.remove()
 
 
 def _objective(run: Run, dim: int, classes: tuple[str, ...]) -> Objective:

@@ -78,6 +78,8 @@ class Wandb:
     def __init__(self, folder: Path, upto: int, run: Run) -> None:
         import wandb
 
+        # Its files are its own and name user, machine and settings: nobody else's to read.
+        (folder / "wandb").mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             self.run: Any = wandb.init(
                 project=os.environ.get("WANDB_PROJECT") or "widemargin",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
-from html import escape
 from typing import Any
 
 from ...report import page
+from ...report.escaped import escape
 from ...report.log_lines import Line, log_lines
 from ...report.palette import colour
 from . import plan
@@ -35,7 +34,7 @@ def heads_page(figures: dict[str, Any]) -> str:
         body += [page.heading(_title(row)), _table(row)]
     body += [page.heading("Any size, on paper", _PLAN_TEXT), _calculator(rows), _checked(rows)]
     body.append(page.code("widemargin bench head --json records/heads.json --page docs/heads.html"))
-    return page.page("Heads: time, memory, and what any size needs", f"torch {figures['torch']}, fp32", body)
+    return page.page("Heads: time, memory, and what any size needs", f"torch {figures['torch']}, fp32", body, _SCRIPT)
 
 
 _PLAN_TEXT = (
@@ -115,13 +114,12 @@ def _calculator(rows: list[dict[str, Any]]) -> str:
         for key, text, value in fields
     )
     choice = "".join(f"<option>{escape(name)}</option>" for name in plan.OPTIMIZERS)
-    data = json.dumps(facts).replace("</", "<\\/")
     return (
         f'<div class="plan">{inputs}<label>GFLOP/s per rank <input id="plan-S" type="number" min="1" '
         f'value="{facts["speed"] / 1e9:.0f}"></label> '  # type: ignore[operator]
         f'<label>optimizer <select id="plan-O">{choice}</select></label>'
         f'<div id="plan-out" aria-live="polite"></div></div>'
-        f'<script type="application/json" id="plan-facts">{data}</script><script>{_SCRIPT}</script>'
+        f"{page.data('plan-facts', facts)}"
     )
 
 

@@ -59,6 +59,7 @@ def sent(
     except ImportError:
         raise InputError('--executor slurm needs submitit: pip install "widemargin[slurm]"') from None
     logs = place / "jobs"
+    logs.mkdir(mode=0o700, parents=True, exist_ok=True)  # submitit runs the pickles in it: nobody else may write one
     try:
         executor = submitit.AutoExecutor(folder=logs, cluster=cluster)
         executor.update_parameters(name="widemargin", **resources)

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from ... import plain_json
 from ...errors import InputError
 from ...run import Run
 
@@ -44,7 +45,7 @@ def record_of(run: Run, place: Path) -> Record | None:
     if not path.exists():
         return None
     try:
-        found: Record = json.loads(path.read_text(encoding="utf-8"))
+        found: Record = plain_json.read(path)
         float(next(iter(found["test"].values())))
         return found
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration):

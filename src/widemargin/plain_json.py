@@ -1,0 +1,58 @@
+"""JSON from files that others may have written: bounded in size and depth, and one line for whatever it is instead.
+
+Python's own reader stops at some depth with an error that is no ValueError, and values that pass it can exhaust the
+stack later, when they are copied or shown. Everything the package reads as JSON comes through here.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from .errors import InputError
+
+LARGEST = 64 << 20  # bytes; a million class names are half of that
+DEEPEST = 64  # levels; ours have six
+
+
+class NotJSONError(InputError):
+    """A text or file that is no JSON, or none that anybody wrote in good faith."""
+
+
+def parsed(text: str | bytes, where: str) -> Any:
+    """The value that a text holds; `where` begins the message if it holds none."""
+    if len(text) > LARGEST:
+        raise NotJSONError(f"{where}: more than {LARGEST >> 20} MiB of JSON")
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise NotJSONError(f"{where}: not JSON that can be read (nested more than {DEEPEST} levels)") from None
+    except ValueError as error:  # also bytes that are no text, and numbers of thousands of digits
+        raise NotJSONError(f"{where}: not JSON ({error})") from None
+    if _deeper(value, DEEPEST):
+        raise NotJSONError(f"{where}: not JSON that can be read (nested more than {DEEPEST} levels)")
+    return value
+
+
+def read(path: Path) -> Any:
+    """The value in a file; a file that cannot be opened raises OSError, as always."""
+    if path.exists() and not path.is_file():  # a pipe or device would never end
+        raise NotJSONError(f"{path}: not a file")
+    with path.open("rb") as file:
+        return parsed(file.read(LARGEST + 1), str(path))
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    """Whether containers stand in each other more than so many levels deep; level by level, so without a stack."""
+    found = [value]
+    for _ in range(levels + 1):
+        found = [inner for one in found if isinstance(one, dict | list) for inner in _inside(one)]
+        if not found:
+            return False
+    return True
+
+
+def _inside(one: dict[str, Any] | list[Any]) -> list[Any]:
+    values = one.values() if isinstance(one, dict) else one
+    return [value for value in values if isinstance(value, dict | list)]

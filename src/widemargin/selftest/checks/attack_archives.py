@@ -1,0 +1,284 @@
+"""Archives made to write elsewhere or to fill memory and disk: tar members, links, devices, zip and gzip bombs."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import shutil
+import struct
+import tarfile
+import zipfile
+import zlib
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+
+from ..check import Outcome, Size
+from ..siege import Siege, command
+
+TITLE = "archives that write elsewhere, hold links and devices, or unpack to gigabytes"
+KIND = "attack"
+LONG = False
+
+_GIB = 1 << 30
+_ZEROS = 1 << 24
+
+
+def run(size: Size) -> Outcome:
+    """Tar, gzip, zip, npz, PyTorch archives, Parquet, pictures."""
+    if find_spec("PIL") is None:
+        return Outcome(0, 0, "nothing", 'not tried: PIL is missing; pip install "widemargin[train]"')
+    siege = Siege(size)
+    secret = size.folder / "secret"
+    secret.write_text("not to be read", encoding="utf-8")
+    _members(siege, secret)
+    _tar_bombs(siege)
+    _gzip_bombs(siege)
+    _zip_bombs(siege)
+    _weights_bomb(siege)
+    _picture_bomb(siege)
+    if find_spec("pyarrow") is not None:
+        _parquet_bomb(siege)
+    return siege.outcome()
+
+
+# ---------------------------------------------------------------- tar
+
+
+def unpack(archive: str, folder: str) -> None:
+    """The archive as if it were CIFAR-10's, without the hash that would refuse it before it is opened."""
+    from ...data.image_catalogue import SETS
+    from ...data.image_files import _unpack
+
+    _unpack(replace(SETS["cifar10"], packed=()), Path(archive), Path(folder))
+
+
+def load_cifar(folder: str) -> None:
+    """The real way there, on which the archive's hash is asked for."""
+    from ...data.images import load_images
+
+    load_images("cifar10", folder)
+
+
+def _members(siege: Siege, secret: Path) -> None:
+    wanted = "data_batch_1.bin"
+    outside = siege.folder / "escaped"
+    for what, name, kind, link in (
+        ("a name with ../", f"../{outside.name}/{wanted}", tarfile.REGTYPE, ""),
+        ("an absolute name", f"{outside}/{wanted}", tarfile.REGTYPE, ""),
+        ("a symbolic link in place of a member", wanted, tarfile.SYMTYPE, str(secret)),
+        ("a hard link in place of a member", wanted, tarfile.LNKTYPE, str(secret)),
+        ("a link to a folder, and a member behind it", "link", tarfile.SYMTYPE, str(outside)),
+        ("a character device in place of a member", wanted, tarfile.CHRTYPE, ""),
+        ("a block device in place of a member", wanted, tarfile.BLKTYPE, ""),
+        ("a pipe in place of a member", wanted, tarfile.FIFOTYPE, ""),
+    ):
+        archive, folder = siege.folder / "cifar-10-binary.tar.gz", siege.folder / "unpacked"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        with tarfile.open(archive, "w:gz") as pack:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname, member.devmajor, member.devminor = kind, link, 1, 5
+            content = b"written by the archive" if kind == tarfile.REGTYPE else b""
+            member.size = len(content)
+            pack.addfile(member, io.BytesIO(content))
+            if kind == tarfile.SYMTYPE and name == "link":
+                behind = tarfile.TarInfo("link/evil")
+                behind.size = 4
+                pack.addfile(behind, io.BytesIO(b"evil"))
+        siege.refused(what, unpack, str(archive), str(folder))
+        left = [path.name for path in folder.rglob("*")]
+        siege.held(f"{what}: nothing is left", f"{left[0]} is there" if left or outside.exists() else "")
+        siege.refused(f"{what}, by its hash", load_cifar, str(siege.folder))
+        archive.unlink()
+
+
+def _tar_bombs(siege: Siege) -> None:
+    archive, folder = siege.folder / "bomb.tar.gz", siege.folder / "unpacked"
+    header = tarfile.TarInfo("in_front_of_the_others.bin")
+    header.size = 4 * _GIB
+    pax = tarfile.TarInfo("name")
+    pax.type, pax.size = tarfile.XHDTYPE, 4 * _GIB
+    long = tarfile.TarInfo("././@LongLink")
+    long.type, long.size = tarfile.GNUTYPE_LONGNAME, 4 * _GIB
+    for what, first in (("a member", header), ("an extended header", pax), ("a long name", long)):
+        archive.write_bytes(gzip.compress(first.tobuf(tarfile.GNU_FORMAT)) + _gzip_of_zeros(4 * _GIB))
+        siege.refused(
+            f"{what} of 4 GiB in a tar of {archive.stat().st_size >> 20} MiB", unpack, str(archive), str(folder)
+        )
+    archive.unlink()
+
+
+# ---------------------------------------------------------------- gzip
+
+
+def _gzip_of_zeros(size: int) -> bytes:
+    """So many zeros, as gzip members one after the other."""
+    return gzip.compress(bytes(_ZEROS)) * (size // _ZEROS)
+
+
+def load_mnist(folder: str) -> None:
+    """MNIST out of a folder, as an attempt."""
+    from ...data.images import load_images
+
+    load_images("mnist", folder)
+
+
+def _gzip_bombs(siege: Siege) -> None:
+    from ...data.image_catalogue import SETS
+
+    path = siege.folder / "table.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n1,") + _gzip_of_zeros(8 * _GIB))
+    siege.refused("a table of 8 GiB in a .gz of 8 MiB", command, "compare", str(path))
+    path.unlink()
+    folder = siege.folder / "mnist"
+    folder.mkdir()
+    for file in SETS["mnist"].files:
+        (folder / f"{file.name}.gz").write_bytes(_gzip_of_zeros(_GIB))
+    siege.refused("MNIST's files with 1 GiB each in 1 MiB", load_mnist, str(folder))
+    shutil.rmtree(folder)
+
+
+# ---------------------------------------------------------------- zip
+
+
+def _zip_of_zeros(path: Path | IO[bytes], names: tuple[str, ...], size: int, claimed: int | None = None) -> None:
+    """An archive whose members unpack to so many zeros, whatever size they claim to have."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    piece = packer.compress(bytes(_ZEROS)) + packer.flush(zlib.Z_FULL_FLUSH)
+    data = piece * (size // _ZEROS) + packer.flush()
+    claimed = size if claimed is None else claimed
+    entries = b""
+    parts: list[bytes] = []
+    for name in names:
+        word = name.encode()
+        sizes = struct.pack("<III", 0, len(data), claimed)
+        local = struct.pack("<4sHHHHH", b"PK\3\4", 20, 0, 8, 0, 33) + sizes + struct.pack("<HH", len(word), 0) + word
+        offset = sum(map(len, parts))
+        parts += [local, data]
+        entries += struct.pack("<4sHHHHHH", b"PK\1\2", 20, 20, 0, 8, 0, 33) + sizes
+        entries += struct.pack("<HHHHHII", len(word), 0, 0, 0, 0, 0, offset) + word
+    end = struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, len(names), len(names), len(entries), sum(map(len, parts)), 0)
+    content = b"".join((*parts, entries, end))
+    if isinstance(path, Path):
+        path.write_bytes(content)
+    else:
+        path.write(content)
+
+
+def load_named(name: str, folder: str) -> None:
+    """An image set out of a folder, as an attempt."""
+    from ...data.images import load_images
+
+    load_images(name, folder)
+
+
+def _zip_bombs(siege: Siege) -> None:
+    from ...data.omniglot import ARCHIVES, ARRAYS
+    from ...data.orl import ARCHIVE
+
+    pictures = tuple(f"orl_faces/s{k}/1.pgm" for k in range(1, 9))
+    drawings = tuple(f"images/Greek/character{k:02d}/0001_01.png" for k in range(1, 9))
+    arrays = tuple(f"{name}.npy" for name in ("images", "labels", "drawer", "names"))
+    cases = (("orl_faces", (ARCHIVE,), pictures), ("omniglot", ARCHIVES, drawings), ("omniglot", (ARRAYS,), arrays))
+    for name, files, members in cases:
+        for what, claimed in (("a zip bomb", None), ("a zip bomb that claims to be small", 40_000)):
+            folder = siege.folder / "bombs"
+            folder.mkdir()
+            for file in files:
+                _zip_of_zeros(folder / file, members, _GIB, claimed)
+            siege.refused(f"{what} of {len(members)} GiB as {files[0]}", load_named, name, str(folder))
+            shutil.rmtree(folder)
+    _uci_bombs(siege)
+
+
+def load_table(folder: str) -> None:
+    """A UCI set out of a folder, as an attempt."""
+    from ...data.uci import load_set
+
+    load_set("forest_type_mapping", folder)
+
+
+def _uci_bombs(siege: Siege) -> None:
+    wanted, place = ("training.csv", "testing.csv"), siege.folder / "uci"
+    place.mkdir()
+    path = place / "forest+type+mapping.zip"
+    _zip_of_zeros(path, wanted, _GIB)
+    siege.refused("a zip bomb as a UCI archive", load_table, str(place))
+    inner = io.BytesIO()
+    _zip_of_zeros(inner, wanted, _GIB)
+    for depth in (1, 40):
+        content = inner.getvalue()
+        for _ in range(depth):
+            outer = io.BytesIO()
+            with zipfile.ZipFile(outer, "w", zipfile.ZIP_DEFLATED) as pack:
+                pack.writestr("inside.zip", content)
+                for name in wanted[:1] if depth > 1 else ():
+                    pack.writestr(name, "")
+            content = outer.getvalue()
+        path.write_bytes(content)
+        siege.refused(f"a zip bomb {depth} archives deep as a UCI archive", load_table, str(place))
+    shutil.rmtree(place)
+
+
+def take_over(path: str) -> None:
+    """Class weights out of a file, as an attempt."""
+    from ...takeover import class_weights
+
+    class_weights(path, 8)
+
+
+def _weights_bomb(siege: Siege) -> None:
+    """A PyTorch archive with packed members: torch would unpack them to whatever they say."""
+    import torch
+
+    plain, path = io.BytesIO(), siege.folder / "weights.pt"
+    torch.save({"weight": torch.zeros(2, 8)}, plain)
+    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
+        for entry in source.infolist():
+            with target.open(entry.filename, "w") as stream:
+                stream.write(source.read(entry))
+                for _ in range(64 if entry.filename.endswith("data/0") else 0):
+                    stream.write(bytes(_ZEROS))
+    siege.refused(f"weights of 1 GiB packed into {path.stat().st_size >> 10} KiB", take_over, str(path))
+    path.unlink()
+
+
+# ---------------------------------------------------------------- pictures and tables
+
+
+def read_picture(path: str) -> None:
+    """An image file, as an attempt."""
+    from ...data.decode import read_image
+
+    read_image(Path(path))
+
+
+def _picture_bomb(siege: Siege) -> None:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    path = siege.folder / "bomb.png"
+    header = struct.pack(">IIBBBBB", 50_000, 50_000, 8, 2, 0, 0, 0)
+    packed = zlib.compress(bytes(1 << 20), 9)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", packed) + chunk(b"IEND", b""))
+    siege.refused("a picture of 50,000 × 50,000 pixels in a kilobyte", read_picture, str(path))
+    program = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(" + bytes(siege.marker) + b") (w) file closefile\n"
+    path.write_bytes(program + b"%%EOF\n")
+    siege.refused("a PostScript program that is called .png", read_picture, str(path))
+    path.unlink()
+
+
+def _parquet_bomb(siege: Siege) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = siege.folder / "bomb.parquet"
+    table = pa.table({"x": pa.array([0.5] * 1_000_000), "y": pa.array(["a"] * 1_000_000)})
+    with pq.ParquetWriter(path, table.schema, compression="zstd") as writer:
+        for _ in range(300):
+            writer.write_table(table)
+    size = path.stat().st_size >> 10
+    siege.refused(f"a Parquet file of 300 million rows in {size} KiB", command, "compare", str(path))
+    path.unlink()

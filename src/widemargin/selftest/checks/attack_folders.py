@@ -1,0 +1,245 @@
+"""Run and hub folders of strangers: lying headers, endless JSON, paths that lead outside, networks beyond memory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from .. import prey
+from ..check import Outcome, Size
+from ..siege import Siege, command
+
+TITLE = "run and hub folders with lying headers, endless JSON, paths outside and networks beyond memory"
+KIND = "attack"
+LONG = False
+
+_GIB = 1 << 30
+_NOBODY = "http://127.0.0.1:9"  # where a download would be noticed: nobody listens
+
+
+def run(size: Size) -> Outcome:
+    """Every lie in a hub folder, and the same in a run's own."""
+    missing = prey.cannot()
+    if missing is not None:
+        return missing
+    siege = Siege(size, dict.fromkeys(("http_proxy", "https_proxy", "HF_ENDPOINT"), _NOBODY))
+    images, trained, hub = prey.trained(siege, size.folder)
+    picture = str(next((images / "test").rglob("*.png")))
+    _headers(siege, trained, hub, picture)
+    _json(siege, trained, hub, picture)
+    _settings(siege, hub)
+    _odd_files(siege, hub)
+    _onnx(siege, trained)
+    return siege.outcome()
+
+
+def load_hub(folder: str) -> None:
+    """`widemargin.load` with every socket forbidden, as an attempt."""
+    import sys
+
+    from ...hub_folder import load
+
+    def no_network(event: str, _: Any) -> None:
+        if event in ("socket.connect", "socket.getaddrinfo"):
+            raise RuntimeError("loading a folder has asked the network")
+
+    sys.addaudithook(no_network)
+    load(folder)
+
+
+# ---------------------------------------------------------------- headers
+
+
+def _claiming(length: int, size: int) -> Callable[[Path], None]:
+    """A safetensors file of so many bytes (with holes: it takes no disk) that claims a header of this length."""
+
+    def make(path: Path) -> None:
+        with path.open("wb") as file:
+            file.write(length.to_bytes(8, "little") + b'{"a":')
+            file.truncate(size)
+
+    return make
+
+
+def _overlapping(path: Path) -> None:
+    """Ten thousand tensors that all lie in the same bytes."""
+    count = 1 << 20
+    one = {"dtype": "F32", "shape": [count // 4], "data_offsets": [0, count]}
+    header = json.dumps({f"t{k}": one for k in range(10_000)}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(count))
+
+
+def _headers(siege: Siege, trained: Path, hub: Path, picture: str) -> None:
+    cases: dict[str, Callable[[Path], None]] = {
+        "a header of 2 GiB": _claiming(2 * _GIB, 3 * _GIB),
+        "a header of 2 GiB that is not there": _claiming(2 * _GIB, 100),
+        "a header of 99 MB": _claiming(99_000_000, 200_000_000),
+        "a header beyond all numbers": _claiming(2**64 - 1, 100),
+        "an empty file": Path.touch,
+        "tensors that overlap": _overlapping,
+    }
+    for what, make in cases.items():
+        spoiled = prey.copied(hub, "spoiled-hub")
+        (spoiled / "model.safetensors").unlink()
+        make(spoiled / "model.safetensors")
+        siege.refused(f"{what}, hub folder", load_hub, str(spoiled))
+        run = prey.copied(trained, "spoiled")
+        (run / "checkpoints" / "last" / "model.safetensors").unlink()
+        make(run / "checkpoints" / "last" / "model.safetensors")
+        (run / "checkpoints" / "last" / "sha256.json").unlink()
+        siege.refused(f"{what}, run", command, "predict", str(run), picture)
+
+
+# ---------------------------------------------------------------- JSON
+
+
+def _texts() -> dict[str, bytes]:
+    deep = 100_000
+    return {
+        "lists 100,000 deep": b"[" * deep + b"]" * deep,
+        "objects 100,000 deep": b'{"a":' * deep + b"1" + b"}" * deep,
+        "lists 500 deep": b"[" * 500 + b"]" * 500,
+        "a number of a million digits": b'{"format": ' + b"9" * 1_000_000 + b"}",
+        "numbers beyond all": b'{"format": 1, "run": {"epochs": 1e999}, "sees": {}}',
+        "100 MB of nothing": b" " * 100_000_000,
+        "no text at all": bytes(range(256)),
+    }
+
+
+def _json(siege: Siege, trained: Path, hub: Path, picture: str) -> None:
+    last = "checkpoints/last"
+    for what, text in _texts().items():
+        spoiled = prey.copied(hub, "spoiled-hub")
+        (spoiled / "widemargin.json").write_bytes(text)
+        siege.refused(f"{what} as widemargin.json", load_hub, str(spoiled))
+        for name, use in (("run.json", "predict"), (f"{last}/state.json", "predict"), ("record.json", "report")):
+            run = prey.copied(trained, "spoiled")
+            (run / name).write_bytes(text)
+            (run / last / "sha256.json").unlink()
+            words = ("report", str(run), "--no-images") if use == "report" else ("predict", str(run), picture)
+            # Some of these are JSON, only not of a record: a report without its figures is no harm.
+            judged = siege.harmless if use == "report" else siege.refused
+            judged(f"{what} as {name}, {use}", command, *words)
+
+
+# ---------------------------------------------------------------- what the settings say
+
+
+def _settings(siege: Siege, hub: Path) -> None:
+    """Settings that name files, addresses, programs or sizes; each must be refused, or have no effect."""
+    marker, outside = str(siege.marker), siege.folder / "outside.pth"
+    outside.write_bytes(b"\x80\x04cposix\nmkdir\n(V" + marker.encode() + b"\ntR.")
+    overlay = {"file": str(outside)}
+    refused: dict[str, dict[str, Any]] = {
+        "a loss that is a program": {"loss": f"__import__('os').mkdir({marker!r})"},
+        "a model that is a program": {"model": f"fast(width=__import__('os').mkdir({marker!r}))"},
+        "weights from a path outside": {"model": "timm:resnet18", "model_options": {"checkpoint_path": str(outside)}},
+        "an overlay with a path outside": {
+            "model": "timm:resnet18(pretrained=True)",
+            "model_options": {"pretrained_cfg_overlay": overlay},
+        },
+        "a description with a path outside": {
+            "model": "timm:resnet18(pretrained=True)",
+            "model_options": {"pretrained_cfg": overlay},
+        },
+        "a model of the hub": {"model": "hf-hub:stranger/model"},
+        "a model of a folder outside": {"model": f"local-dir:{siege.folder}"},
+        "another model's weights, fetched": {"model": "timm:resnet18(pretrained=True)"},
+        "embeddings of a terabyte": {"dim": 10**12},
+        "embeddings beyond memory": {"dim": 2**26},
+        "a number that no machine has": {"dim": 10**30},
+        "a network of terabytes": {"model": "fast(widths=(100000, 1000000, 1000000))"},
+        "a field that nobody knows": {"__class__": "x"},
+    }
+    for what, changed in refused.items():
+        siege.refused(what, load_hub, str(_changed(hub, run=changed)))
+    for what, changed in {
+        "a run begun from a path outside": {"init_from": str(outside)},
+        "images in a folder outside": {"data": "../../../../etc"},
+    }.items():
+        siege.harmless(what, load_hub, str(_changed(hub, run=changed)))
+    images: dict[str, dict[str, Any]] = {
+        "pictures of 65,536 pixels": {"size": 65_536, "channels": 4096},
+        "a size that is no number": {"size": "../../etc/passwd"},
+        "as many classes as bytes": {"classes": ["x"] * 1_000_000},
+    }
+    for what, seen in images.items():
+        siege.refused(what, load_hub, str(_changed(hub, sees=seen)))
+
+
+def _changed(hub: Path, **parts: dict[str, Any]) -> Path:
+    """A copy of a hub folder with other settings."""
+    spoiled = prey.copied(hub, "spoiled-hub")
+    path = spoiled / "widemargin.json"
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    for part, changed in parts.items():
+        facts[part].update(changed)
+    path.write_text(json.dumps(facts), encoding="utf-8")
+    return spoiled
+
+
+# ---------------------------------------------------------------- files that are none
+
+
+def _odd_files(siege: Siege, hub: Path) -> None:
+    """Links to devices, and pipes that nobody writes to: a reader that trusts a name would never end."""
+    for name in ("widemargin.json", "model.safetensors"):
+        for what, place in (("a link to /dev/zero", "/dev/zero"), ("a pipe", ""), ("a folder", "folder")):
+            spoiled = prey.copied(hub, "spoiled-hub")
+            (spoiled / name).unlink()
+            if place == "folder":
+                (spoiled / name).mkdir()
+            elif place:
+                (spoiled / name).symlink_to(place)
+            else:
+                os.mkfifo(spoiled / name)
+            siege.refused(f"{what} as {name}", load_hub, str(spoiled))
+
+
+# ---------------------------------------------------------------- ONNX
+
+
+def take_over(path: str) -> None:
+    """Class weights out of a file, as an attempt."""
+    from ...takeover import class_weights
+
+    class_weights(path, 8)
+
+
+def _onnx(siege: Siege, trained: Path) -> None:
+    """A graph whose weights lie in a file outside: we write such files whole and read none."""
+    if find_spec("onnx") is None:
+        return
+    import onnx
+    from onnx import TensorProto, helper
+
+    secret = siege.folder / "secret.bin"
+    secret.write_bytes(bytes(256))
+    for what, location in (
+        ("outside", "../secret.bin"),
+        ("by its whole path", str(secret)),
+        ("/etc/passwd", "/etc/passwd"),
+    ):
+        folder = siege.folder / "graph"
+        folder.mkdir(exist_ok=True)
+        weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[8, 8], data_location=TensorProto.EXTERNAL)
+        weight.external_data.add(key="location", value=location)
+        flow = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in "xy"]
+        model = helper.make_model(helper.make_graph(flow, "g", ends[:1], ends[1:], [weight]))
+        (folder / "model.onnx").write_bytes(model.SerializeToString())
+        for name, call in (("load", load_hub), ("weights", take_over)):
+            siege.refused(f"ONNX with its weights {what}, {name}", call, str(folder / "model.onnx"))
+        siege.refused(f"ONNX with its weights {what}, a folder of it", load_hub, str(folder))
+        siege.refused(f"ONNX with its weights {what}, predict", command, "predict", str(folder), str(secret))
+    if find_spec("onnxruntime") is None or find_spec("onnxscript") is None:
+        return
+    out = siege.folder / "handed" / "model.onnx"
+    siege.harmless("a run is exported", command, "export", str(trained), "--onnx", str(out))
+    written = onnx.load(out, load_external_data=False)
+    inside = all(one.data_location != TensorProto.EXTERNAL for one in written.graph.initializer)
+    siege.held("what we write holds its own weights", "" if inside else "it points to another file")
