@@ -14,7 +14,6 @@ import torch
 from colours import FAST, draw
 from widemargin.cli import main
 from widemargin.lab.curves import ANGLES
-from widemargin.origin import commit
 from widemargin.results import Store
 from widemargin.theory import boundary, suggest_scale
 from widemargin.tour.margins import arcface
@@ -195,9 +194,6 @@ def test_names_inject_nothing(opened, request, name):
 @pytest.mark.parametrize("width", [400, 1400, 1900])
 @pytest.mark.parametrize("name", PAGES)
 def test_pages_fit_narrow_and_wide_screens(opened, request, tmp_path, name, width):
-    if width == 400 and name in ("report", "runs") and (commit() or "").endswith("+changes"):
-        why = "a commit with +changes behind it is one long word, wider than the page"
-        request.applymarker(pytest.mark.xfail(reason=why, strict=True))
     path = request.getfixturevalue(name)
     assert path.stat().st_size <= 6 << 20
     page = opened(path, width=width, dark=width == 1900)

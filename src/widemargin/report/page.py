@@ -21,7 +21,7 @@ body { margin: 0; background: var(--ground); color: var(--ink); line-height: 1.5
 main { max-width: 1060px; margin: 0 auto; padding: 28px 20px 60px; }
 h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 4px; }
 h2 { font-size: 1.15rem; margin: 40px 0 6px; }
-p { max-width: 74ch; margin: 6px 0 12px; }
+p { max-width: 74ch; margin: 6px 0 12px; overflow-wrap: anywhere; }
 .lead { fill: none; stroke: var(--soft); stroke-width: 1; }
 .sub, figcaption, .note { color: var(--soft); font-size: .92rem; }
 .verdict { border-left: 4px solid var(--accent); background: var(--raised); padding: 12px 16px; margin: 18px 0;

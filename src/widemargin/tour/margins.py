@@ -130,13 +130,15 @@ def _band(
     key: str, title: str, text: tuple[str, ...], spec: Callable[[float], str], places: tuple[float, ...]
 ) -> Section:
     """A margin's band between two classes, by how far these are apart."""
-    apart = tuple(range(10, 181, 10))
+    apart = tuple(range(5, 181, 5))
+    bands = {m: [math.degrees(angular_margin(spec(m), math.radians(b))) for b in apart] for m in places}
+    high = 30 * math.ceil(max(map(max, bands.values())) / 30)  # one height for all places of the slider
 
     def frame(m: float) -> Frame:
-        widths = [math.degrees(angular_margin(spec(m), math.radians(b))) for b in apart]
+        widths = bands[m]
         name = spec(m).partition("(")[0]
         curve = Curve("the band", list(zip(map(float, apart), widths, strict=True)), colour(name))
-        axes = Axes((0, 180), (0, 120), "angle between the two classes", "degrees that belong to neither", "°")
+        axes = Axes((0, 180), (0, high), "angle between the two classes", "degrees that belong to neither", "°")
         chosen = {b: widths[apart.index(b)] for b in (30, 90, 150)}
         said = "; ".join(f"{width:.1f}° between classes {b}° apart" for b, width in chosen.items())
         return Frame(f"{m:g}", xy([curve], axes, title), said)
