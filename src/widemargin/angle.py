@@ -1,9 +1,8 @@
 """Angles: the only arccos, atan2 and clamp of angles in the code base.
 
-Why one file: `acos` after a clamp has an infinite slope at 1, in half precision the clamp itself
-rounds to 1, and `acos` in fp32 is several percent wrong at 1e-3 rad. Here small angles are exact
-(from the chord, not from the cosine), slopes are finite everywhere, and the sub-gradient at
-exactly 0 and π is 0.
+Why one file: `acos` after a clamp has an infinite slope at 1, in half precision the clamp itself rounds to 1, and `acos`
+in fp32 is several percent wrong at 1e-3 rad. Here small angles are exact (from the chord, not from the cosine), slopes
+are finite everywhere, and the sub-gradient at exactly 0 and π is 0.
 """
 
 from __future__ import annotations
@@ -113,10 +112,9 @@ def _across(unit: Tensor, length: Tensor, change: Tensor) -> Tensor:
 
 
 def direction(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Unit vectors [..., D] and lengths [...] of `x` [..., D].
+    """Unit vectors [..., D] and lengths [...] of `x` [..., D]. A zero vector stays zero, with length 0 and gradient 0.
 
-    A zero vector stays zero, with length 0 and gradient 0. Very long and very short vectors are as good
-    as any other: rows whose squares would overflow or vanish are divided by their largest entry first.
+    Very long and very short ones are as good as any other: they are divided by their largest entry first.
 
     >>> unit, length = direction(torch.tensor([[3.0, 4.0], [0.0, 0.0], [3e30, 4e30]]))
     >>> [[round(v, 6) for v in row] for row in unit.tolist()]
@@ -283,7 +281,7 @@ def from_cosine(cos: Tensor) -> Tensor:
 def within(cos: Tensor, bound: float) -> bool:
     """Whether all values lie in ±bound."""
     low, high = torch.aminmax(cos.detach())
-    return -bound <= low.item() and high.item() <= bound
+    return low.item() >= -bound and high.item() <= bound
 
 
 def from_inner_cosine(cos: Tensor, certain: bool = False) -> Tensor:
