@@ -14,11 +14,12 @@ import ast
 import functools
 import importlib
 import pkgutil
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import InputError, unknown
+from .errors import InputError, short, unknown
 
 if TYPE_CHECKING:
     from .margin import Margin
@@ -114,7 +115,7 @@ def parse(text: str) -> Any:
     """
     found = _sums(text, _tree(text))
     if len(found) > 1:
-        raise InputError(f"{text!r} is a list of {len(found)} losses where one is wanted")
+        raise InputError(f"{short(text)!r} is a list of {len(found)} losses where one is wanted")
     return found[0]
 
 
@@ -133,7 +134,7 @@ def parse_margin(text: str) -> Margin:
 
     value = parse(text)
     if not isinstance(value, Margin):
-        raise InputError(f"{text!r} is not a margin; margins are {', '.join(losses('margins'))}")
+        raise InputError(f"{short(text)!r} is not a margin; margins are {', '.join(losses('margins'))}")
     return value
 
 
@@ -145,18 +146,16 @@ def _tree(text: str) -> ast.expr:
     if len(text) > _LONGEST:
         raise InputError(f"a loss of {len(text)} characters is too long (at most {_LONGEST})")
     try:
-        return ast.parse(text.strip(), mode="eval").body
+        with warnings.catch_warnings():  # Python remarks on odd spellings such as 0.5if; the line below says enough
+            warnings.simplefilter("ignore")
+            return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         how = "write name(option=value, …) + factor*name(…), and commas between several losses"
-        raise InputError(f"cannot read {_short(text)!r}; {how}") from None
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 80 else text[:77] + "…"
+        raise InputError(f"cannot read {short(text)!r}; {how}") from None
 
 
 def _source(text: str, node: ast.expr) -> str:
-    part, whole = _short(ast.get_source_segment(text.strip(), node) or ""), _short(text)
+    part, whole = short(ast.get_source_segment(text.strip(), node) or ""), short(text)
     return repr(whole) if part == whole else f"{part!r} in {whole!r}"
 
 
@@ -196,7 +195,7 @@ def _factor(text: str, node: ast.expr) -> float:
     value = _value(text, node)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e300:
         hint = "; write the factor first, 0.5*center" if isinstance(value, str) else ""
-        raise InputError(f"{_short(text)!r}: the factor before * must be a number above 0{hint}")
+        raise InputError(f"{short(text)!r}: the factor before * must be a number above 0{hint}")
     return float(value)
 
 
@@ -206,11 +205,11 @@ def _call(text: str, node: ast.expr) -> tuple[str, dict[str, Any]]:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         name = node.func.id
         if node.args:
-            raise InputError(f"{_short(text)!r}: options of {name} are given by name, such as {name}(s=10)")
+            raise InputError(f"{short(text)!r}: options of {name} are given by name, such as {name}(s=10)")
         return name, _keywords(text, name, node.keywords)
     name = text.strip().replace("-", "_")
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and name in _by_any_name():
-        raise InputError(f"cannot read {_short(text)!r}; did you mean {name!r}?")
+        raise InputError(f"cannot read {short(text)!r}; did you mean {name!r}?")
     raise InputError(f"cannot read {_source(text, node)}; write name(option=value, …)")
 
 
@@ -218,7 +217,7 @@ def _keywords(text: str, name: str, pairs: list[ast.keyword]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for pair in pairs:
         if pair.arg is None:
-            raise InputError(f"{_short(text)!r}: ** is not part of the language")
+            raise InputError(f"{short(text)!r}: ** is not part of the language")
         if pair.arg in found:
             raise InputError(f"{name}: {pair.arg} is given twice")
         found[pair.arg] = _value(text, pair.value)

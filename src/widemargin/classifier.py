@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .catalogue import Sum
-from .errors import InputError
+from .errors import InputError, shown
 from .head import Head
 from .objective import Objective
 from .option import Loss
@@ -49,6 +49,8 @@ class MarginModel(nn.Module):
                 f"the model returns a {type(x).__name__}, not embeddings; in train mode some models add "
                 "auxiliary outputs, switch these off (aux_logits=False)"
             )
+        if x.ndim < 2:
+            raise InputError(f"the model returns {list(x.shape)}, not embeddings [N, D]; give it a batch of inputs")
         return x.flatten(1)
 
     def forward(self, *inputs: Any, y: Tensor | None = None, **options: Any) -> Tensor:
@@ -116,8 +118,8 @@ def _find(model: nn.Module, at: str | None) -> tuple[str, nn.Module]:
     """Path and module of the layer that turns embeddings into class scores."""
     modules = dict(model.named_modules())
     if at is not None:
-        if at not in modules or not at:
-            raise InputError(f"the model has no module {at!r}{_linears(modules)}")
+        if not isinstance(at, str) or at not in modules or not at:
+            raise InputError(f"the model has no module {shown(at)}{_linears(modules)}")
         return at, modules[at]
     known = getattr(model, "get_classifier", None)
     if callable(known):

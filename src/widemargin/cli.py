@@ -27,7 +27,7 @@ from .commands import (
     tour,
     train,
 )
-from .errors import InputError, StoppedError
+from .errors import InputError, StoppedError, one_line, short
 from .printable import printable, say
 
 SHELLS = ("bash", "zsh", "tcsh")
@@ -45,7 +45,7 @@ class _Parser(argparse.ArgumentParser):
         if found:
             near = get_close_matches(found[1], re.findall(r"\w+", found[2]), n=1)
             message += f"; did you mean {near[0]!r}?" if near else ""
-        self.exit(2, f"{self.prog}: {printable(message)} (see {self.prog} --help)\n")
+        self.exit(2, one_line(f"{self.prog}: {message} (see {self.prog} --help)") + "\n")
 
     def all_actions(self) -> list[argparse.Action]:
         """Every argument of this parser and of the commands below it."""
@@ -144,10 +144,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             name = word.partition("=")[0]
             if name.startswith("--") and name not in asked.options():
                 near = get_close_matches(name, asked.options(), n=1)
-                asked.error(f"unknown option {name}" + (f"; did you mean {near[0]}?" if near else ""))
+                asked.error(f"unknown option {short(name)}" + (f"; did you mean {near[0]}?" if near else ""))
         options, unknown = top.parse_known_args(given)
         if unknown:
-            top.error(f"unknown argument {unknown[0]!r} at this place")
+            top.error(f"unknown argument {short(unknown[0])!r} at this place")
         if options.command is None:
             top.print_help()
             return 0

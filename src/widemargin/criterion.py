@@ -8,11 +8,19 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from .errors import InputError
-from .labels import check_embeddings, check_mix, check_share, of_counted
+from .labels import (
+    check_embeddings,
+    check_mix,
+    check_share,
+    elsewhere,
+    is_plain_float,
+    kind_of,
+    must_not_wait,
+    of_counted,
+)
 from .option import Loss
 from .precision import at_least_fp32, island
 
@@ -32,10 +40,14 @@ class Criterion(Loss):
 
     def __call__(self, prediction: Tensor, target: Tensor) -> Tensor:
         """Loss [N]: the mean over everything but the first dimension."""
-        if not isinstance(prediction, Tensor) or not prediction.is_floating_point() or prediction.ndim == 0:
-            raise InputError(f"{self.name}: predictions must be a float tensor [N] or [N, …]")
-        if not isinstance(target, Tensor) or target.ndim == 0 or len(target) != len(prediction):
+        if not is_plain_float(prediction) or prediction.ndim == 0:
+            raise InputError(
+                f"{self.name}: predictions must be a float tensor [N] or [N, …], got {kind_of(prediction)}"
+            )
+        if not isinstance(target, Tensor) or target.ndim == 0 or len(target) != len(prediction) or target.is_complex():
             raise InputError(f"{self.name}: one target per prediction is needed ({len(prediction)})")
+        if target.device != prediction.device:
+            raise elsewhere("targets", target, "predictions", prediction.device)
         with island(prediction):
             loss = self.pointwise(at_least_fp32(prediction), target)
             return loss.flatten(1).mean(1) if loss.ndim > 1 else loss
@@ -56,7 +68,7 @@ def same_shape(name: str, prediction: Tensor, target: Tensor) -> Tensor:
 
 def probabilities(what: str, values: Tensor) -> Tensor:
     """The values, once they are seen to lie in [0, 1]; a compiled step does not look."""
-    if values.numel() and not torch.compiler.is_compiling():
+    if values.numel() and not must_not_wait(values):
         outside = (values.detach() < 0) | (values.detach() > 1)
         if outside.any():
             worst = values.detach()[outside].flatten()[0].item()
@@ -74,7 +86,7 @@ class CriterionPart(nn.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """Predictions [N, C]."""
-        check_embeddings(x, self.linear.in_features)
+        check_embeddings(x, self.linear.in_features, self.linear.weight.device)
         with island(x):
             prediction: Tensor = self.linear(x.to(self.linear.weight.dtype))
             return prediction

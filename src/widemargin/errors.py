@@ -4,8 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 from .printable import printable
+
+_LONGEST = 1000  # characters of a message; what is longer came from the input, and nobody reads it
+
+
+def short(text: str, longest: int = 80) -> str:
+    """The text, or the beginning of a long one, for a message of one line."""
+    return text if len(text) <= longest else text[: longest - 3] + "…"
+
+
+def shown(value: Any) -> str:
+    """Any value as a message shows it: its repr, on one line and not too long.
+
+    >>> print(shown("one\\ntwo"), shown([1] * 99)[-6:], shown(1 << 99999))
+    'one\\ntwo' , 1, 1… a number of 100000 bits
+    """
+    if isinstance(value, int) and value.bit_length() > 1000:  # Python writes none of more than 4300 digits
+        return f"a number of {value.bit_length()} bits"
+    try:
+        return short(" ".join(repr(value).split()))
+    except ValueError:  # such a number inside a list
+        return f"a {type(value).__name__}"
+
+
+def one_line(text: str) -> str:
+    """A message as one printable line of bearable length: whatever a name or a file holds, it ends no line."""
+    return printable(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 300]} … {text[-250:]}")
 
 
 class InputError(ValueError):
@@ -14,8 +41,8 @@ class InputError(ValueError):
     The command prints it and leaves with code 2.
     """
 
-    def __init__(self, message: str = "") -> None:
-        super().__init__(printable(message))
+    def __init__(self, message: object = "") -> None:
+        super().__init__(one_line(str(message)))
 
 
 class StoppedError(Exception):
@@ -30,7 +57,7 @@ def unknown(kind: str, given: str, allowed: Iterable[str]) -> InputError:
     >>> print(unknown("loss", "arcfase", ["arcface", "cosface"]))
     unknown loss 'arcfase'; did you mean 'arcface'? (known: arcface, cosface)
     """
-    names = sorted(allowed)
+    names, given = sorted(allowed), short(given) if isinstance(given, str) else shown(given)
     near = get_close_matches(given.lower(), names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     known = ", ".join(names) if names else "none"

@@ -12,10 +12,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from . import roster, takeover
+from . import labels, roster, takeover
 from .catalogue import parse_margin
 from .errors import InputError
-from .labels import check_embeddings, check_labels, check_mix, check_sample_weight, check_share, check_smoothing
 from .margin import Margin, target_logit
 from .numbers import Numbers
 from .option import PerClass
@@ -84,10 +83,10 @@ class Head(nn.Module):
         self.rate, self.shard = checked_road(road, rate, group, smoothing, classes)
         if ignore_index is not None:
             ignore_index = roster.whole("ignore_index", ignore_index, -(2**62))
-        self.road, self.smoothing, self.ignore_index = road, check_smoothing(smoothing), ignore_index
+        self.road, self.smoothing, self.ignore_index = road, labels.check_smoothing(smoothing), ignore_index
         self.margin = self.spec.sized(classes)
         here = classes if self.shard is None else len(self.shard)
-        self.weight = nn.Parameter(torch.empty(here, dim, device=device, dtype=dtype))
+        self.weight = nn.Parameter(roster.room_for(here, dim, device, dtype))
         self.bias = nn.Parameter(self.weight.new_zeros(here)) if self.margin.bias else None
         factors = roster.checked_class_weight(class_weight, classes, self.weight.device)
         self.numbers = Numbers(self.margin, self.weight.device, self.weight.dtype, factors)
@@ -129,10 +128,10 @@ class Head(nn.Module):
             rays = self._rays(x)
             # Everything is checked before anything moves: a refused call leaves the state as it was.
             y, keep = self._labels(y, rays)
-            other, lam = (y, 1.0) if mix is None else check_mix(mix)
+            other, lam = (y, 1.0) if mix is None else labels.check_mix(mix)
             y_b, keep_b = (y, keep) if mix is None else self._labels(other, rays)
-            share = lam if mix is None else check_share(lam, rays.length)
-            factor = 1.0 if sample_weight is None else check_sample_weight(sample_weight, rays.length)
+            share = lam if mix is None else labels.check_share(lam, rays.length)
+            factor = 1.0 if sample_weight is None else labels.check_sample_weight(sample_weight, rays.length)
             road = road_of(self, rays)
             loss = self._loss(road, y, keep, adapt=self.training)
             if mix is not None:
@@ -184,16 +183,18 @@ class Head(nn.Module):
         return loss if weight is None else loss * weight[y].to(loss.dtype)
 
     def _rays(self, x: Tensor) -> Rays:
-        check_embeddings(x, self.dim)
-        return Rays(x.to(torch.promote_types(self.weight.dtype, torch.float32)))
+        labels.check_embeddings(x, self.dim, self.weight.device)
+        # In one piece, so that the same numbers give the same bits however they lie in memory.
+        return Rays(x.to(torch.promote_types(self.weight.dtype, torch.float32)).contiguous())
 
     def _labels(self, y: Tensor, rays: Rays) -> tuple[Tensor, Tensor | None]:
         """Checked labels as int64, and which samples count (None: all)."""
         keep = None
         if self.ignore_index is not None and isinstance(y, Tensor):
-            keep = y != self.ignore_index
+            keep = labels.counted(y, self.ignore_index)
             y = torch.where(keep, y, torch.zeros_like(y))
-        check_labels(y, len(rays), self.classes, rays.length if rays.rough is None else None)
+        lengths = rays.length if rays.rough is None else None
+        labels.check_labels(y, len(rays), self.classes, lengths, rays.given.device)
         return y.long(), keep
 
     @property

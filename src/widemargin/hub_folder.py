@@ -107,9 +107,7 @@ def _record(run: Finished) -> dict[str, Any]:
 
 def load(folder: str | Path) -> Finished:
     """The model of a folder that `widemargin export --hub` wrote, or of a run's own folder."""
-    from .training.checkpoint import restore_module
-    from .training.finished import Finished, finished
-    from .training.network import rebuilt
+    from .training.finished import finished, kept_model
 
     folder = Path(folder)
     if (folder / "run.json").is_file():
@@ -120,12 +118,10 @@ def load(folder: str | Path) -> Finished:
             raise InputError(f"{folder / FACTS}: format {facts['format']!r} is not known to this version")
         run = Run.from_json(json.dumps(facts["run"]), str(folder / FACTS))
         tensors = read_safetensors(folder / WEIGHTS)
-        model = rebuilt(run, facts["sees"], tensors, str(folder / FACTS))
     except FileNotFoundError as error:
         raise InputError(f"{error.filename or folder}: not there; is {folder} a model's folder?") from None
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         if isinstance(error, InputError) and not isinstance(error, plain_json.NotJSONError | TensorFileError):
             raise
         raise InputError(f"{folder}: damaged, cannot be read ({error})") from None
-    restore_module(model, tensors, str(folder / WEIGHTS))
-    return Finished(run, model.eval(), facts["sees"], folder / WEIGHTS)
+    return kept_model(run, facts.get("sees"), tensors, folder / WEIGHTS, str(folder / FACTS))

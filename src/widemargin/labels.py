@@ -15,8 +15,10 @@ from .errors import InputError
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
-def check_labels(y: Tensor, samples: int, classes: int | None, lengths: Tensor | None = None) -> None:
-    """Shape, dtype and range of class labels [N]; with `lengths` [N] also that embeddings are finite.
+def check_labels(
+    y: Tensor, samples: int, classes: int | None, lengths: Tensor | None = None, device: torch.device | None = None
+) -> None:
+    """Shape, dtype, device and range of class labels [N]; with `lengths` [N] also that embeddings are finite.
 
     Values are looked at in eager mode only: a compiled or `vmap`ped step must not wait for them.
     """
@@ -26,7 +28,9 @@ def check_labels(y: Tensor, samples: int, classes: int | None, lengths: Tensor |
         raise InputError(f"labels must be whole class numbers (int64), got {y.dtype}")
     if y.shape != (samples,):
         raise InputError(f"labels must have shape [{samples}], one per embedding, got {list(y.shape)}")
-    if samples == 0 or _must_not_wait(y):
+    if device is not None and y.device != device:  # without a look, torch would read labels that have no values
+        raise elsewhere("labels", y, "embeddings", device)
+    if samples == 0 or must_not_wait(y):
         return
     least, most = torch.aminmax(y)
     try:
@@ -59,27 +63,65 @@ def check_labels(y: Tensor, samples: int, classes: int | None, lengths: Tensor |
     )
 
 
-def _must_not_wait(values: Tensor) -> bool:
+def must_not_wait(values: Tensor) -> bool:
     """Whether a step is being compiled or captured, or has no values at all."""
     capturing = values.is_cuda and torch.cuda.is_current_stream_capturing()
     return torch.compiler.is_compiling() or capturing or values.is_meta
 
 
-def check_embeddings(x: Tensor, dim: int) -> None:
-    """Shape and dtype of embeddings [N, D]."""
-    if not isinstance(x, Tensor) or not x.is_floating_point():
-        given = x.dtype if isinstance(x, Tensor) else type(x).__name__
-        raise InputError(f"embeddings must be a float tensor [N, {dim}], got {given}")
+def elsewhere(what: str, given: Tensor, other: str, device: torch.device) -> InputError:
+    """An error for two tensors that cannot meet."""
+    return InputError(
+        f"the {what} are on {given.device}, the {other} on {device}: move one to the other, as with .to()"
+    )
+
+
+def is_plain_float(x: Any) -> bool:
+    """Whether this is a tensor of real numbers, all of them stored."""
+    return isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided
+
+
+def kind_of(x: Any) -> str:
+    """What was given instead of a tensor of real numbers, in a word or two."""
+    if not isinstance(x, Tensor):
+        return type(x).__name__
+    return str(x.dtype) if x.layout == torch.strided else f"a sparse tensor ({x.layout}; use .to_dense())"
+
+
+def check_embeddings(x: Tensor, dim: int, device: torch.device | None = None) -> None:
+    """Shape, dtype and where it matters the device of embeddings [N, D]."""
+    if not is_plain_float(x):
+        raise InputError(f"embeddings must be a float tensor [N, {dim}], got {kind_of(x)}")
     if x.ndim != 2 or x.shape[1] != dim:
         hint = "; use x.flatten(1)" if x.ndim > 2 else ""
         raise InputError(f"embeddings must have shape [N, {dim}], got {list(x.shape)}{hint}")
+    if device is not None and x.device != device:
+        raise elsewhere("embeddings", x, "class weights", device)
+
+
+def check_embedded(what: str, x: Tensor, y: Tensor) -> None:
+    """Embeddings [N, D] that a metric judges, at least one, all finite, and as many labels [N] of any numbering."""
+    if not is_plain_float(x):
+        raise InputError(f"{what}: embeddings must be a float tensor [N, D], got {kind_of(x)}")
+    if not isinstance(y, Tensor) or y.dtype not in _INTEGERS:
+        given = y.dtype if isinstance(y, Tensor) else type(y).__name__
+        raise InputError(f"{what}: labels must be a tensor [N] of whole numbers, got {given}")
+    if x.ndim != 2 or y.ndim != 1 or len(x) != len(y) or not x.numel():
+        shapes = f"{list(x.shape)}, {list(y.shape)}"
+        raise InputError(f"{what}: embeddings [N, D] and as many labels are wanted, got {shapes}")
+    if x.device != y.device or x.is_meta:
+        raise elsewhere("labels", y, f"embeddings of {what}", x.device)
+    if not bool(torch.isfinite(x).all()):
+        raise InputError(f"{what}: an embedding holds NaN or infinity")
 
 
 def check_sample_weight(given: Tensor, loss: Tensor) -> Tensor:
     """Sample weights [N] in the dtype of `loss` [N]."""
-    if not isinstance(given, Tensor) or given.shape != loss.shape:
+    if not isinstance(given, Tensor) or given.shape != loss.shape or given.is_complex():
         shape = list(given.shape) if isinstance(given, Tensor) else type(given).__name__
         raise InputError(f"sample_weight must be a tensor of shape {list(loss.shape)}, got {shape}")
+    if given.device != loss.device:
+        raise elsewhere("sample weights", given, "embeddings", loss.device)
     return given.to(loss.dtype)
 
 
@@ -88,6 +130,8 @@ def check_share(given: Any, loss: Tensor) -> Tensor | float:
     if isinstance(given, Tensor):
         if given.ndim and given.shape != loss.shape:
             raise InputError(f"mix: lam must be one number or have shape {list(loss.shape)}, got {list(given.shape)}")
+        if given.device.type == "cpu" and not must_not_wait(given) and not bool(((given >= 0) & (given <= 1)).all()):
+            raise InputError("mix: lam must lie between 0 and 1 for every sample")
         return given.to(loss)
     if isinstance(given, bool) or not isinstance(given, numbers.Real) or not 0.0 <= float(given) <= 1.0:
         raise InputError(f"mix: lam={given!r} must be a number from 0 to 1")
@@ -101,11 +145,18 @@ def check_mix(given: Any) -> tuple[Tensor, Any]:
     return given[0], given[1]
 
 
+def counted(y: Tensor, ignore_index: int) -> Tensor:
+    """Which samples [N] count; compared as int64, for a small type cannot hold every `ignore_index`."""
+    return (y.long() if y.dtype in _INTEGERS else y) != ignore_index
+
+
 def of_counted(loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, ignore_index: int | None) -> Tensor:
     """Loss [N] of the samples that count, and 0 for those whose label is `ignore_index`."""
-    if ignore_index is None or not isinstance(y, Tensor) or y.is_floating_point():
+    if ignore_index is None or not isinstance(y, Tensor) or y.dtype not in _INTEGERS:
         return loss(x, y)
-    rows = (y != ignore_index).nonzero().squeeze(1)
+    if y.shape != x.shape[:1] or y.device != x.device:
+        return loss(x, y)  # which says what is wrong with them
+    rows = counted(y, ignore_index).nonzero().squeeze(1)
     some = loss(x[rows], y[rows])
     return some.new_zeros(len(y)).index_copy(0, rows, some)
 
@@ -119,7 +170,7 @@ def check_smoothing(given: Any) -> float:
 
 def exceeds(values: Tensor, bound: float) -> bool:
     """Whether any value is larger than the bound; never, where a step must not wait for its values."""
-    if not values.numel() or _must_not_wait(values):
+    if not values.numel() or must_not_wait(values):
         return False
     try:
         return bool(values.detach().abs().max() > bound)

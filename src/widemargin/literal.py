@@ -13,7 +13,7 @@ import re
 import warnings
 from typing import Any
 
-from .errors import InputError
+from .errors import InputError, short
 
 LONGEST = 10_000  # characters; longer than any honest value
 _WORD = re.compile(r"[A-Za-z_][\w.:/+-]*")
@@ -22,9 +22,9 @@ _LONGEST_NAME = 200
 _MISSPELT = {"true": "True", "false": "False", "none": "None", "null": "None"}
 
 
-def short(text: str) -> str:
-    """The text, or the beginning of a long one, for a message of one line."""
-    return text if len(text) <= 80 else text[:77] + "…"
+def is_number(value: Any) -> bool:
+    """Whether a value is a number that a float can hold; NaN is one, true and false are none."""
+    return isinstance(value, float) or (type(value) is int and abs(value) < 10**300)
 
 
 def literal(text: str, where: str) -> Any:

@@ -29,8 +29,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import angle, ranks
-from .errors import InputError
-from .labels import check_labels, check_smoothing, exceeds
+from .errors import InputError, shown
+from .labels import check_labels, check_smoothing, exceeds, is_plain_float, kind_of
 from .option import Loss, Number, PerClass
 from .precision import at_least_fp32, island, widest
 from .schedule import Schedule
@@ -234,13 +234,15 @@ def margin_softmax(
 
     margin = parse_margin(margin) if isinstance(margin, str) else margin
     if not isinstance(margin, Margin):
-        raise InputError(f"margin must be a parse string or a Margin such as ArcFace(), got {margin!r}")
+        raise InputError(f"margin must be a parse string or a Margin such as ArcFace(), got {shown(margin)}")
     check_cosines(cos, y)
     if margin.bias:
         raise InputError(f"{margin.name} with a bias has parameters: use Head")
     with island(cos):
         cos = at_least_fp32(cos)
         road = Given(cos, _checked_radius(margin, radius, cos))
+        if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < 2**63:
+            raise InputError(f"step={shown(step)} must be a whole number of at least 0")
         when = torch.tensor(step, device=cos.device)
         now = margin.sized(cos.shape[1]).at(when, y.long(), cos.dtype)
         return loss_on(road, now, y.long(), step=when, adapt=True, smoothing=check_smoothing(smoothing))[0]
@@ -255,6 +257,8 @@ def _checked_radius(margin: Margin, radius: Tensor | None, cos: Tensor) -> Tenso
         return None
     if not keeps_lengths:
         raise InputError(f"{margin.name} lives on the unit sphere: it takes no radius")
+    if not isinstance(radius, Tensor) or radius.is_complex() or radius.device != cos.device:
+        raise InputError(f"radius must be a tensor of lengths on {cos.device}, got {kind_of(radius)}")
     if radius.shape not in (cos.shape[:1], cos.shape):
         raise InputError(f"radius must have shape [{cos.shape[0]}] or {list(cos.shape)}, got {list(radius.shape)}")
     return radius.to(cos.dtype).reshape(len(cos), -1).expand_as(cos)
@@ -262,11 +266,11 @@ def _checked_radius(margin: Margin, radius: Tensor | None, cos: Tensor) -> Tenso
 
 def check_cosines(cos: Tensor, y: Tensor) -> None:
     """Shapes and label range of `margin_softmax`; says what was given and what is allowed."""
-    if not isinstance(cos, Tensor) or cos.ndim != 2 or not cos.is_floating_point():
-        given = f"{tuple(cos.shape)} {cos.dtype}" if isinstance(cos, Tensor) else type(cos).__name__
+    if not is_plain_float(cos) or cos.ndim != 2:
+        given = f"{tuple(cos.shape)} {kind_of(cos)}" if isinstance(cos, Tensor) else kind_of(cos)
         raise InputError(f"cosines must be a float tensor [N, C], got {given}")
     if cos.shape[1] < 2:
         raise InputError(f"a softmax needs at least 2 classes, the cosines have {cos.shape[1]} column(s)")
-    check_labels(y, cos.shape[0], cos.shape[1])
+    check_labels(y, cos.shape[0], cos.shape[1], device=cos.device)
     if exceeds(cos, 1.01):  # the usual mistake
         raise InputError("cosines lie between -1 and 1; these do not: pass cosines, not logits or products")

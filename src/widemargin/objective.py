@@ -86,8 +86,8 @@ class Objective(nn.Module):
         mix: tuple[Tensor, Tensor | float] | None = None,
     ) -> Tensor:
         """Loss [N]; `sample_weight` and `mix` as in `Head`."""
-        if sample_weight is not None:  # before any part moves its state
-            check_sample_weight(sample_weight, x.detach()[:, 0] if x.ndim == 2 else x)
+        if sample_weight is not None and isinstance(x, Tensor) and x.is_floating_point():
+            check_sample_weight(sample_weight, x.new_empty(x.shape[:1]))  # before any part moves its state
         total: Tensor | None = None
         self.last = {}
         ignored = None if self.head is None else {"ignore_index": self.head.ignore_index}

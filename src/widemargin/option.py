@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import InputError, unknown
+from .errors import InputError, shown, unknown
 from .schedule import Learnable, Schedule, written
 
 
@@ -75,6 +75,8 @@ class Option:
     def checked(self, where: str, value: Any) -> Any:
         """`value` in its normal form, or an error that says what is allowed."""
         if isinstance(value, Tensor):
+            if value.is_meta or value.is_complex() or value.layout != torch.strided:
+                raise InputError(f"{where}: a tensor of real numbers with values is wanted, got {shown(value)}")
             value = value.detach().cpu().to(torch.float64).tolist()
         elif isinstance(value, np.ndarray | np.generic):
             value = value.tolist()
@@ -83,12 +85,12 @@ class Option:
         if self.choices:
             if isinstance(value, str) and value in self.choices:
                 return value
-            raise unknown(f"value for {where}", str(value), self.choices)
+            raise unknown(f"value for {where}", value if isinstance(value, str) else shown(value), self.choices)
         if self.flag:
             if isinstance(value, bool):
                 return value
-            hint = f" (write {value.title()})" if str(value).lower() in ("true", "false") else ""
-            raise InputError(f"{where}={value!r} must be True or False{hint}")
+            hint = f" (write {value.title()})" if isinstance(value, str) and value.lower() in ("true", "false") else ""
+            raise InputError(f"{where}={shown(value)} must be True or False{hint}")
         if isinstance(value, PerClass | list | tuple):
             return self._per_class(where, value)
         if isinstance(value, Schedule):
@@ -114,15 +116,15 @@ class Option:
 
     def _number(self, where: str, value: Any) -> float | int:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InputError(f"{where}={value!r} must be a number ({self.domain()})")
+            raise InputError(f"{where}={shown(value)} must be a number ({self.domain()})")
         below = value <= self.low if self.open_low else value < self.low
         # Half a float32 step of slack above, so that `math.pi / 2` computed elsewhere passes.
         if not abs(value) < 1e300 or below or value > self.high + 1e-7:
             hint = ""
             if "radian" in self.meaning and self.high < value <= 180:
                 hint = f"; it is in radians: {value:g}° = {math.radians(value):.4g}"
-            shown = written(value) if abs(value) < 1e300 else "a number"
-            raise InputError(f"{where}={shown} is outside its domain: {self.domain()}{hint}")
+            told = written(value) if abs(value) < 1e300 else "a number"
+            raise InputError(f"{where}={told} is outside its domain: {self.domain()}{hint}")
         if self.integer:
             if value != int(value):
                 raise InputError(f"{where}={written(value)} is outside its domain: {self.domain()}")

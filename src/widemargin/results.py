@@ -21,6 +21,7 @@ import numpy as np
 from . import plain_json
 from .data.table import Table
 from .errors import InputError
+from .literal import is_number
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,9 @@ def from_json(line: str | bytes) -> Result:
     if not isinstance(value, dict) or not all(isinstance(value[name], kinds[name]) for name in value):
         raise ValueError("not a result")
     result = Result(**value)
-    if not result.folds or not all(isinstance(fold, int | float) for fold in result.folds):
+    numbers = (result.mean, result.std, result.seconds, *result.folds, *result.angles.values())
+    if not result.folds or not all(is_number(number) and math.isfinite(number) for number in numbers):
+        raise ValueError("not a result")
+    if isinstance(value["seed"], bool) or not isinstance(result.settings.get("protocol", {}), dict):
         raise ValueError("not a result")
     return result

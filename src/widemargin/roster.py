@@ -12,7 +12,7 @@ from torch import Tensor
 
 from . import plain_json
 from .angle import direction
-from .errors import InputError, unknown
+from .errors import InputError, shown, unknown
 from .option import PerClass
 from .precision import widest
 
@@ -23,16 +23,33 @@ if TYPE_CHECKING:
 
 def whole(what: str, value: Any, least: int) -> int:
     """A whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not least <= int(value) <= 2**62:
         bound = f" of at least {least}" if least > -(2**62) else ""
-        raise InputError(f"{what}={value!r} must be a whole number{bound}")
+        raise InputError(f"{what}={shown(value)} must be a whole number{bound}")
     return int(value)
+
+
+def room_for(classes: int, dim: int, device: torch.device | str | None, dtype: torch.dtype | None) -> Tensor:
+    """An empty matrix for class weights [C, D], or one line that says why there can be none."""
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise InputError(f"dtype={shown(dtype)}: class weights are of a real kind such as torch.float32")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError):
+        raise InputError(f"device={shown(device)} cannot be used here; device='cpu' always can") from None
+    try:
+        return torch.empty(classes, dim, device=device, dtype=dtype)
+    except (RuntimeError, MemoryError):
+        what = f"{classes:,} × {dim:,} class weights"
+        raise InputError(f"too little memory for {what}; split them over ranks with road='sharded'") from None
 
 
 def checked_names(given: Iterable[str] | None, classes: int) -> list[str] | None:
     """Class names as a list, one per class."""
     if given is None:
         return None
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InputError(f"class_names must be a list of {classes} names, got {shown(given)}")
     names = [str(name) for name in given]
     if len(names) != classes:
         raise InputError(f"class_names has {len(names)} names for {classes} classes")
@@ -46,7 +63,7 @@ def checked_class_weight(given: Tensor | Sequence[float] | None, classes: int, d
     try:
         weight = torch.as_tensor(given, dtype=widest(device), device=device)
     except (TypeError, ValueError):
-        raise InputError(f"class_weight must be {classes} numbers, got {given!r}") from None
+        raise InputError(f"class_weight must be {classes} numbers, got {shown(given)}") from None
     if weight.shape != (classes,) or not bool((torch.isfinite(weight) & (weight >= 0)).all()):
         raise InputError(f"class_weight must be {classes} finite numbers of at least 0, got shape {list(weight.shape)}")
     return weight

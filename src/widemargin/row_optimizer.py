@@ -87,6 +87,9 @@ class RowOptimizer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
+        parts: list[Any] = [state.get(key) for key in ("memory", "scalars", "param_groups")] if state else []
+        if [type(part) for part in parts] != [dict, dict, list] or len(parts[2]) != len(self.param_groups):
+            raise InputError("this is not the state of a RowOptimizer with as many groups: see its state_dict()")
         for name, value in state["memory"].items():
             if value.shape != self.parameter.shape:
                 raise InputError(f"{name} is {list(value.shape)}, the weights are {list(self.parameter.shape)}")

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from . import plain_json
-from .errors import InputError, unknown
+from .errors import InputError, shown, unknown
 
 OPTIMIZERS = ("adam", "adamw", "sgd", "muon")
 SCHEDULES = ("onecycle", "cosine", "plateau", "constant")
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true")
+_MOST = 2**31 - 1  # of anything that is counted; beyond it something deep inside would give up
+_LAST_SEED = 2**63 - 1
+_LARGEST = 1e300
 
 
 @dataclass(frozen=True)
@@ -71,11 +74,22 @@ class Run:
         for name in ("augment_options", "model_options"):
             value = getattr(self, name)
             if not isinstance(value, Mapping):
-                raise InputError(f"{name} must be names with values, got {value!r}")
-            object.__setattr__(self, name, {str(key): _settled(inner) for key, inner in value.items()})
+                raise InputError(f"{name} must be names with values, got {shown(value)}")
+            object.__setattr__(self, name, {_written(key): _settled(inner) for key, inner in value.items()})
+        for name in ("data", "model", "loss", "augment", "opt", "schedule", "precision", "init_from", "name"):
+            value = getattr(self, name)
+            optional = name in ("init_from", "name")
+            if not (
+                value is None if optional and not isinstance(value, str) else isinstance(value, str) and value.strip()
+            ):
+                raise InputError(f"{name} must be a text{' or nothing' if optional else ''}, got {shown(value)}")
+            _settled(value)
+        for name in ("neck", "compile", "channels_last", "sync_bn"):
+            if not isinstance(getattr(self, name), bool):  # the word "false" would count as true
+                raise InputError(f"{name} must be true or false, got {shown(getattr(self, name))}")
         for name, allowed in (("opt", OPTIMIZERS), ("schedule", SCHEDULES), ("precision", PRECISIONS)):
             if getattr(self, name) not in allowed:
-                raise unknown(name, str(getattr(self, name)), allowed)
+                raise unknown(name, getattr(self, name), allowed)
         for name, low in (
             ("epochs", 1),
             ("batch_size", 1),
@@ -87,12 +101,15 @@ class Run:
             ("seed", 0),
         ):
             value = getattr(self, name)
+            most = _LAST_SEED if name == "seed" else _MOST
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
-                raise InputError(f"{name} must be a whole number of at least {low}, got {value!r}")
+                raise InputError(f"{name} must be a whole number of at least {low}, got {shown(value)}")
+            if value > most:
+                raise InputError(f"{name} must be at most {most:,}, got {shown(value)}")
         for name in ("lr", "weight_decay", "momentum", "warmup_epochs", "warmup_lr", "min_lr", "clip"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-                raise InputError(f"{name} must be a number of at least 0, got {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _LARGEST:
+                raise InputError(f"{name} must be a number of at least 0, got {shown(value)}")
         for name, low, high in (
             ("share", 0, 1),
             ("hold_out", 0, 1),
@@ -103,9 +120,9 @@ class Run:
             value = getattr(self, name)
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not number or not (low < value <= high if name == "share" else low <= value < high):
-                raise InputError(f"{name} must lie between {low} and {high}, got {value!r}")
-        if self.input_size is not None and (type(self.input_size) is not int or self.input_size < 1):
-            raise InputError(f"input_size must be a whole number of at least 1, got {self.input_size!r}")
+                raise InputError(f"{name} must lie between {low} and {high}, got {shown(value)}")
+        if self.input_size is not None and (type(self.input_size) is not int or not 1 <= self.input_size <= 65_536):
+            raise InputError(f"input_size must be a whole number from 1 to 65,536, got {shown(self.input_size)}")
 
     @property
     def data_name(self) -> str:
@@ -145,4 +162,20 @@ class Run:
 
 def _settled(value: Any) -> Any:
     """Lists as tuples: JSON has only the former, and a run that was read back must equal the one written."""
+    if isinstance(value, str):
+        return _written(value)
+    if isinstance(value, int | float) and not abs(value) < _LARGEST:  # JSON has no NaN, and NaN is not itself
+        raise InputError(f"{shown(value)} is no value for an option of a run; write a finite number")
+    if isinstance(value, Mapping):
+        return {_written(key): _settled(inner) for key, inner in value.items()}
     return tuple(_settled(inner) for inner in value) if isinstance(value, list | tuple) else value
+
+
+def _written(text: Any) -> str:
+    """A text that can be written to a file; bytes of a path that are no UTF-8 cannot."""
+    found = str(text)
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{shown(found)} is no text in UTF-8; rename it") from None
+    return found

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from .errors import InputError, unknown
+from .errors import InputError, shown, unknown
 from .precision import widest
 
 
@@ -47,8 +47,7 @@ class Schedule:
         for spec in fields(self):
             value = getattr(self, spec.name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
-                shown = repr(value) if len(repr(value)) < 40 else "…"
-                raise InputError(f"{self.name}: {spec.name}={shown} must be a finite number")
+                raise InputError(f"{self.name}: {spec.name}={shown(value)} must be a finite number")
         steps = getattr(self, "steps", 1)
         if steps < 1 or int(steps) != steps:
             raise InputError(f"{self.name}: steps={written(steps)} must be a whole number of at least 1")

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .errors import InputError, unknown
-from .literal import LONGEST, literal, short
+from .errors import InputError, short, shown, unknown
+from .literal import LONGEST, literal
 
 # The seeds' script has s = 10 for each of its three losses unless MarginHead.s says otherwise, and its softmax is
 # a cosine softmax: embeddings and class weights on the unit sphere.
@@ -114,7 +114,7 @@ def _assignment(text: str) -> tuple[str, str, Any]:
 def _numbers(value: Any, where: str, example: str) -> tuple[float, ...]:
     items = value if isinstance(value, tuple | list) else (value,)
     if not items or any(isinstance(item, bool) or not isinstance(item, int | float) for item in items):
-        raise InputError(f"{where}={short(repr(value))} must be numbers, such as {example}")
+        raise InputError(f"{where}={shown(value)} must be numbers, such as {example}")
     return tuple(float(item) for item in items)
 
 
@@ -123,7 +123,7 @@ def _range(highest: float, example: str) -> Callable[[Any, str], Any]:
         pair = _numbers(value, where, example)
         if len(pair) != 2 or not 0 < pair[0] <= pair[1] <= highest:
             most = f", at most {highest:g}" if highest < 1e9 else ""
-            raise InputError(f"{where}={short(repr(value))} must be two numbers above 0{most}, rising, as {example}")
+            raise InputError(f"{where}={shown(value)} must be two numbers above 0{most}, rising, as {example}")
         return pair[0], pair[1]
 
     return check
@@ -136,13 +136,13 @@ def _mean(value: Any, where: str) -> tuple[float, ...]:
 def _std(value: Any, where: str) -> tuple[float, ...]:
     numbers = _numbers(value, where, "(0.2470, 0.2435, 0.2616), one per channel")
     if min(numbers) <= 0:
-        raise InputError(f"{where}={short(repr(value))} must be above 0 in every channel")
+        raise InputError(f"{where}={shown(value)} must be above 0 in every channel")
     return numbers
 
 
 def _chance(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise InputError(f"{where}={short(repr(value))} must be a number from 0 to 1")
+        raise InputError(f"{where}={shown(value)} must be a number from 0 to 1")
     return float(value)
 
 
@@ -154,7 +154,7 @@ def _interpolation(value: Any, where: str) -> str:
 
 def _number(value: Any, where: str) -> float | int:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"{where}={short(repr(value))} must be a number")
+        raise InputError(f"{where}={shown(value)} must be a number")
     return value
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from .errors import InputError
-from .labels import check_labels, check_mix, check_share, of_counted
+from .labels import check_labels, check_mix, check_share, counted, is_plain_float, kind_of, of_counted
 from .option import Loss
 from .precision import at_least_fp32, island
 
@@ -40,13 +40,13 @@ class Term(Loss):
 
 def prepared(x: Tensor, y: Tensor, dim: int | None = None, classes: int | None = None) -> tuple[Tensor, Tensor]:
     """Checked embeddings in at least fp32 and labels in int64."""
-    if not isinstance(x, Tensor) or x.ndim != 2 or not x.is_floating_point():
-        given = f"{list(x.shape)} {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
+    if not is_plain_float(x) or x.ndim != 2:
+        given = f"{list(x.shape)} {kind_of(x)}" if isinstance(x, Tensor) else kind_of(x)
         raise InputError(f"embeddings must be a float tensor [N, D], got {given}")
     if dim is not None and x.shape[1] != dim:
         raise InputError(f"embeddings must have shape [N, {dim}], got {list(x.shape)}")
-    x = at_least_fp32(x)
-    check_labels(y, len(x), classes, x.detach().abs().amax(1) if x.shape[1] else None)
+    x = at_least_fp32(x).contiguous()  # the same bits however the numbers lie in memory
+    check_labels(y, len(x), classes, x.detach().abs().amax(1) if x.shape[1] else None, x.device)
     return x, y.long()
 
 
@@ -71,7 +71,7 @@ class TermPart(nn.Module):
                 loss = share * loss + (1.0 - share) * of_counted(self._evaluate, x, y_b, ignore_index)
                 self.stats = stats
             if self.training:
-                keep = slice(None) if ignore_index is None else y != ignore_index
+                keep = slice(None) if ignore_index is None else counted(y, ignore_index)
                 self.remember(x[keep].detach(), y[keep])
             return loss
 

@@ -11,12 +11,15 @@ import numbers
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from .errors import InputError
+from .errors import InputError, shown
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from .margin import Margin
+
+
+_LARGEST = 1e300
 
 
 def _reach(classes: int) -> float:
@@ -28,15 +31,33 @@ def _reach(classes: int) -> float:
 
 def _checked_classes(classes: Any) -> int:
     if isinstance(classes, bool) or not isinstance(classes, numbers.Integral) or not 2 <= int(classes) <= 10**15:
-        shown = repr(classes) if len(repr(classes)) < 40 else "…"
-        raise InputError(f"classes={shown} must be a whole number of at least 2 (and at most 10^15)")
+        raise InputError(f"classes={shown(classes)} must be a whole number of at least 2 (and at most 10^15)")
     return int(classes)
 
 
+def _is_real(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 def _positive(what: str, value: Any, unit: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < math.inf:
-        raise InputError(f"{what}={value!r} must be a number {unit}above 0")
+    if not _is_real(value) or not 0 < value < _LARGEST:
+        raise InputError(f"{what}={shown(value)} must be a number {unit}above 0")
     return float(value)
+
+
+def _finite(what: str, value: Any) -> float:
+    if not _is_real(value) or not abs(value) < _LARGEST:
+        raise InputError(f"{what}={shown(value)} must be a finite number")
+    return float(value)
+
+
+def _angles(what: str, theta: Any) -> Tensor:
+    from .labels import is_plain_float, kind_of
+
+    if not is_plain_float(theta):
+        raise InputError(f"{what} must be a float tensor of angles in radians, got {kind_of(theta)}")
+    found: Tensor = theta
+    return found
 
 
 def suggest_scale(classes: int, gap: float) -> float:
@@ -71,7 +92,7 @@ def gap_loss(gap: float, scale: float, classes: int) -> float:
     >>> round(gap_loss(0.0, 10.0, 3), 4)  # log 3: no gap, no information
     1.0986
     """
-    exponent = math.log(_checked_classes(classes) - 1) - scale * gap
+    exponent = math.log(_checked_classes(classes) - 1) - _finite("scale", scale) * _finite("gap", gap)
     return max(exponent, 0.0) + math.log1p(math.exp(-abs(exponent)))
 
 
@@ -84,7 +105,7 @@ def gap_gradient(gap: float, scale: float, classes: int) -> float:
     >>> gap_gradient(0.5, best, 10) > max(gap_gradient(0.5, 0.9 * best, 10), gap_gradient(0.5, 1.1 * best, 10))
     True
     """
-    exponent = math.log(_checked_classes(classes) - 1) - scale * gap
+    exponent = math.log(_checked_classes(classes) - 1) - _finite("scale", scale) * _finite("gap", gap)
     return scale / (1.0 + math.exp(-exponent)) if exponent > -700 else 0.0
 
 
@@ -99,13 +120,15 @@ def gaps(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
 
     from . import angle
     from .catalogue import parse_margin
-    from .labels import check_embeddings, check_labels
+    from .labels import check_embeddings, check_labels, is_plain_float, kind_of
     from .others.rays import Rays
     from .others.stream import Stream
 
-    check_embeddings(x, weight.shape[1])
-    rays = Rays(x.detach().to(torch.promote_types(weight.dtype, torch.float32)))
-    check_labels(y, len(x), len(weight), rays.length)
+    if not is_plain_float(weight) or weight.ndim != 2:
+        raise InputError(f"weight must be a float tensor [C, D] of class weights, got {kind_of(weight)}")
+    check_embeddings(x, weight.shape[1], weight.device)
+    rays = Rays(x.detach().to(torch.promote_types(weight.dtype, torch.float32)).contiguous())
+    check_labels(y, len(x), len(weight), rays.length, x.device)
     plain = parse_margin("normface")
     road = Stream(plain, rays, weight.detach(), None)
     return angle.from_cosine(road.largest_cosine(y.long())) - road.target(plain, y.long()).theta
@@ -118,7 +141,7 @@ def target_curve(margin: Margin | str, theta: Tensor, classes: int = 10) -> tupl
     from .margin import target_logit
     from .others.rays import Products, logits_of
 
-    now = _at_start(margin, classes, theta)
+    now = _at_start(margin, classes, _angles("theta", theta))
     return target_logit(now, theta, None, None), logits_of(now, Products(torch.cos(theta), None), None)
 
 
@@ -126,7 +149,7 @@ def target_slope(margin: Margin | str, theta: Tensor, classes: int = 10) -> Tens
     """Slope of the target logit against θ, from the margin's own definition."""
     import torch
 
-    angles = theta.detach().clone().requires_grad_()
+    angles = _angles("theta", theta).detach().clone().requires_grad_()
     curve, _ = target_curve(margin, angles, classes)
     (slope,) = torch.autograd.grad(curve.sum(), angles)
     return slope
@@ -146,9 +169,9 @@ def pull_curve(
 
     from .margin import split_softmax
 
-    angles = theta.detach().clone().requires_grad_()
+    angles = _angles("theta", theta).detach().clone().requires_grad_()
     now = _at_start(margin, _checked_classes(classes), angles)
-    away = torch.full_like(angles, others)
+    away = torch.full_like(angles, _finite("others", others))
     one = torch.ones_like(angles)
     lead = boundary(now, angles, away, x_length=x_length, classes=classes)
     (slope,) = torch.autograd.grad(split_softmax(lead, math.log(classes - 1) * one).sum(), angles)
@@ -175,9 +198,16 @@ def boundary(
     from .margin import target_logit
     from .others.rays import Products, kept_lengths, logits_of
 
+    theta1, theta2 = _angles("theta1", theta1), _angles("theta2", theta2)
     theta1, theta2 = (t.reshape(-1) if t.ndim == 0 else t for t in (theta1, theta2))
+    try:
+        _ = theta1 + theta2  # of one shape, or of shapes that fit
+    except RuntimeError:
+        shapes = f"{list(theta1.shape)} and {list(theta2.shape)}"
+        raise InputError(f"theta1 and theta2 must have one shape, got {shapes}") from None
     now = _at_start(margin, classes, theta1)
-    x, first, second = (torch.full_like(theta1, length) for length in (x_length, *w_lengths))
+    lengths = [_finite("length", length) for length in (x_length, *w_lengths)]
+    x, first, second = (torch.full_like(theta1, length) for length in lengths)
     own = target_logit(now, theta1, kept_lengths(now, x, first), torch.full_like(theta1, biases[0]))
     other = logits_of(
         now, Products(torch.cos(theta2), kept_lengths(now, x, second)), torch.full_like(theta1, biases[1])
@@ -195,7 +225,7 @@ def boundary_angle(
     """
     import torch
 
-    if not 0 < between <= math.pi:
+    if not 0 < _finite("between", between) <= math.pi:
         raise InputError(f"between={between!r} must be an angle in (0, π]")
     low, high = 0.0, between
     for _ in range(200):
@@ -216,7 +246,7 @@ def angular_margin(margin: Margin | str, between: float, classes: int = 2) -> fl
     >>> round(angular_margin("arcface(m=0.3)", 1.0), 6)
     0.3
     """
-    return between - 2.0 * boundary_angle(margin, between, classes)
+    return _finite("between", between) - 2.0 * boundary_angle(margin, between, classes)
 
 
 def _at_start(margin: Margin | str, classes: int, like: Tensor) -> Margin:
@@ -224,7 +254,11 @@ def _at_start(margin: Margin | str, classes: int, like: Tensor) -> Margin:
     import torch
 
     from .catalogue import parse_margin
+    from .margin import Margin
 
     value = parse_margin(margin) if isinstance(margin, str) else margin
+    if not isinstance(value, Margin):
+        raise InputError(f"margin must be a parse string or a Margin such as ArcFace(), got {shown(margin)}")
+    _checked_classes(classes)
     first_class = torch.zeros(like.shape, dtype=torch.int64)
     return value.sized(classes).at(torch.tensor(10**9), first_class, like.dtype)

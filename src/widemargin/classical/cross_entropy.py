@@ -31,7 +31,7 @@ class CrossEntropy(Criterion):
     smoothing: float = option(0.0, "label smoothing ε", low=0, high=1, quiet=True)
 
     def pointwise(self, prediction: Tensor, target: Tensor) -> Tensor:
-        if prediction.ndim != 2:
+        if prediction.ndim != 2 or not prediction.shape[1]:
             raise InputError(f"cross_entropy: logits must have shape [N, C], got {list(prediction.shape)}")
         if target.is_floating_point():
             target = same_shape(self.name, prediction, target)

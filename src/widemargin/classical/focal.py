@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..criterion import Criterion, probabilities, same_shape
+from ..errors import InputError
 from ..labels import check_labels
 from ..margin import split_softmax
 from ..option import option
@@ -35,6 +36,8 @@ class Focal(Criterion):
 
     def pointwise(self, prediction: Tensor, target: Tensor) -> Tensor:
         if target.ndim == prediction.ndim - 1 and not target.is_floating_point():
+            if not prediction.shape[-1]:
+                raise InputError("focal: logits [N, C] of no class at all")
             check_labels(target, len(prediction), prediction.shape[-1])
             truth = target.long()
             prediction = prediction - prediction.detach().amax(1, keepdim=True)  # a common offset costs digits

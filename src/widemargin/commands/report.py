@@ -79,6 +79,7 @@ def _told(folder: Any, data_dir: str | None, pictures: bool) -> Told:
     from ..errors import InputError
     from ..report.run_page import Told
     from ..run import Run
+    from ..training import run_files
     from ..training.log import Log
 
     run = Run.read(folder)
@@ -86,9 +87,10 @@ def _told(folder: Any, data_dir: str | None, pictures: bool) -> Told:
     record: dict[str, Any] | None = None
     if (folder / "record.json").is_file():
         try:
-            record = plain_json.read(folder / "record.json")
-        except ValueError:
-            raise InputError(f"{folder / 'record.json'}: not JSON; delete it and evaluate again") from None
+            record = run_files.record(plain_json.read(folder / "record.json"))
+        except ValueError as error:
+            why = f"not the record of a run ({error})"
+            raise InputError(f"{folder / 'record.json'}: {why}; delete it and evaluate again") from None
     classes, shown = _shown(folder, data_dir) if pictures and lines else ((), [])
     return Told(run.name or folder.resolve().name, run, lines, record, classes, shown)
 

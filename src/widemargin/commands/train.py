@@ -135,7 +135,7 @@ def run(options: argparse.Namespace) -> None:
 
 def run_of(options: argparse.Namespace) -> Run:
     """The run that the options describe."""
-    from ..errors import InputError
+    from ..errors import InputError, short
     from ..run import Run
     from ..seedflags import margin_of, parse_gin
 
@@ -147,7 +147,7 @@ def run_of(options: argparse.Namespace) -> Run:
     values.update({name: value for name, value in given if value is not None})
     for ours, theirs in (("data", "data_set"), ("network", "model")):
         if getattr(options, ours) and getattr(options, theirs):
-            raise InputError(f"{ours} is given twice: {getattr(options, ours)} and --{theirs.replace('_', '-')}")
+            raise InputError(f"{ours} is given twice: {short(getattr(options, ours))} and --{theirs.replace('_', '-')}")
     if options.loss and options.margin_loss:
         raise InputError("the loss is given twice, in its place and as --margin-loss")
     values["data"] = _data(options.data or options.data_set or "cifar10")
@@ -214,4 +214,4 @@ def _data(given: str) -> str:
 def _name(wanted: Run) -> str:
     """A folder's name, whatever WANDB_NAME or a loss is spelt with."""
     words = wanted.name or f"{os.path.basename(wanted.data)}-{wanted.model}-{wanted.loss}-seed{wanted.seed}"
-    return re.sub(r"[^A-Za-z0-9.=_+-]+", "_", words).strip("_.") or "run"
+    return re.sub(r"[^A-Za-z0-9.=_+-]+", "_", words)[:200].strip("_.") or "run"  # file systems end at 255

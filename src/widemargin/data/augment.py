@@ -6,13 +6,14 @@ prints, compares and goes into a run's file; the same value, batch and random nu
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from ..errors import InputError, unknown
+from ..errors import InputError, shown, unknown
 from .draws import Rows, Source, integers
 from .geometry import (
     INTERPOLATIONS,
@@ -48,6 +49,7 @@ __all__ = [
 ]
 
 FLIPS = ("none", "random", "alternating")
+LARGEST_SIDE = 65_536
 ZOOM = 256 / 224  # the field's evaluation: resize to this times the size, keep the centre
 
 
@@ -101,6 +103,8 @@ class Augment:
     decoded; mixing stays ours."""
 
     def __post_init__(self) -> None:
+        for name in _kinds():
+            _check_kind(name, getattr(self, name))
         for name, allowed in (("flip", FLIPS), ("pad_mode", PAD_MODES), ("interpolation", INTERPOLATIONS)):
             if getattr(self, name) not in allowed:
                 raise unknown(name, str(getattr(self, name)), allowed)
@@ -110,6 +114,9 @@ class Augment:
         for name in ("size", "pad", "mixup", "cutmix"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise InputError(f"{name}={getattr(self, name)!r} must be a number of at least 0")
+        for name in ("size", "pad"):
+            if getattr(self, name) > LARGEST_SIDE:
+                raise InputError(f"{name}={shown(getattr(self, name))} must be at most {LARGEST_SIDE:,} pixels")
         for name, most in (("scale", 1.0), ("ratio", float("inf"))):
             pair = getattr(self, name)
             if pair is not None and not (len(pair) == 2 and 0 < pair[0] <= pair[1] <= most):
@@ -237,10 +244,9 @@ def augment_of(name: str, data: Measured, size: int | None = None, **options: An
     if name not in _NAMED:
         raise unknown("augmentation", name, _NAMED)
     allowed = [field.name for field in fields(Augment) if field.name not in ("size", "evaluation", "timm")]
-    for option, value in options.items():
+    for option in options:
         if option not in allowed:
             raise unknown("option of an augmentation", option, allowed)
-        _check_kind(option, value)
     values: dict[str, Any] = {"mean": data.mean, "std": data.std, **_NAMED[name], **options}
     if "hflip" in options and "flip" not in options:
         values["flip"] = "random"
@@ -251,18 +257,23 @@ def augment_of(name: str, data: Measured, size: int | None = None, **options: An
 
 def _check_kind(option: str, value: Any) -> None:
     """A number where a number is wanted, and so on; which numbers is for the value itself to say."""
-    wanted = next(str(field.type) for field in fields(Augment) if field.name == option)
+    wanted = _kinds()[option]
     if value is None and wanted.endswith("None"):
         return
     if wanted.startswith("tuple"):
-        right, told = isinstance(value, tuple | list) and all(map(_is_number, value)), "several numbers"
+        right, told = isinstance(value, tuple | list) and value and all(map(_is_number, value)), "several numbers"
     elif wanted in ("str", "bool"):
         right, told = type(value).__name__ == wanted, "a word" if wanted == "str" else "True or False"
     else:
         right, told = _is_number(value) and (wanted != "int" or value == int(value)), "a number"
     if not right:
-        raise InputError(f"{option}={value!r} of an augmentation must be {told}")
+        raise InputError(f"{option}={shown(value)} of an augmentation must be {told}")
+
+
+@functools.cache
+def _kinds() -> dict[str, str]:
+    return {field.name: str(field.type) for field in fields(Augment)}
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300

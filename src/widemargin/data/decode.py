@@ -21,6 +21,8 @@ Box = tuple[int, int, int, int]
 
 def read_image(path: Path) -> Image.Image:
     """The image as RGB, upright."""
+    if path.exists() and not path.is_file():  # a pipe or a device would never end
+        raise InputError(f"{path}: not a file; remove it from among the images")
     try:
         with Image.open(path, formats=FORMATS) as opened:
             if opened.width * opened.height > LARGEST:
@@ -32,6 +34,8 @@ def read_image(path: Path) -> Image.Image:
             return _rgb(turned)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise InputError(f"{path}: more than {LARGEST:,} pixels; make it smaller or remove it") from None
+    except MemoryError:
+        raise InputError(f"{path}: too little memory to unpack it; make it smaller or remove it") from None
     except Exception as error:  # whatever a damaged file makes its decoder raise
         why = (" ".join(str(error).split()) or type(error).__name__).replace(str(path), path.name)
         raise InputError(f"{path}: cannot be read as an image ({why}); repair or remove it") from None
@@ -39,9 +43,10 @@ def read_image(path: Path) -> Image.Image:
 
 def _rgb(image: Image.Image) -> Image.Image:
     if image.mode[0] in "IF":  # 16 or 32 bits a pixel, which PIL would clip instead of scale
-        values = np.nan_to_num(np.asarray(image, dtype=np.float64))
-        factor = 1 / 257 if image.mode[0] == "I" else 255.0 if values.max(initial=0.0) <= 1.0 else 1.0
-        image = Image.fromarray((values * factor).round().clip(0, 255).astype(np.uint8))
+        values = np.array(image, dtype=np.float32)  # in place all the way: of many pixels every copy counts
+        np.nan_to_num(values, copy=False)
+        values *= 1 / 257 if image.mode[0] == "I" else 255.0 if values.max(initial=0.0) <= 1.0 else 1.0
+        image = Image.fromarray(values.round(out=values).clip(0, 255, out=values).astype(np.uint8))
     if image.mode == "P" or "transparency" in image.info:
         image = image.convert("RGBA")
     return image.convert("RGB")
@@ -52,6 +57,10 @@ def fitted(image: Image.Image, size: int, zoom: float = 1.0, interpolation: str 
     short = int(size * zoom)
     wide, tall = (max(short, int(short * side / min(image.size))) for side in image.size)
     left, top = round((wide - size) / 2), round((tall - size) / 2)
+    if wide * tall > LARGEST:  # a ribbon: only the middle of it, or the whole would fill the memory
+        across, down = image.width / wide, image.height / tall
+        box = (left * across, top * down, (left + size) * across, (top + size) * down)
+        return np.asarray(image.resize((size, size), _filter(interpolation), box=box))
     resized = image if image.size == (wide, tall) else image.resize((wide, tall), _filter(interpolation))
     return np.asarray(resized.crop((left, top, left + size, top + size)))
 

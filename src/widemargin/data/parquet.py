@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, short
 from .cells import shown
 from .grid import Cells, Grid, checked_names
 
@@ -29,7 +29,7 @@ def grid(data: bytes, file: str) -> Grid:
         table = pq.read_table(pa.BufferReader(data))
     except InputError:
         raise
-    except (pa.ArrowException, OSError, ValueError):
+    except (pa.ArrowException, OSError, ValueError, MemoryError):
         raise InputError(f"{file}: a damaged Parquet file; write or download it again") from None
     names = checked_names([str(name).strip() for name in table.column_names], file)
     if len(names) < 2:
@@ -40,7 +40,11 @@ def grid(data: bytes, file: str) -> Grid:
     notes: list[str] = []
     kept: list[str] = []
     for name, column in zip(names, table.columns, strict=True):
-        cells = _cells(pa, column)
+        try:
+            cells = _cells(pa, column)
+        except (pa.ArrowException, ValueError, OverflowError) as error:  # dates beyond the year 9999, words in no UTF-8
+            why = short(" ".join(str(error).split()))
+            raise InputError(f"{file}: column {shown(name)} cannot be read ({why}); leave it out or mend it") from None
         if cells is None:
             notes.append(f"left out {shown(name)} (it holds {shown(str(column.type))}, neither numbers nor words)")
         else:

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from .. import angle, ranks
 from ..errors import InputError
-from ..labels import check_embeddings, check_labels
+from ..labels import check_embeddings, check_labels, elsewhere, is_plain_float, kind_of
 from ..precision import widest
+from ..roster import room_for, whole
 
 # Up to this many classes all pairs are computed (seconds); above it pairs are drawn.
 EXACT_CLASSES = 20_000
@@ -54,8 +55,8 @@ def angles(x: Tensor, y: Tensor, W: Tensor, *, exact: bool | None = None) -> Ang
     >>> round(metrics.wc_intra, 6), round(metrics.w_inter, 4), metrics.empty_classes
     (0.0, 1.5708, [])
     """
-    if not isinstance(W, Tensor) or W.ndim != 2 or not W.is_floating_point():
-        raise InputError("W must be a float tensor [C, D] of class weights")
+    if not is_plain_float(W) or W.ndim != 2:
+        raise InputError(f"W must be a float tensor [C, D] of class weights, got {kind_of(W)}")
     meter = AngleMeter(W.shape[0], W.shape[1], device=W.device)
     meter.update(x, y)
     return meter.compute(W, exact=exact, over_ranks=False)
@@ -72,20 +73,26 @@ class AngleMeter:
 
     def __init__(self, classes: int, dim: int, device: torch.device | str | None = None) -> None:
         where = torch.device(device or "cpu")
-        self.sums = torch.zeros(classes, dim, dtype=widest(where), device=where)
+        classes, dim = whole("classes", classes, 1), whole("dim", dim, 1)
+        self.sums = room_for(classes, dim, where, widest(where)).zero_()
         self.counts = torch.zeros(classes, dtype=torch.int64, device=where)
 
     @torch.no_grad()
     def update(self, x: Tensor, y: Tensor) -> None:
         """Add a batch."""
         check_embeddings(x, self.sums.shape[1])
-        check_labels(y, len(x), len(self.sums), x.abs().amax(1) if len(x) else None)
+        for what, given in (("embeddings", x), ("labels", y)):  # from any device, but not from none
+            if isinstance(given, Tensor) and given.is_meta and not self.sums.is_meta:
+                raise elsewhere(what, given, "sums of the meter", self.sums.device)
+        check_labels(y, len(x), len(self.sums), x.abs().amax(1) if x.numel() else None)
         rows = y.long().to(self.sums.device)
         self.sums.index_add_(0, rows, x.to(self.sums))
         self.counts.index_add_(0, rows, torch.ones_like(rows))
 
     def merge(self, other: AngleMeter) -> None:
         """Add what another meter has seen."""
+        if not isinstance(other, AngleMeter):
+            raise InputError(f"a meter is merged with another one, got {type(other).__name__}")
         if other.sums.shape != self.sums.shape:
             raise InputError(f"meters of {list(self.sums.shape)} and {list(other.sums.shape)} cannot be merged")
         self.sums += other.sums.to(self.sums)
@@ -94,8 +101,10 @@ class AngleMeter:
     @torch.no_grad()
     def compute(self, W: Tensor, *, exact: bool | None = None, over_ranks: bool = True) -> Angles:
         """The metrics against class weights W [C, D]; over all ranks where several train together."""
-        if W.shape != self.sums.shape:
-            raise InputError(f"W must have shape {list(self.sums.shape)}, got {list(W.shape)}")
+        if not is_plain_float(W) or W.shape != self.sums.shape:
+            given = list(W.shape) if is_plain_float(W) else kind_of(W)
+            raise InputError(f"W must be a float tensor of shape {list(self.sums.shape)}, got {given}")
+        W = W.to(self.sums.device)
         sums, counts = (ranks.add_up(self.sums), ranks.add_up(self.counts)) if over_ranks else (self.sums, self.counts)
         present = (counts > 0).nonzero().squeeze(1)
         everyone = torch.arange(len(counts), device=counts.device)

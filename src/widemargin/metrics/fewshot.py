@@ -11,7 +11,9 @@ from torch import Tensor
 
 from ..angle import direction
 from ..errors import InputError
-from .retrieval import nearest
+from ..labels import check_embedded
+from ..roster import whole
+from .retrieval import both_or_none, check_searched, nearest
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ def few_shot(
     x: Tensor, y: Tensor, *, ways: int = 5, shots: int = 1, queries: int = 5, episodes: int = 1000, seed: int = 0
 ) -> Episodes:
     """N-way-K-shot: classes are known by the mean direction of their shots; queries go to the nearest."""
+    check_embedded("few shots", x, y)
     unit = direction(x.float())[0]
 
     def right(known: Tensor, asked: Tensor, answers: Tensor) -> Tensor:
@@ -46,6 +49,8 @@ def judged_episodes(
     seed: int = 0,
 ) -> Episodes:
     """Accuracy of any answers: `right(known [ways, shots], asked [Q], answers [Q])` → [Q], all places of images."""
+    for name, number in (("ways", ways), ("shots", shots), ("queries", queries), ("episodes", episodes)):
+        whole(name, number, 1)
     classes, counts = torch.unique(y, return_counts=True)
     usable = classes[counts > shots]
     if len(usable) < ways:
@@ -80,11 +85,11 @@ def knn_accuracy(
 ) -> float:
     """Percent of queries whose k nearest vote for their class, a tie going to the nearest of the tied."""
     itself = gallery is None
+    gallery, labels = both_or_none(x, y, gallery, gallery_labels)
+    check_searched(x, y, gallery, labels, batch)
     unit = direction(x.float())[0]
-    others, labels = (
-        (unit, y) if gallery is None or gallery_labels is None else (direction(gallery.float())[0], gallery_labels)
-    )
-    if not 1 <= k <= len(others) - int(itself):
+    others = unit if itself else direction(gallery.float())[0]
+    if not 1 <= whole("k", k, 1) <= len(others) - int(itself):
         raise InputError(f"k={k} nearest neighbours: the gallery has {len(others) - int(itself)}")
     right = 0
     for start in range(0, len(unit), batch):

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ..angle import direction
-from ..errors import InputError
-from .retrieval import nearest
+from ..errors import InputError, shown
+from .retrieval import check_searched, nearest
 from .verification import auc, roc_curve
 
 
@@ -43,6 +43,9 @@ def open_set(
     batch: int = 1024,
 ) -> OpenSet:
     """Figures of probes [N, D]: those of a class in the gallery are known, the others are not."""
+    check_searched(probes, labels, gallery, gallery_labels, batch)
+    if not all(isinstance(far, int | float) and 0 < far <= 1 for far in fars):
+        raise InputError(f"fars={shown(fars)} must be rates above 0 and at most 1")
     known = torch.isin(labels, gallery_labels)
     if bool(known.all()) or not bool(known.any()):
         raise InputError("an open set needs probes of known and of unknown classes")

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from ..angle import direction
-from ..errors import InputError
+from ..errors import InputError, shown
+from ..labels import check_embedded
+from ..roster import whole
 
 _BLOCK = 16_384
 
@@ -46,9 +48,10 @@ def retrieve(
 ) -> Retrieval:
     """Figures of queries [N, D] against a gallery [M, D], or among themselves without one."""
     itself = gallery is None
-    if gallery is None or gallery_labels is None:
-        gallery, gallery_labels = queries, labels
-    _check(queries, labels, gallery, gallery_labels, batch)
+    gallery, gallery_labels = both_or_none(queries, labels, gallery, gallery_labels)
+    check_searched(queries, labels, gallery, gallery_labels, batch)
+    if not ks or not all(isinstance(k, int) and not isinstance(k, bool) and k >= 1 for k in ks):
+        raise InputError(f"ks={shown(ks)} must be whole numbers of at least 1")
     classes, counts = torch.unique(gallery_labels, return_counts=True)
     relevant = _relevant(labels, classes, counts) - int(itself)
     counted = relevant > 0
@@ -68,16 +71,22 @@ def retrieve(
     return Retrieval(dict(zip(ks, figures, strict=False)), figures[-2], figures[-1], total, len(labels) - total)
 
 
-def _check(queries: Tensor, labels: Tensor, gallery: Tensor, gallery_labels: Tensor, batch: int) -> None:
-    for what, x, y in (("queries", queries, labels), ("the gallery", gallery, gallery_labels)):
-        if x.ndim != 2 or len(x) != len(y) or not len(x):
-            raise InputError(f"{what}: embeddings [N, D] and as many labels are wanted, got {list(x.shape)}, {len(y)}")
-        if not bool(torch.isfinite(x).all()):
-            raise InputError(f"{what}: an embedding holds NaN or infinity")
+def both_or_none(
+    queries: Tensor, labels: Tensor, gallery: Tensor | None, gallery_labels: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The gallery and its labels; the queries themselves where neither is given."""
+    if (gallery is None) != (gallery_labels is None):  # half a gallery would be none, and every query find itself
+        raise InputError("a gallery and its labels come together: give both, or neither to search among the queries")
+    return (queries, labels) if gallery is None or gallery_labels is None else (gallery, gallery_labels)
+
+
+def check_searched(queries: Tensor, labels: Tensor, gallery: Tensor, gallery_labels: Tensor, batch: int) -> None:
+    """Queries and a gallery that can meet."""
+    check_embedded("queries", queries, labels)
+    check_embedded("the gallery", gallery, gallery_labels)
     if queries.shape[1] != gallery.shape[1]:
         raise InputError(f"queries have {queries.shape[1]} dimensions, the gallery has {gallery.shape[1]}")
-    if batch < 1:
-        raise InputError(f"batch must be at least 1, got {batch}")
+    whole("batch", batch, 1)
 
 
 def _relevant(labels: Tensor, classes: Tensor, counts: Tensor) -> Tensor:

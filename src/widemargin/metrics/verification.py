@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError
+from ..errors import InputError, shown
 
 Floats = NDArray[np.float64]
 
@@ -69,6 +69,10 @@ def verify(
     Intervals are of so many bootstrap samples; without any they are NaN.
     """
     scores, same = _checked(scores, same)
+    if folds is not None and np.shape(folds) != same.shape:
+        raise InputError(f"folds number every pair: {len(same)} are wanted, got shape {list(np.shape(folds))}")
+    if not all(isinstance(far, int | float) and 0 < far <= 1 for far in fars):
+        raise InputError(f"fars={shown(fars)} must be rates above 0 and at most 1")
     roc = roc_curve(scores, same)
     drawn = _bootstrap(scores, same, fars, seed, draws)
     found = {far: _interval(tar_at(roc, far), drawn[far]) if supported(same, far) else None for far in fars}
@@ -86,7 +90,13 @@ def verify(
 
 
 def _checked(scores: Floats, same: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.bool_]]:
-    scores, same = np.asarray(scores, dtype=np.float64), np.asarray(same, dtype=bool)
+    try:
+        scores, kinds = np.asarray(scores), np.asarray(same)
+        if scores.dtype.kind not in "fiu" or not np.isin(kinds, (0, 1)).all():  # "False" and 2 would count as true
+            raise ValueError
+        scores, same = scores.astype(np.float64), kinds.astype(bool)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError("scores of pairs are real numbers, and each pair is the same (True) or not (False)") from None
     if scores.ndim != 1 or scores.shape != same.shape:
         raise InputError(
             f"scores and labels of pairs must be two lists of one length, got {scores.shape}, {same.shape}"
@@ -191,7 +201,7 @@ def best_threshold(scores: Floats, same: NDArray[np.bool_]) -> float:
     k = int(ends[np.argmax(right[ends])])
     if k == 0:
         return float(np.nextafter(ranked[0], np.inf))
-    return float(ranked[k - 1]) if k == len(ranked) else float((ranked[k - 1] + ranked[k]) / 2)
+    return float(ranked[k - 1]) if k == len(ranked) else float(ranked[k - 1] / 2 + ranked[k] / 2)
 
 
 def _bootstrap(

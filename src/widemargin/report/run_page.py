@@ -62,16 +62,16 @@ def runs_page(told: Sequence[Told], theirs: Mapping[str, float], command: str) -
 
 def figures(told: Sequence[Told]) -> tuple[list[str], list[list[str]]]:
     """Columns and rows of the table: what the runs reached."""
-    tests = [name for name in _TEST if any(name in (each.record or {}).get("test", {}) for each in told)]
+    tests = [name for name in _TEST if any(name in ((each.record or {}).get("test") or {}) for each in told)]
     turns = [name for name in ANGLES if any(name in ((each.record or {}).get("angles") or {}) for each in told)]
     head = ["run", *(_TEST[name] for name in tests), *(ANGLES[name] for name in turns), "epochs", "minutes"]
     rows = []
     for each in told:
         record = each.record or {}
-        test, angles = record.get("test", {}), record.get("angles") or {}
+        test, angles = record.get("test") or {}, record.get("angles") or {}
         cells = [each.name, *(f"{test[name]:.2f} %" if test.get(name) is not None else "–" for name in tests)]
-        cells += [f"{math.degrees(angles[name]):.1f}°" if name in angles else "–" for name in turns]
-        spent = (each.lines[-1]["seconds"] if each.lines else record.get("seconds", 0.0)) / 60
+        cells += [f"{math.degrees(angles[name]):.1f}°" if angles.get(name) is not None else "–" for name in turns]
+        spent = (each.lines[-1].get("seconds", 0.0) if each.lines else record.get("seconds", 0.0)) / 60
         rows.append([*cells, each.state if not each.record else str(each.run.epochs), f"{spent:.1f}"])
     return head, rows
 
@@ -135,7 +135,7 @@ def _held(each: Told, ink: str) -> Course:
 
 def _number(each: Told, ink: str, name: str) -> Course:
     points = [(line["epoch"], line["numbers"][name]) for line in each.lines if name in line.get("numbers", {})]
-    return Course(f"{each.name}: {name}", points, ink)
+    return Course(f"{each.name}: {name}", [p for p in points if math.isfinite(p[1])], ink)
 
 
 def _alone(each: Told) -> list[str]:

@@ -7,6 +7,8 @@ from numbers import Integral, Real
 
 from ..errors import InputError
 
+_LARGEST = 1e300
+
 
 @dataclass(frozen=True)
 class Protocol:
@@ -40,9 +42,9 @@ class Protocol:
             if not _is(Integral, getattr(self, name)) or getattr(self, name) < low:
                 raise InputError(f"{name} must be a whole number of at least {low}, got {getattr(self, name)!r}")
         for name in ("epochs", "warmup", "weight_decay", "dropout", "smoothing"):
-            if not _is(Real, getattr(self, name)) or not 0 <= getattr(self, name) < float("inf"):
+            if not _is(Real, getattr(self, name)) or not 0 <= getattr(self, name) < _LARGEST:
                 raise InputError(f"{name} must be a number of at least 0, got {getattr(self, name)!r}")
-        if not _is(Real, self.lr) or not 0 < self.lr < float("inf"):
+        if not _is(Real, self.lr) or not 0 < self.lr < _LARGEST:
             raise InputError(f"lr must be a number above 0, got {self.lr!r}")
         for name in ("warmup", "dropout", "smoothing"):
             if getattr(self, name) >= 1:

@@ -106,6 +106,8 @@ def _read(place: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, 
                 raise ValueError(f"SHA-256 of {name} is another than when it was written")
         model, training = (read_safetensors(place / f"{name}.safetensors") for name in ("model", "training"))
         state = plain_json.read(place / "state.json")
+        if not isinstance(state, dict):
+            raise ValueError("state.json holds no names with values")
     except FileNotFoundError as error:
         raise InputError(f"{error.filename or place}: not there; is this a checkpoint?") from None
     except (ValueError, AttributeError, TypeError, OSError) as error:
@@ -152,9 +154,22 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
             _, index, name = key.split(".", 2)
             like = parameters[int(index)]
             laid = isinstance(value, Tensor) and value.shape == like.shape
+            if isinstance(value, Tensor) and value.ndim and not laid:
+                raise InputError(f"{key} in the checkpoint is {list(value.shape)}, its weights {list(like.shape)}")
             kept = torch.empty_like(like, dtype=value.dtype).copy_(value) if laid else value
             state.setdefault(int(index), {})[name] = kept
+    _check_whole(optimizer, state)
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _check_whole(optimizer: torch.optim.Optimizer, state: dict[int, dict[str, Any]]) -> None:
+    """Parameters of one group are remembered by the same numbers: one that lacks some would fail at the next step."""
+    for group in optimizer.state_dict()["param_groups"]:
+        kept = [frozenset(state[index]) for index in group["params"] if index in state]
+        if len(set(kept)) > 1:
+            raise InputError(
+                f"the optimizer's {', '.join(sorted(max(kept, key=len) - min(kept, key=len)))} are not whole"
+            )
 
 
 def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str) -> None:
@@ -164,6 +179,8 @@ def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str) ->
     except RuntimeError as error:
         first = str(error).strip().splitlines()[-1].strip()
         raise InputError(f"{where}: these weights are of another model ({first})") from None
+    except InputError as error:  # a head's own words
+        raise InputError(f"{where}: {error}") from None
 
 
 def own(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

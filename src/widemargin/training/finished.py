@@ -14,7 +14,7 @@ from ..angle import direction
 from ..classifier import MarginModel
 from ..errors import InputError
 from ..run import Run
-from . import checkpoint
+from . import checkpoint, run_files
 from .inputs import Inputs, inputs_of
 from .judging import judge
 from .network import rebuilt
@@ -97,12 +97,7 @@ class Finished:
     @property
     def augment(self) -> Augment:
         """How its images are made ready in evaluation."""
-        from ..data.augment import Augment
-
-        given: dict[str, Any] = {
-            name: tuple(v) if isinstance(v, list) else v for name, v in self.sees["augment"].items()
-        }
-        return Augment(**given).for_evaluation()
+        return augment_from(self.sees)
 
     def _as_seen(self, path: Path) -> Tensor:
         """The file as one image as the network sees its own in evaluation."""
@@ -125,10 +120,36 @@ def finished(folder: str | Path, which: str = "last") -> Finished:
         there = sorted(entry.name for entry in place.parent.glob("*") if entry.suffix not in (".new", ".old"))
         raise InputError(f"{folder} has no checkpoint {which!r} (it has {', '.join(there) or 'none'})")
     tensors, state = checkpoint.load_judged(place)
-    if not isinstance(state, dict) or "sees" not in state:
-        raise InputError(f"{place}: 'sees' is missing in state.json; take an earlier checkpoint")
-    model = rebuilt(run, state["sees"], tensors, str(place))
+    return kept_model(run, state.get("sees"), tensors, place, str(place / "state.json"))
+
+
+def kept_model(run: Run, given: Any, tensors: dict[str, Tensor], place: Path, where: str) -> Finished:
+    """The model of a run with weights that were kept; `given` is what it sees, as the file `where` has it."""
+    sees = seen_by(given, where)
+    try:
+        model = rebuilt(run, sees, tensors, where)
+    except InputError as error:
+        said = str(error)
+        raise InputError(said if said.startswith(where) else f"{where}: cannot be built again: {said}") from None
     if run.precision == "64-true":
         model.double()
     checkpoint.restore_module(model, tensors, str(place))
-    return Finished(run, model.eval(), state["sees"], place)
+    return Finished(run, model.eval(), sees, place)
+
+
+def seen_by(given: Any, where: str) -> dict[str, Any]:
+    """What a network must know of its images, as a file has it; one line where that is not what we write."""
+    try:
+        sees = run_files.sees(given)
+        augment_from(sees)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{where}: {error}; it was edited or is of another version, take an earlier one") from None
+    return sees
+
+
+def augment_from(sees: dict[str, Any]) -> Augment:
+    """How images are made ready in evaluation."""
+    from ..data.augment import Augment
+
+    given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in sees["augment"].items()}
+    return Augment(**given).for_evaluation()

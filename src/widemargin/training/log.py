@@ -12,6 +12,7 @@ from typing import Any
 from .. import plain_json
 from ..errors import InputError, unknown
 from ..run import Run
+from .run_files import epoch_line
 from .trackers import TRACKERS, Tracker
 from .writing import write_whole
 
@@ -31,11 +32,12 @@ class Log:
         if not path.exists():
             return []
         found = []
-        for text in path.read_bytes().split(b"\n")[:-1]:
+        for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
             try:
-                found.append(plain_json.parsed(text, str(path)))
-            except ValueError:
-                raise InputError(f"{path}: a line is not JSON; the file was edited by hand") from None
+                found.append(epoch_line(plain_json.parsed(text, "JSON")))
+            except ValueError as error:
+                why = f"line {number} is no epoch of a run ({error})"
+                raise InputError(f"{path}: {why}; the file was edited by hand, delete the line") from None
         return found
 
     def _write(self, lines: list[dict[str, Any]]) -> None:

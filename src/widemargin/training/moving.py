@@ -17,7 +17,7 @@ from ..data.draws import generator_of
 from ..errors import InputError
 from ..results import versions
 from ..run import Run
-from . import checkpoint
+from . import checkpoint, run_files
 from .diagnosis import DivergedError, diagnosis, unsound
 from .epoch_sums import EpochSums
 from .inputs import Inputs, inputs_of
@@ -116,6 +116,7 @@ class Training:
         """Go on from a checkpoint."""
         model, tensors, state = checkpoint.load(place)
         try:
+            run_files.progress(state)
             checkpoint.restore_module(self.model, model, str(place))
             checkpoint.restore_optimizer(self.optimizer, tensors, state["optimizer"])
             if self.average is not None:
@@ -126,8 +127,12 @@ class Training:
             self.best = -math.inf if state["best"] is None else state["best"]
             self.within = state.get("within")
             self.kept = True
-        except KeyError as error:
-            raise InputError(f"{place}: {error} is missing in it; take an earlier checkpoint") from None
+            if self.within is not None:
+                self._begin_epoch()  # now and not later: what cannot be gone on from is told as a checkpoint's fault
+        except InputError:
+            raise
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise InputError(f"{place}: not a checkpoint of this version ({error}); take an earlier one") from None
 
     # ---------------------------------------------------------------- training
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..angle import direction
 from ..data.identities import split_identities
 from ..data.images import Images
-from ..errors import InputError
+from ..errors import InputError, short, shown
 from ..metrics.fewshot import few_shot, knn_accuracy
 from ..metrics.openset import open_set
 from ..metrics.retrieval import retrieve
@@ -157,26 +157,44 @@ def read_pairs(path: str | Path) -> list[tuple[Path, Path, bool]]:
 
     path = Path(path)
     found = []
+    line = 1
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
             if rows.fieldnames is None or not {"a", "b", "same"} <= set(rows.fieldnames):
                 raise InputError(f"{path}: a pairs file has the columns a, b and same")
-            for number, row in enumerate(rows, 2):
+            for row in rows:
+                inside = sum(str(cell).count("\n") for cell in row.values())
+                line = rows.line_num - inside  # where the row begins, as an editor shows it
                 said = str(row["same"]).strip().lower()
                 if said not in _SAME:
-                    raise InputError(f"{path}, line {number}: same is {row['same']!r}; write 1 or 0")
+                    raise InputError(f"{path}, line {line}: same is {shown(row['same'])}; write 1 or 0")
                 files = [path.parent / str(row[name] or "").strip() for name in ("a", "b")]
                 for file_path in files:
-                    if not file_path.is_file():
-                        raise InputError(f"{path}, line {number}: there is no image {file_path}")
+                    if not _is_file(file_path):
+                        there = short(str(file_path), 300)
+                        raise InputError(
+                            f"{path}, line {line}: there is no image {there}; paths are relative to the file"
+                        )
                 found.append((files[0], files[1], _SAME[said]))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        why = getattr(error, "strerror", None) or error
-        raise InputError(f"{path}: cannot be read ({why})") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not text in UTF-8; save the pairs as CSV in UTF-8") from None
+    except csv.Error as error:
+        raise InputError(f"{path}, line {line} or below: wrong quotes or a field too long ({error})") from None
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if not found:
         raise InputError(f"{path}: holds no pairs")
     return found
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name too long to be one, a folder that may not be looked into
+        return False
 
 
 _SAME = {"1": True, "0": False, "true": True, "false": False, "yes": True, "no": False}

@@ -1,0 +1,72 @@
+"""Run folders edited by hand: `metrics.jsonl`, `record.json` and a comparison's `results.jsonl`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..check import Outcome, Size
+from ..corpus import files, lines
+from ..mutate import Mutator
+from ..trial import run_trials
+
+TITLE = "Run folders edited by hand: logs, records, results of a comparison, read by their reports"
+KIND = "input"
+LONG = False
+
+COUNTS = (250, 4_000)
+FILES = ("metrics.jsonl", "record.json", "results.jsonl")
+
+
+def run(size: Size) -> Outcome:
+    """Spoil one file at a time, make the report that reads it."""
+    good = {name: data for name, data in files("run").items() if name.endswith((".json", ".jsonl"))}
+    mutator = Mutator(size.seed)
+
+    def made() -> tuple[str, bytes]:
+        name = mutator.draw.choice(FILES)
+        if mutator.draw.random() < 0.25:
+            return name, mutator.spoiled([good[name]])
+        rows = good[name].splitlines() if name.endswith(".jsonl") else [good[name]]
+        values: list[Any] = [json.loads(row) for row in rows]
+        place = mutator.draw.randrange(len(values))
+        values[place] = mutator.misshapen(values[place])
+        return name, b"".join(json.dumps(value).encode() + b"\n" for value in values)
+
+    def read(case: tuple[str, bytes]) -> None:
+        name, data = case
+        for other in FILES:
+            (size.folder / other).write_bytes(data if other == name else good[other])
+        if name == "results.jsonl":
+            _compared(size)
+        else:
+            _reported(size)
+
+    (size.folder / "run.json").write_bytes(good["run.json"])
+    kept = [(name, text.encode()) for name, text in lines("folders")]
+    return run_trials(size, "folders", [*good.items(), *kept], made, read, COUNTS, place=str(size.folder))
+
+
+def _reported(size: Size) -> None:
+    from ...commands.report import _told
+    from ...report.run_page import markdown, runs_page
+    from ...training.log import Log
+
+    told = _told(size.folder, None, False)
+    runs_page([told, told], {}, "widemargin report")
+    runs_page([told], {}, "widemargin report").encode()
+    markdown([told], "widemargin report").encode()
+    Log(size.folder, 1, [], told.run)
+
+
+def _compared(size: Size) -> None:
+    from ...report.compare_page import compare_page
+    from ...report.comparison import comparison
+    from ...results import Store
+
+    store = Store(size.folder)
+    good = list(store.results.values())
+    for result in good:
+        store.matching(result.key, result.seed, {**result.settings, "protocol": {}, "runs": 1})
+    if len({(result.set, len(result.folds)) for result in good}) == 1 and len(good) > 1:
+        compare_page(comparison(good), [], "widemargin compare", [])

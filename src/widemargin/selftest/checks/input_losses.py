@@ -1,0 +1,38 @@
+"""The loss parser: whatever is written is a loss whose spelling reads back, or one line."""
+
+from __future__ import annotations
+
+from ..check import Outcome, Size
+from ..corpus import lines
+from ..mutate import Mutator
+from ..trial import run_trials
+
+TITLE = "Losses spelt wrongly: names, options, numbers, schedules, sums, lists"
+KIND = "input"
+LONG = False
+
+COUNTS = (600, 45_000)
+
+
+def run(size: Size) -> Outcome:
+    """Spoil good spellings and read them."""
+    from ...catalogue import losses
+    from ...schedule import SCHEDULES
+
+    mutator = Mutator(size.seed, (*losses(), *SCHEDULES, "s", "m", "steps", "mining", "hard", "learn", "bias", "floor"))
+    kept = lines("losses")
+    return run_trials(size, "losses", kept, lambda: mutator.misspelt(kept), _read, COUNTS)
+
+
+def _read(text: str) -> None:
+    from ...catalogue import parse, parse_list
+    from ...errors import InputError
+
+    for value in parse_list(text):
+        if parse(repr(value)) != value:
+            raise AssertionError(f"{value!r} is another loss when it is read again")
+    try:
+        parse(text)
+    except InputError as error:
+        if "list of" not in str(error):
+            raise

@@ -1,0 +1,20 @@
+"""The corpus: small good inputs of every kind to make bad ones from, and every case that once failed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+PLACE = Path(__file__).parent / "corpus"
+
+
+def lines(name: str) -> list[Any]:
+    """The cases of `NAME.jsonl`, one JSON value per line."""
+    text = (PLACE / f"{name}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def files(name: str) -> dict[str, bytes]:
+    """The files of the folder NAME by their names."""
+    return {path.name: path.read_bytes() for path in sorted((PLACE / name).iterdir())}
