@@ -1,8 +1,8 @@
 """Angles: the only arccos, atan2 and clamp of angles in the code base.
 
-Why one file: `acos` after a clamp has an infinite slope at 1, in half precision the clamp itself rounds to 1, and `acos`
-in fp32 is several percent wrong at 1e-3 rad. Here small angles are exact (from the chord, not from the cosine), slopes
-are finite everywhere, and the sub-gradient at exactly 0 and π is 0.
+Why one file: `acos` after a clamp has an infinite slope at 1, in half precision the clamp itself rounds to 1, and
+`acos` in fp32 is several percent wrong at 1e-3 rad. Here small angles are exact (from the chord, not from the cosine),
+slopes are finite everywhere, and the sub-gradient at exactly 0 and π is 0.
 """
 
 from __future__ import annotations
