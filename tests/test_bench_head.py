@@ -70,7 +70,7 @@ def test_the_plan_adds_up_and_the_page_reads_it():
     page = heads_page({"torch": "0", "heads": [row], "errors": []})
     facts = json.loads(re.search(r'id="plan-facts">(.*?)</script>', page)[1])
     assert len(facts["parts"]["ours"]) == len(plan.OURS)
-    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert "://" not in page.replace("http://www.w3.org/2000/svg", "")
 
 
 @pytest.mark.parametrize("shape", ["256,512", "a,b,c", "0,5,5", "4,4,1"])

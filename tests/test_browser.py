@@ -5,6 +5,7 @@ Needs playwright and a Chromium (see `browser` in conftest.py); `.ci/run` sees t
 
 import json
 import re
+import time
 from html import unescape
 from urllib.parse import parse_qs
 
@@ -71,6 +72,14 @@ def comparison(tmp_path_factory):
     return place / "out" / "report.html"
 
 
+def becomes(true, seconds=10.0):
+    """Wait for something; the pages forbid scripts from outside, and so playwright's own waiting."""
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
 def slide(page, name, value):
     page.locator(f"#{name}").fill(str(value))
 
@@ -118,7 +127,7 @@ def test_a_link_carries_the_labs_settings(opened, lab):
     assert told["loss"] == ["cosface,arcgrad"]
     assert told["s"] == ["40"]
     page.evaluate("location.hash = '#loss=normface&s=5&C=nonsense'")
-    page.wait_for_function("document.getElementById('use-normface').checked")
+    becomes(lambda: page.locator("#use-normface").is_checked())
     assert page.locator("#s-value").inner_text() == "5"
 
 
@@ -126,7 +135,7 @@ def test_the_labs_film_runs(opened, lab):
     page = opened(lab)
     first = page.locator("#film0").inner_html()
     page.locator("#play").click()
-    page.wait_for_function("document.getElementById('frame').value > 1")
+    becomes(lambda: int(page.locator("#frame").input_value()) > 1)
     page.locator("#play").click()
     assert page.locator("#film0").inner_html() != first
     assert "mean gap" in page.locator("#film1-numbers").inner_text()

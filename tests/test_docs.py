@@ -38,7 +38,7 @@ OTHERS = {
     "python examples/million_classes.py": "test_bench_head.py, in small",
 }
 # Commands that take long: their options are parsed here; their own tests run them, in small where that takes hours.
-LONG = ("reproduce", "bench", "lab", "tour")
+LONG = ("reproduce", "bench", "lab", "tour", "selftest")
 
 
 def fences(text: str) -> list[tuple[str, str]]:

@@ -19,8 +19,8 @@ def short(text: str, longest: int = 80) -> str:
 def shown(value: Any) -> str:
     """Any value as a message shows it: its repr, on one line and not too long.
 
-    >>> print(shown("one\\ntwo"), shown([1] * 99)[-6:], shown(1 << 99999))
-    'one\\ntwo' , 1, 1… a number of 100000 bits
+    >>> print(shown("one\\ntwo"), shown([1] * 99)[-5:], shown(1 << 99999))
+    'one\\ntwo' 1, 1… a number of 100000 bits
     """
     if isinstance(value, int) and value.bit_length() > 1000:  # Python writes none of more than 4300 digits
         return f"a number of {value.bit_length()} bits"

@@ -43,7 +43,7 @@ class Protocol:
                 raise InputError(f"{name} must be a whole number of at least {low}, got {getattr(self, name)!r}")
         for name in ("epochs", "warmup", "weight_decay", "dropout", "smoothing"):
             if not _is(Real, getattr(self, name)) or not 0 <= getattr(self, name) < _LARGEST:
-                raise InputError(f"{name} must be a number of at least 0, got {getattr(self, name)!r}")
+                raise InputError(f"{name} must be a number from 0 to {_LARGEST:g}, got {getattr(self, name)!r}")
         if not _is(Real, self.lr) or not 0 < self.lr < _LARGEST:
             raise InputError(f"lr must be a number above 0, got {self.lr!r}")
         for name in ("warmup", "dropout", "smoothing"):

