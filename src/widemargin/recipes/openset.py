@@ -45,8 +45,9 @@ def run(options: argparse.Namespace) -> None:
     what = "Omniglot, 121 unseen characters" if characters else "ORL faces, 20 unseen people"
     if out is None:
         return
+    apart = "Siamese networks learn from pairs, L1 from nothing" if characters else "L1 learns from nothing"
     sub = (
         "The same small network, batches and optimizer for all losses, ours and the peers'; "
-        f"Siamese networks learn from pairs, L1 from nothing. Mean ± 95 % interval over {count} splits"
+        f"{apart}. Mean ± 95 % interval over {count} splits"
     )
     openset_table.present(lines, seeds, options, out, what, sub)

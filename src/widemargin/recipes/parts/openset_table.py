@@ -142,8 +142,7 @@ def present(lines: Sequence[Line], seeds: range, options: argparse.Namespace, ou
     said = verdicts(lines, seeds, place)
     for sentence in said:
         print(sentence)
-    body = [page.paragraph(sentence, "note") for sentence in said]
-    body.append(page.table(["loss", *(name for name, _, _ in FIGURES.values())], rows))
+    body = [page.table(["loss", *(name for name, _, _ in FIGURES.values())], rows)]
     for figure in _PICTURES:
         there = [line.name for line in lines if cells[line.name, figure]]
         if there:
@@ -156,6 +155,10 @@ def present(lines: Sequence[Line], seeds: range, options: argparse.Namespace, ou
                 FIGURES[figure][0],
             )
             body += [page.heading(FIGURES[figure][0], "A dot is a seed, the bar their mean."), page.figure(picture)]
+    if said:
+        about = "Differences over the same splits and batches, with 95 % intervals."
+        body += [page.heading("Beside pytorch-metric-learning's", about)]
+        body += [page.paragraph(sentence, "note") for sentence in said]
     body += [page.heading("Again"), page.code(f"widemargin reproduce openset {options.which} --seeds {len(seeds)}")]
     path = out / "report.html"
     path.write_text(page.page(title, sub, body), encoding="utf-8")
