@@ -45,9 +45,7 @@ class Dense:
         self._learns = torch.is_grad_enabled()
         self.lengths: Tensor
         self.weight_lengths: Tensor
-        # Dividing N×C products is cheaper than N×D and C×D vectors as long as there are not many classes.
-        few = self.classes <= self.weight.shape[1]
-        theirs = self._moderate_weights() if self._product_is_cosine and few else None
+        theirs = self._moderate_weights() if self._product_is_cosine else None
         if theirs is None or rays.rough is None:
             self.lengths = rays.length
             unit, self.weight_lengths = self._directions()
