@@ -121,8 +121,7 @@ def direction(x: Tensor) -> tuple[Tensor, Tensor]:
     [[0.6, 0.8], [0.0, 0.0], [0.6, 0.8]]
     """
     function = _Direction if torch.compiler.is_compiling() else _DirectionBothWays
-    unit, length = function.apply(x)  # type: ignore[no-untyped-call]
-    return unit, length
+    return function.apply(x)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Between(torch.autograd.Function):
@@ -191,8 +190,7 @@ def between(u: Tensor, v: Tensor) -> Tensor:
     1.0
     """
     function = _Between if torch.compiler.is_compiling() else _BetweenBothWays
-    theta: Tensor = function.apply(u, v)[0]  # type: ignore[no-untyped-call]
-    return theta
+    return function.apply(u, v)[0]  # type: ignore[no-any-return, no-untyped-call]
 
 
 INNER = 0.9  # cosines up to here have not lost their angle's digits, and arccos has a gentle slope
