@@ -185,9 +185,19 @@ needs_compiler = pytest.mark.skipif(not fused.available(torch.device("cpu")), re
 
 @needs_compiler
 @pytest.mark.parametrize(
-    "spec", ["arcface(s=20)", "arcgrad", "adacos", "cosface(s=learnable(9))", "softmax(bias=True)"]
+    "spec",
+    [
+        "arcface(s=20)",
+        "arcgrad",
+        "adacos",
+        "cosface(s=learnable(9))",
+        "softmax(bias=True)",
+        "asoftmax(m=2)",
+        "msoftmax",
+    ],
 )
 def test_compiled_kernels_are_the_plain_ones(spec, monkeypatch):
+    monkeypatch.setenv("CI", "true")  # PyTorch then refuses what it would only call slowly, such as writing in place
     monkeypatch.setattr(sweep, "rows_of_a_block", lambda samples, dim: 128)
     x, y = batch(dtype=torch.float32)
     plain, compiled = (wm.Head(D, C, spec, road="stream", smoothing=0.1) for _ in range(2))

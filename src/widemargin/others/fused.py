@@ -98,6 +98,8 @@ def _traced(function: Function, kind: Kind, block: Block, inputs: Sequence[Tenso
     given = words(block, inputs)
     with torch.no_grad(), angle.short_arccos():
         graph = make_fx(flat, decomposition_table=select_decomp_table(), tracing_mode="fake")(*given)
+        # Once more without writing in place, which would stand between the loops as a call of its own.
+        graph = make_fx(torch.func.functionalize(graph), tracing_mode="fake")(*given)
         # Shapes are fixed and nothing is differentiated, so that what torch.compile would check on every call, at a
         # tenth of a block's time, is known.
         compiled: Any = compile_fx_inner(graph, [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"])
