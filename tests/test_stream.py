@@ -192,8 +192,8 @@ needs_compiler = pytest.mark.skipif(not fused.available(torch.device("cpu")), re
         "adacos",
         "cosface(s=learnable(9))",
         "softmax(bias=True)",
-        "asoftmax(m=2)",
-        "msoftmax",
+        "a_softmax(m=2)",
+        "m_softmax",
     ],
 )
 def test_compiled_kernels_are_the_plain_ones(spec, monkeypatch):
