@@ -48,7 +48,8 @@ def test_several_runs_stand_side_by_side(runs, tmp_path):
     page = out.read_text()
     assert "2 runs compared" in page
     assert "The number s" in page  # AdaCos moves its scale
-    assert page.count("<details>") == 2
+    assert page.count("mistakes, settings</summary>") == 2
+    assert page.count('aria-label="Angles to the own class by epoch') == 2
 
 
 def test_a_run_judged_by_pairs_shows_its_curve(runs, tmp_path):

@@ -92,7 +92,7 @@ def _told(folder: Any, data_dir: str | None, pictures: bool) -> Told:
             why = f"not the record of a run ({error})"
             raise InputError(f"{folder / 'record.json'}: {why}; delete it and evaluate again") from None
     classes, shown = _shown(folder, data_dir) if pictures and lines else ((), [])
-    return Told(run.name or folder.resolve().name, run, lines, record, classes, shown)
+    return Told(folder.resolve().name, run, lines, record, classes, shown)
 
 
 def _shown(folder: Any, data_dir: str | None) -> tuple[tuple[str, ...], list[str]]:

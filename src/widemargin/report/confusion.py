@@ -14,7 +14,7 @@ _LEFT, _TOP = 150, 110
 def confusion(counts: Sequence[Sequence[int]], names: Sequence[str], title: str) -> str:
     """The picture for up to 30 classes: mistakes in red, right answers in blue, both as a share of the row."""
     side = min(46.0, (WIDTH - _LEFT - 20) / len(names))
-    parts = [begin(WIDTH, _TOP + side * len(names) + 30, title)]
+    parts = [begin(max(360.0, _LEFT + side * len(names) + 40), _TOP + side * len(names) + 10, title)]
     for i, name in enumerate(names):
         y, x = _TOP + side * (i + 0.5), _LEFT + side * (i + 0.5)
         short = escape(shortened(name, 16))

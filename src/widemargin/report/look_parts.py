@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def look_parts(seen: Look) -> list[str]:
     """The parts, in the order of a page."""
-    return [*_mistakes(seen), *_pairs(seen), *_embeddings(seen)]
+    small = ["".join(part) for part in (_mistakes(seen), _embeddings(seen)) if part]
+    return [*([page.side(small)] if small else []), *_pairs(seen)]
 
 
 def _mistakes(seen: Look) -> list[str]:

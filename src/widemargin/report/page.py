@@ -19,7 +19,7 @@ _STYLE = """
 body { margin: 0; background: var(--ground); color: var(--ink); line-height: 1.5;
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 main { max-width: 1060px; margin: 0 auto; padding: 28px 20px 60px; }
-h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 4px; }
+h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 4px; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 40px 0 6px; }
 p { max-width: 74ch; margin: 6px 0 12px; overflow-wrap: anywhere; }
 .lead { fill: none; stroke: var(--soft); stroke-width: 1; }
@@ -32,6 +32,9 @@ svg text { fill: var(--ink); stroke: none; } svg text.tick { fill: var(--soft); 
 svg text.strong { font-weight: 600; } svg .grid { stroke: var(--line); } svg .faint { opacity: .22; stroke: none; }
 svg .axis { stroke: var(--ink); } svg .bar { stroke: var(--ink); stroke-width: 5; stroke-linecap: round; opacity: .75; }
 .wide { overflow-x: auto; }
+.side { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 460px), 1fr)); gap: 0 32px; }
+.side > section { min-width: 0; } .side svg { min-width: min(440px, 100%); max-width: 620px; }
+@media (max-width: 520px) { .side svg { font-size: 15px; } .side svg text.tick { font-size: 14px; } }
 table { border-collapse: collapse; font-size: .93rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 5px 12px; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
@@ -41,7 +44,8 @@ tfoot td { color: var(--soft); } tfoot tr:first-child td { border-top: 2px solid
 td.best { font-weight: 700; } td.alike::after { content: " ≈"; color: var(--accent); }
 td.under { color: var(--accent); }
 pre, code { font: .88rem ui-monospace, "SFMono-Regular", Menlo, Consolas, monospace; }
-pre { background: var(--raised); padding: 10px 14px; border-radius: 6px; overflow-x: auto; }
+pre { background: var(--raised); padding: 10px 14px; border-radius: 6px; white-space: pre-wrap;
+  overflow-wrap: anywhere; }
 details summary { cursor: pointer; color: var(--soft); }
 """
 
@@ -107,6 +111,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], foot: Sequence[Se
 def code(text: str) -> str:
     """Text as it is typed."""
     return f"<pre>{escape(text)}</pre>"
+
+
+def side(sections: Iterable[str]) -> str:
+    """Sections side by side where there is room, else one under the other."""
+    return f'<div class="side">{"".join(f"<section>{section}</section>" for section in sections)}</div>'
 
 
 def details(summary: str, inside: str) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .escaped import escape
-from .svg import WIDTH, begin
+from .svg import begin
 
-_LEFT, _RIGHT, _TOP, _PEAK = 70, 820, 14, 54
+_LEFT, _RIGHT, _TOP, _PEAK, _WIDTH = 56, 540, 14, 54, 560  # small: two of them stand side by side
 
 
 def ridges(names: Sequence[str], counts: Sequence[Sequence[int]], ink: str, title: str, most: int = 24) -> str:
@@ -18,7 +18,7 @@ def ridges(names: Sequence[str], counts: Sequence[Sequence[int]], ink: str, titl
         chosen.append(len(names) - 1)
     apart = 26 if len(chosen) <= 12 else 16
     base = _TOP + _PEAK + apart * (len(chosen) - 1)
-    parts = [begin(WIDTH, base + 44, title)]
+    parts = [begin(_WIDTH, base + 44, title)]
     for degrees in range(0, 181, 30):
         x = _LEFT + degrees / 180 * (_RIGHT - _LEFT)
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{base}"/>')

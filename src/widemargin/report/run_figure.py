@@ -8,7 +8,7 @@ from typing import Any
 
 from ..printable import printable
 from .palette import colour
-from .run_page import Told
+from .run_page import Told, named
 
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1)))
 
@@ -29,7 +29,7 @@ def write_figure(told: Sequence[Told], path: Path) -> None:
     look: Any = {"text.parse_math": False, "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
     with mpl.rc_context(look):
         figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
-        for k, each in enumerate(told):
+        for k, each in enumerate(named(told)):
             style = {"color": colour(each.run.loss), "linestyle": _DASHES[k % len(_DASHES)], "label": _label(each.name)}
             at = [line["epoch"] for line in each.lines]
             axes[0].plot(at, [line["loss"] for line in each.lines], **style)

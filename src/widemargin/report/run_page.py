@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from .confusion import MOST, confusion, worst
 from .epochs import Course, epochs
 from .palette import colour
 from .ridges import ridges
+from .run_names import run_names
 from .sphere import INKS
 
 ANGLES = {"wc_intra": "WC-Intra", "w_inter": "W-Inter", "c_inter": "C-Inter", "intra": "image to centre"}
@@ -26,13 +27,15 @@ _TEST |= {"auc": "AUC", "eer": "EER", "pair_accuracy": "pairs right", "five_way_
 class Told:
     """A run as its folder tells it."""
 
-    name: str
+    folder: str
     run: Run
     lines: Sequence[Mapping[str, Any]]
     record: Mapping[str, Any] | None
     classes: Sequence[str] = ()
     shown: Sequence[str] = field(default_factory=list)
     """Parts of a page made from its images, if they were at hand."""
+    name: str = ""
+    """What the page calls it; `named` sets it, as it depends on what stands beside it."""
 
     @property
     def state(self) -> str:
@@ -41,23 +44,51 @@ class Told:
         return "finished" if self.record else f"epoch {done} of {self.run.epochs}"
 
 
+def named(told: Sequence[Told]) -> list[Told]:
+    """The same runs with names that tell them apart."""
+    names = run_names([each.run for each in told], [each.folder for each in told])
+    return [replace(each, name=name) for each, name in zip(told, names, strict=True)]
+
+
 def runs_page(told: Sequence[Told], theirs: Mapping[str, float], command: str) -> str:
     """The whole page; `theirs` are the paper's angles where they apply to all of these runs."""
+    told = named(told)
     one = len(told) == 1
-    title = told[0].name if one else f"{len(told)} runs compared"
-    sub = (
-        f"{told[0].run.data_name}, {told[0].run.model}, {told[0].run.loss}; {told[0].state}" if one else "side by side"
-    )
+    title, sub = _titles(told[0]) if one else (f"{len(told)} runs compared", _shared(told))
     body = [figures_table(told, theirs)]
-    body += courses(told)
-    for each in told:
-        inside = _alone(each)
-        if one:
-            body += inside
-        else:
-            body.append(page.details(f"{each.name}: angles, mistakes, settings", "\n".join(inside)))
+    small = courses(told)
+    if one:
+        body += [page.side([*small, *_angles(told[0])]), *_alone(told[0])]
+    else:
+        body.append(page.side(small))
+        spread = [part for each in told for part in _angles(each, each.name)]
+        if spread:
+            text = "Training images, epoch by epoch from top to bottom (Figure 4 of the ArcGrad paper)."
+            body += [page.heading("Angles to the own class", text), page.side(spread), page.heading("Run by run")]
+        for each in told:
+            folder = "" if each.folder == each.name else f" ({each.folder})"
+            body.append(page.details(f"{each.name}{folder}: mistakes, settings", "\n".join(_alone(each))))
     body += [page.heading("This page again"), page.code(command)]
     return page.page(title, sub, body)
+
+
+def _titles(each: Told) -> tuple[str, str]:
+    """Of the page of one run, and what stands under it."""
+    run, chosen = each.run, each.name != each.run.loss
+    about = [run.data_name, run.model, *([run.loss] if chosen else []), f"seed {run.seed}"]
+    title = each.name if chosen else f"{run.loss} on {run.data_name}"
+    return title, f"{', '.join(about)}; {each.state}" + ("" if each.folder == each.name else f"; {each.folder}")
+
+
+def _shared(told: Sequence[Told]) -> str:
+    """What all runs have in common, of what one wants to know first."""
+    common = [
+        {each.run.data_name for each in told},
+        {each.run.model for each in told},
+        {each.run.loss for each in told},
+        {f"{each.run.epochs} epochs" for each in told},
+    ]
+    return ", ".join(next(iter(values)) for values in common if len(values) == 1)
 
 
 def figures(told: Sequence[Told]) -> tuple[list[str], list[list[str]]]:
@@ -87,7 +118,9 @@ def figures_table(told: Sequence[Told], theirs: Mapping[str, float]) -> str:
 
 
 def courses(told: Sequence[Told]) -> list[str]:
-    """Loss, accuracy and every number that moves, over the epochs."""
+    """Loss, accuracy and every number that moves, over the epochs; a section each."""
+    if len(told) == 1:  # its lines need no name
+        told = [replace(told[0], name="")]
     inks = [colour(each.run.loss) for each in told]
     if len(set(inks)) < len(inks):  # several runs of one loss
         inks = [INKS[k % len(INKS)] for k in range(len(told))]
@@ -101,7 +134,8 @@ def courses(told: Sequence[Told]) -> list[str]:
     right = [_course(each, ink, "train_top1") for each, ink in zip(told, inks, strict=True)]
     right = [course for course in right if any(value > 0 for _, value in course.points)]
     held = [_held(each, ink) for each, ink in zip(told, inks, strict=True)]
-    wanted.append(("Accuracy", "percent of the training images; dashed: held-out ones", right + held))
+    what = "percent of the training images" + ("; dashed: held-out ones" if any(c.points for c in held) else "")
+    wanted.append(("Accuracy", what, right + held))
     names = sorted({name for each in told for line in each.lines for name in line.get("numbers", {})})
     for name in names:
         moving = [_number(each, ink, name) for each, ink in zip(told, inks, strict=True)]
@@ -118,7 +152,7 @@ def courses(told: Sequence[Told]) -> list[str]:
     for title, unit, rows in wanted:
         there = [course for course in rows if course.points]
         if there:
-            parts += [page.heading(title), page.figure(epochs(there, unit, title))]
+            parts.append(page.heading(title) + page.figure(epochs(there, unit, title)))
     return parts
 
 
@@ -130,40 +164,52 @@ def _course(each: Told, ink: str, key: str) -> Course:
 def _held(each: Told, ink: str) -> Course:
     found = [(line["epoch"], line["held_out"]) for line in each.lines if "held_out" in line]
     points = [(epoch, float(held.get("top1", held.get("recall1", math.nan)))) for epoch, held in found]
-    return Course(f"{each.name}, held out", [p for p in points if math.isfinite(p[1])], ink, dashed=True)
+    return Course(
+        f"{each.name}, held out".removeprefix(", "), [p for p in points if math.isfinite(p[1])], ink, dashed=True
+    )
 
 
 def _number(each: Told, ink: str, name: str) -> Course:
     points = [(line["epoch"], line["numbers"][name]) for line in each.lines if name in line.get("numbers", {})]
-    return Course(f"{each.name}: {name}", [p for p in points if math.isfinite(p[1])], ink)
+    return Course(each.name, [p for p in points if math.isfinite(p[1])], ink)
+
+
+def _angles(each: Told, name: str = "") -> list[str]:
+    """How the angles to the own class spread, as a section; none where the run did not keep them."""
+    counts = [line["histogram"]["own"] for line in each.lines if "histogram" in line]
+    if not counts:
+        return []
+    at = [str(line["epoch"]) for line in each.lines if "histogram" in line]
+    picture = ridges(at, counts, colour(each.run.loss), f"Angles to the own class by epoch {name}".strip())
+    text = "Training images, epoch by epoch (Figure 4 of the ArcGrad paper)."
+    return [(page.paragraph(name) if name else page.heading("Angles to the own class", text)) + page.figure(picture)]
 
 
 def _alone(each: Told) -> list[str]:
     """What is told of each run by itself."""
     parts: list[str] = []
-    counts = [line["histogram"]["own"] for line in each.lines if "histogram" in line]
-    if counts:
-        names = [str(line["epoch"]) for line in each.lines if "histogram" in line]
-        text = "Training images, epoch by epoch from top to bottom (Figure 4 of the ArcGrad paper)."
-        picture = ridges(names, counts, colour(each.run.loss), "Angles to the own class by epoch")
-        parts += [page.heading("Angles to the own class", text), page.figure(picture)]
     matrix = (each.record or {}).get("confusion")
     if matrix:
         names = list(each.classes) or [str(k) for k in range(len(matrix))]
         parts.append(page.heading("What is taken for what", "A row is a true class, a column the answer."))
-        if len(names) <= MOST:
-            parts.append(page.figure(confusion(matrix, names, "Confusion matrix")))
         rows = [
             [(true, ""), (said, ""), (str(count), ""), (f"{share:.1f} %", "")]
             for true, said, count, share in worst(matrix, names)
         ]
-        parts.append(page.table(["class", "taken for", "times", "of the class"], rows))
+        most = page.table(["class", "taken for", "times", "of the class"], rows) if rows else ""
+        seen = page.figure(confusion(matrix, names, "Confusion matrix")) if len(names) <= MOST else ""
+        parts.append(page.side(filter(None, (seen, most))))
     parts += each.shown
-    parts += [page.heading("Settings"), page.table(["option", "value"], _settings(each.run))]
+    options, own = ["option", "value"], _settings(each.run)
+    parts += [page.heading("Settings", "Those that are not the default.")]
+    parts += [
+        page.table(options, [row for row in own if row[0][1]]),
+        page.details("all settings", page.table(options, own)),
+    ]
     if each.record:
         made = each.record.get("versions", {})
         where = ", ".join(f"{name} {version}" for name, version in made.items())
-        text = f"{where}; commit {each.record.get('commit') or 'unknown'}; {each.record.get('cores')} threads"
+        text = f"{where}; commit {each.record.get('commit') or 'unknown'}; {each.record.get('cores')} thread(s)"
         parts += [page.heading("Environment"), page.paragraph(text)]
         parts += [page.heading("The run again"), page.code(str(each.record.get("command", "")))]
     return parts
@@ -181,6 +227,7 @@ def _settings(run: Run) -> list[list[page.Cell]]:
 
 def markdown(told: Sequence[Told], command: str) -> str:
     """The table and the settings as Markdown, for a paper's appendix or an issue."""
+    told = named(told)
     head, rows = figures(told)
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(map(escaped.markdown, row)) + " |" for row in rows]
