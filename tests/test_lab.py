@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from widemargin.catalogue import parse
+from widemargin.catalogue import parse, parse_margin
 from widemargin.cli import main
 from widemargin.lab import curves
 from widemargin.lab.families import CLASSES, FAMILIES, SCALES, Family
@@ -52,7 +52,7 @@ def test_curves_are_the_margins_own(arcface):
 
 def test_regions_of_a_plain_softmax_halve_the_circle():
     for spec in ("normface(s=16)", "adacos"):
-        for (inner, outer), between in zip(curves.class_edges(spec, 1.0), curves.BETWEEN, strict=True):
+        for (inner, outer), between in zip(curves.class_edges(parse_margin(spec), 1.0), curves.BETWEEN, strict=True):
             assert inner == pytest.approx(between / 2, abs=0.01)
             assert inner + outer == pytest.approx(180, abs=0.02)
 

@@ -92,6 +92,24 @@ def test_what_did_not_survive_is_code_1_and_the_others_are_run(those, capsys, tm
     ]
 
 
+def test_a_record_is_brought_up_to_date(those, tmp_path, capsys):
+    those(FINE, Check("worse", "worse", "input", False, _worse))
+    path = tmp_path / "record.json"
+    assert main(["selftest", "--json", str(path)]) == 1
+    whole = json.loads(path.read_text())
+    for line in whole["checks"]:
+        line["seconds"] = 1234.5
+    path.write_text(json.dumps(whole))
+    assert main(["selftest", "--only", "fine", "--json", str(path)]) == 0
+    lines = json.loads(path.read_text())["checks"]
+    assert [line["name"] for line in lines] == ["fine", "worse"]
+    assert [line["seconds"] == 1234.5 for line in lines] == [False, True]
+    path.write_text('{"mine": 1}')
+    assert main(["selftest", "--only", "fine", "--json", str(path)]) == 2
+    assert "not a record of selftest" in capsys.readouterr().err
+    assert path.read_text() == '{"mine": 1}'
+
+
 def test_what_takes_long_must_be_asked_for(those):
     those(FINE, SLOW)
     assert chosen(None, long=True) == [FINE, SLOW]

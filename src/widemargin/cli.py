@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from . import __version__
 from .commands import (
     bench_head,
+    bench_pages,
     bench_retrieval,
     bench_train,
     compare,
@@ -119,6 +120,7 @@ def parser() -> _Parser:
     protocol.add_argument("--json", metavar="FILE", help="also write the figures to a file")
     protocol.set_defaults(run=_bench_protocol)
     bench_head.add(which)
+    bench_pages.add(which)
     bench_retrieval.add(which)
     bench_train.add(which)
 

@@ -17,7 +17,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--long", action="store_true", help="as often as docs/reliability.md says; takes hours")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these checks and no others")
     parser.add_argument("--list", action="store_true", help="say which checks there are; run none")
-    parser.add_argument("--json", metavar="FILE", help="also write the record to a file")
+    parser.add_argument("--json", metavar="FILE", help="also write the record to a file, or bring it up to date")
     parser.set_defaults(run=run)
 
 
@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
 
     from ..listing import check_writable
     from ..selftest.check import find
-    from ..selftest.run import chosen, record, run_checks
+    from ..selftest.run import chosen, lines_of, record, run_checks
     from ..selftest.table import print_done, print_list
 
     if options.list:
@@ -37,6 +37,7 @@ def run(options: argparse.Namespace) -> int:
     checks = chosen(options.only, options.long)
     if options.json:
         check_writable(options.json)  # before hours of work, not after
+    kept = lines_of(Path(options.json), options.long) if options.json and options.only else []
 
     def tell(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -46,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
         done.append(one)
         tell(f"{one.check.name}: {one.outcome.survived} of {one.outcome.tried} survived in {one.seconds:.1f} s")
         if options.json:  # after every check: hours of work shall not hang on the last one
-            Path(options.json).write_text(json.dumps(record(done, options.long), indent=1) + "\n", encoding="utf-8")
+            found = record(done, options.long, kept)
+            Path(options.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print_done(done)
     return 0 if all(one.outcome.held for one in done) else 1

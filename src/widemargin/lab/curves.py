@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..margin import split_softmax
+from ..catalogue import parse_margin
+from ..margin import Margin, split_softmax
 from ..theory import boundary, suggest_scale, target_curve, theoretical_gap
 from .families import CLASSES, FAMILIES, SCALES, Family
 
@@ -20,7 +21,7 @@ GAPS = tuple(range(-30, 151, 3))
 BETWEEN = (60, 90, 120, 180)
 WANTED_GAPS = tuple(range(5, 121, 5))
 KINDS = ("loss", "pull", "gap_loss", "gap_pull")
-_HALVINGS = 40
+_HALVINGS = 20  # of half a circle: to less than a thousandth of a degree
 
 
 def everything() -> dict[str, Any]:
@@ -46,7 +47,7 @@ def of_family(family: Family) -> dict[str, Any]:
     targets, curves, edges = [], [], []
     for scale in family.scales:
         for margin in family.margins or (None,):
-            spec, length = family.spelled(scale, margin), family.length(scale)
+            spec, length = parse_margin(family.spelled(scale, margin)), family.length(scale)
             targets += [target(spec, length, c) for c in (CLASSES if family.takes == "nothing" else CLASSES[:1])]
             curves.append(loss_curves(spec, length))
             edges.append(class_edges(spec, length))
@@ -64,14 +65,14 @@ def _radians(degrees: Sequence[int]) -> Tensor:
     return torch.tensor(degrees, dtype=torch.float64).deg2rad()
 
 
-def target(spec: str, length: float, classes: int) -> Tensor:
+def target(spec: Margin, length: float, classes: int) -> Tensor:
     """Target logit over the angles: what `boundary` has of class 1 where class 2 stands at 90° and so at 0."""
     theta = _radians(ANGLES)
     at_zero = boundary(spec, theta, torch.full_like(theta, math.pi / 2), x_length=length, classes=classes)
     return at_zero + target_curve(spec, torch.full_like(theta, math.pi / 2), classes)[1]
 
 
-def loss_curves(spec: str, length: float) -> Tensor:
+def loss_curves(spec: Margin, length: float) -> Tensor:
     """Loss and pull over the target's angle, the others at 90°, and over the gap between both, [C, 4, angles]."""
     found = []
     for classes in CLASSES:
@@ -83,7 +84,9 @@ def loss_curves(spec: str, length: float) -> Tensor:
     return torch.stack(found)
 
 
-def _sloped(spec: str, length: float, classes: int, own: Tensor, other: Tensor, over: Tensor) -> tuple[Tensor, Tensor]:
+def _sloped(
+    spec: Margin, length: float, classes: int, own: Tensor, other: Tensor, over: Tensor
+) -> tuple[Tensor, Tensor]:
     """The loss with all other classes at one angle, and how steep it is over something."""
     lead = boundary(spec, own, other, x_length=length, classes=classes)
     loss = split_softmax(lead, torch.full_like(lead, math.log(classes - 1)))
@@ -91,26 +94,22 @@ def _sloped(spec: str, length: float, classes: int, own: Tensor, other: Tensor, 
     return loss.detach(), slope.abs()
 
 
-def class_edges(spec: str, length: float) -> list[list[float]]:
+def class_edges(margin: Margin, length: float) -> list[list[float]]:
     """Degrees from a class weight to its training boundary, towards the other class and away from it.
 
     For two classes so far apart on a circle; halved until it is there. Ten classes, because an adaptive scale has no
     value for two, and the scale does not move an edge.
     """
     between = _radians(BETWEEN)
-
-    def edge(farthest: Tensor, other: Callable[[Tensor], Tensor]) -> list[float]:
-        low, high = torch.zeros_like(between), farthest.clone()
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            inside = boundary(spec, middle, other(middle), x_length=length, classes=10) > 0
-            low, high = torch.where(inside, middle, low), torch.where(inside, high, middle)
-        found: list[float] = ((low + high) / 2).rad2deg().tolist()
-        return found
-
-    inner = edge(between, lambda own: between - own)
-    outer = edge(math.pi - between / 2, lambda own: torch.minimum(between + own, 2 * math.pi - between - own))
-    return [list(pair) for pair in zip(inner, outer, strict=True)]
+    towards, away = (lambda own: between - own), (lambda own: torch.minimum(between + own, 2 * math.pi - between - own))
+    low, high = torch.zeros(2, len(BETWEEN), dtype=between.dtype), torch.stack((between, math.pi - between / 2))
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        other = torch.stack((towards(middle[0]), away(middle[1])))
+        inside = boundary(margin, middle, other, x_length=length, classes=10) > 0
+        low, high = torch.where(inside, middle, low), torch.where(inside, high, middle)
+    found: list[list[float]] = ((low + high) / 2).rad2deg().T.tolist()
+    return found
 
 
 def packed(values: Tensor) -> str:

@@ -6,12 +6,13 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .. import plain_json
 from ..errors import InputError
 from ..origin import commit
 from ..results import versions
@@ -56,8 +57,8 @@ def _told(tell: Tell, name: str, text: str) -> None:
     tell(f"{name}: {text}")
 
 
-def record(done: Iterable[Done], long: bool) -> dict[str, Any]:
-    """What `--json` writes."""
+def record(done: Iterable[Done], long: bool, kept: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """What `--json` writes; `kept` are lines of an older record, which stay where their check has not run again."""
     lines = [
         {
             "name": one.check.name,
@@ -65,15 +66,29 @@ def record(done: Iterable[Done], long: bool) -> dict[str, Any]:
             "kind": one.check.kind,
             **asdict(one.outcome),
             "seconds": round(one.seconds, 1),
+            "commit": commit(),
             "command": f"widemargin selftest --only {one.check.name}" + (" --long" if long else ""),
         }
         for one in done
     ]
+    again = {line["name"] for line in lines}
+    everything = [*lines, *(line for line in kept if line["name"] not in again)]
     return {
         "versions": versions(),
         "platform": platform.platform(),
         "cores": os.cpu_count(),
-        "commit": commit(),
         "long": long,
-        "checks": lines,
+        "checks": sorted(everything, key=lambda line: str(line["name"])),
     }
+
+
+def lines_of(path: Path, long: bool) -> list[dict[str, Any]]:
+    """Lines of the record in a file, to go on from; none where there is no file, or one of another length."""
+    if not path.exists():
+        return []
+    found = plain_json.read(path)
+    try:
+        lines = [dict(line) for line in found["checks"]] if found["long"] == long else []
+        return [line for line in lines if line["name"]]
+    except (KeyError, TypeError, ValueError):
+        raise InputError(f"{path}: not a record of selftest; give another file, or delete this one") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from datetime import timedelta
 
@@ -26,6 +27,15 @@ def broken(error: RuntimeError) -> bool:
 
 def missing(patience: float) -> list[int] | None:
     """Numbers of the processes that have not answered after so many seconds; None where nobody can be asked."""
+    found: list[list[int] | None] = []
+    # Apart, as asking a store whose process is stopped, which is rank 0's, waits for ever.
+    asking = threading.Thread(target=lambda: found.append(_asked(patience)), daemon=True)
+    asking.start()
+    asking.join(patience + 1.0)
+    return found[0] if found else None
+
+
+def _asked(patience: float) -> list[int] | None:
     from torch.distributed.distributed_c10d import _get_default_store
 
     world, own = dist.get_world_size(), dist.get_rank()
@@ -46,7 +56,7 @@ def lost(patience: float, timeout: timedelta) -> LostRankError:
     """What to say: which processes are gone, and how to go on."""
     silent = missing(patience)
     if silent is None:
-        who = "rank 0 has gone"
+        who = "rank 0 has gone or does not answer"
     elif not silent:
         who = f"the processes lost each other, though all of them still answer (time-out {timeout.total_seconds():g} s)"
     elif len(silent) == 1:

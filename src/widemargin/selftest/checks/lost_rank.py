@@ -36,7 +36,7 @@ def run(size: Size) -> Outcome:
         slowest = max(slowest, seconds)
         tally.add(f"rank {number % 2} killed", wrong or difference(whole, out))
         size.tell(f"{tally.tried} tried")
-    for number in range(4 if size.long else 1):
+    for number in range(4 if size.long else 2):
         out = size.folder / f"silent{number}"
         silent = words(data, out, "--timeout", f"{_SILENCE:g}")
         _, wrong = _lost(silent, out, (number + 1) % 2, signal.SIGSTOP, draws.uniform(0.0, 0.3 * lasts))
