@@ -101,11 +101,11 @@ def class_edges(margin: Margin, length: float) -> list[list[float]]:
     value for two, and the scale does not move an edge.
     """
     between = _radians(BETWEEN)
-    towards, away = (lambda own: between - own), (lambda own: torch.minimum(between + own, 2 * math.pi - between - own))
     low, high = torch.zeros(2, len(BETWEEN), dtype=between.dtype), torch.stack((between, math.pi - between / 2))
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        other = torch.stack((towards(middle[0]), away(middle[1])))
+        towards, away = between - middle[0], between + middle[1]
+        other = torch.stack((towards, torch.minimum(away, 2 * math.pi - away)))
         inside = boundary(margin, middle, other, x_length=length, classes=10) > 0
         low, high = torch.where(inside, middle, low), torch.where(inside, high, middle)
     found: list[list[float]] = ((low + high) / 2).rad2deg().T.tolist()
