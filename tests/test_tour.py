@@ -56,6 +56,7 @@ def test_the_page_is_one_file(made_once, tmp_path):
 
 def test_the_gallery_shows_every_loss():
     seen = {"x": [[0.1, 0.2], [0.3, -0.4]], "y": [0, 1], "right": 97.5, "what": "test accuracy"}
+    seen |= {"w": [[1.0, 0.0], [0.0, 2.0]], "on_circle": True}
     html = gallery_html({"losses": dict.fromkeys(LOSSES, seen)})
     assert html.count("<figure>") == len(LOSSES)
     assert "97.5 %" in html

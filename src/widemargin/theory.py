@@ -227,11 +227,11 @@ def boundary_angle(
 
     if not 0 < _finite("between", between) <= math.pi:
         raise InputError(f"between={between!r} must be an angle in (0, π]")
-    low, high = 0.0, between
-    for _ in range(200):
+    now, low, high = _at_start(margin, classes, torch.zeros(1, dtype=torch.float64)), 0.0, between
+    for _ in range(60):  # then there is no number between the two
         middle = (low + high) / 2
         here = torch.tensor([middle], dtype=torch.float64)
-        inside = boundary(margin, here, between - here, w_lengths=w_lengths, classes=classes).item() > 0
+        inside = boundary(now, here, between - here, w_lengths=w_lengths, classes=classes).item() > 0
         low, high = (middle, high) if inside else (low, middle)
     return (low + high) / 2
 

@@ -79,7 +79,8 @@ def xy(curves: Sequence[Curve], axes: Axes, title: str, marks: Marks | None = No
     for k, (at, ink, words) in enumerate(marks.lines):
         x = spot(at, 0)[0]
         parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_BOTTOM}" stroke="{ink}" stroke-width="1.6"/>')
-        parts.append(f'<text class="tick" x="{x + 4:.1f}" y="{_BOTTOM - 8 - 16 * k}">{escape(words)}</text>')
+        y = _BOTTOM - 8 - 16 * k if marks.bands else _TOP + 13 + 16 * k  # bands have their words at the top
+        parts.append(f'<text class="tick" x="{x + 4:.1f}" y="{y}">{escape(words)}</text>')
     for k, curve in enumerate(curves):
         dash = ' stroke-dasharray="7 4"' if curve.dashed else ""
         for run in _inside(curve.points, axes.y):

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..recipes.parts.openset_lines import DIGITS
 from ..report.escaped import escape
-from ..report.flat import flat
+from ..report.spokes import spokes
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 BASE = replace(DIGITS, dim=2, epochs=10, share=0.2, per_class=10)
 LOSSES = (
@@ -60,13 +63,20 @@ def train_gallery(place: Path, data_dir: str | None, told: Callable[[str], None]
         x, y = embed(done.model, inputs.judged(inputs.test.take(rows)))
         test = (record_of(run, place) or {})["test"]
         right = test.get("top1", test.get("recall1"))
+        head = done.model.objective.head
         found["losses"][loss] = {
-            "x": [[round(float(v), 4) for v in point] for point in x],
+            "on_circle": head is None or not head.margin.keeps_x,
+            "w": None if head is None else _rounded(head.weight.detach()),
+            "x": _rounded(x),
             "y": y.tolist(),
             "right": right,
             "what": "test accuracy" if "top1" in test else "recall@1",
         }
     return found
+
+
+def _rounded(points: Tensor) -> list[list[float]]:
+    return [[round(float(v), 4) for v in point] for point in points]
 
 
 def kept() -> dict[str, Any] | None:
@@ -85,7 +95,9 @@ def gallery_html(found: dict[str, Any]) -> str:
     digits = [str(k) for k in range(10)]
     cells = []
     for loss, seen in found["losses"].items():
-        picture = flat(np.array(seen["x"]), np.array(seen["y"]), digits, f"MNIST in two dimensions under {loss}")
+        weights = None if seen["w"] is None else np.array(seen["w"])
+        title = f"MNIST in two dimensions under {loss}"
+        picture = spokes(np.array(seen["x"]), np.array(seen["y"]), digits, weights, seen["on_circle"], title)
         name = loss.partition(", lam")[0] + (")" if ", lam" in loss else "")
         cells.append(
             f"<figure>{picture}<figcaption><b>{escape(name)}</b><br>{escape(seen['what'])} {seen['right']:.1f} %</figcaption></figure>"

@@ -251,7 +251,7 @@ def arcgrad() -> Section:
         values = [gap_gradient(math.radians(g), s, 10) for g in gaps]
         best = [gap_gradient(math.radians(g), suggest_scale(10, math.radians(g)), 10) for g in gaps[1:]]
         curves = [
-            Curve("the best s for each gap", list(zip(map(float, gaps[1:]), best, strict=True)), "#888888", True),
+            Curve("best s per gap", list(zip(map(float, gaps[1:]), best, strict=True)), "#888888", True),
             Curve(f"s = {s:g}", list(zip(map(float, gaps), values, strict=True)), colour("arcgrad")),
         ]
         asked = math.degrees(theoretical_gap(10, s))

@@ -13,6 +13,7 @@ from .gallery import gallery_html
 from .live import SCRIPT, Section, live_html
 
 _STYLE = """<style>
+main { max-width: 840px; }
 nav ol { columns: 2 260px; padding-left: 1.4em; } nav a { color: inherit; }
 .live { margin: 10px 0 4px; max-width: 760px; } .live label { display: block; font-size: .92rem; }
 .live output { font-weight: 700; font-variant-numeric: tabular-nums; }
@@ -20,8 +21,8 @@ nav ol { columns: 2 260px; padding-left: 1.4em; } nav a { color: inherit; }
 .live input:focus-visible, nav a:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
 .live svg, .still svg { min-width: 0; max-width: 700px; } .live svg.small { max-width: 420px; }
 .numbers { color: var(--soft); font-size: .92rem; font-variant-numeric: tabular-nums; }
-.gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(290px, 100%), 1fr)); gap: 14px; }
-.gallery figure { margin: 0; } .gallery svg { min-width: 0; }
+.gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(240px, 100%), 1fr)); gap: 18px; }
+.gallery figure { margin: 0; text-align: center; } .gallery svg { min-width: 0; }
 section { margin-bottom: 34px; }
 </style>"""
 _SUB = (
@@ -47,8 +48,10 @@ def tour_page(stops: Sequence[Section], gallery: dict[str, Any] | None) -> str:
         run = gallery["run"]
         text = (
             f"Ten digits of MNIST in two dimensions, test images, {run['epochs']} epochs on {100 * run['share']:g} % of "
-            "the training images, the same small network for all. Some keep lengths and spread like the spokes of a "
-            "wheel, some live on the circle; two dimensions are a picture, not a recommendation."
+            "the training images, the same small network for all. Rays are class weights. Where lengths count the "
+            "digits spread like the spokes of a wheel; where only directions count they lie on the circle (spread a "
+            "little across it, to be seen). Ten classes in two dimensions are a picture, not a recommendation: on a "
+            "circle a class that begins behind another cannot get past it."
         )
         body.append(f'<section id="gallery">{page.heading("The gallery", text)}{gallery_html(gallery)}</section>')
     return page.page("A tour of the margins", _SUB, body, SCRIPT)
