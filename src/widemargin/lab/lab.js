@@ -172,7 +172,7 @@
   // ---------------------------------------------------------------- everything
   const draw = () => {
     at('s-value').textContent = facts.scales[state.s];
-    at('m-value').textContent = state.m + ' of 8';
+    at('m-value').textContent = 'step ' + state.m + ' of 8';
     at('c-value').textContent = facts.classes[state.c].toLocaleString('en');
     const theory = facts.theory[state.c][state.s] * 180 / Math.PI;
     lines('target', facts.angles, 'angle of the target', 'target');

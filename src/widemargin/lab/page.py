@@ -32,7 +32,7 @@ def lab_page(facts: dict[str, Any], films: list[dict[str, Any]]) -> str:
     """The whole page."""
     body = [f"<style>{_file('lab.css')}</style>", _controls(list(facts["families"])), '<div class="panels">']
     body += [_panel(*panel) for panel in _PANELS]
-    body += [_regions(), _which(), _films(films), "</div>"]
+    body += [_which(), _regions(), _films(films), "</div>"]
     inks = {name: colour(name) for name in facts["families"]}
     for name, data in (("facts", facts), ("inks", inks), ("films", films)):
         body.append(page.data(name, data))
@@ -102,7 +102,7 @@ def _films(films: list[dict[str, Any]]) -> str:
         "A small scale drives the classes far apart, a large one stops early."
     )
     pictures = "".join(
-        f'<div><svg id="film{k}" viewBox="0 0 300 165" role="img" aria-label="Iris at s = {one["s"]:g}" '
+        f'<div><svg id="film{k}" viewBox="-8 0 316 165" role="img" aria-label="Iris at s = {one["s"]:g}" '
         f'data-title="Iris at s = {one["s"]:g}"></svg><p class="numbers" id="film{k}-numbers"></p></div>'
         for k, one in enumerate(films)
     )
