@@ -39,7 +39,7 @@ class Shot:
 
 SHOTS = (
     Shot("lab", "lab.html", fragment="#loss=softmax,cosface,arcface,arcgrad&s=10&m=3&C=10&between=90&gap=50"),
-    Shot("tour", "tour.html", at="section#arcface"),
+    Shot("tour", "tour.html", (940, 900), at="section#gallery"),
     Shot("report", "report.html", (1200, 900)),
     Shot("runs", "runs.html", (1200, 900)),
     Shot("compare", "compare/report.html", (1200, 900)),
@@ -57,8 +57,8 @@ def make(place: Path) -> None:
         _done("compare/report.html", "compare", "--out", "compare")
         for loss in ("arcgrad(s=10)", "adacos"):
             name = loss.partition("(")[0]
-            words = ["fast(widths=(16, 32, 32))", loss, "--epochs", "3", "--share", "0.04", "--hold-out", "0.1"]
-            words += ["--dim", "3", "--opt", "muon", "--lr", "0.02", "--batch-size", "100", "--augment", "none"]
+            words = ["fast(widths=(16, 32, 32))", loss, "--epochs", "10", "--share", "0.1", "--hold-out", "0.1"]
+            words += ["--opt", "muon", "--lr", "0.02", "--batch-size", "100", "--augment", "none"]
             _done(f"{name}/record.json", "train", "mnist", *words, "--out", name)
         _done("report.html", "report", "arcgrad", "--out", "report.html")
         _done("runs.html", "report", "arcgrad", "adacos", "--out", "runs.html")

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 def judge(model: MarginModel, run: Run, inputs: Inputs, images: Samples, *, flips: bool = True) -> dict[str, Any]:
     """Figures on some images; unseen classes have no weights to answer with, nor have losses that only embed.
 
-    Where unseen classes are the aim, held-out images of seen ones are judged by their neighbours too.
+    Where unseen classes are the aim, held-out images of seen ones are judged by their neighbours too. Mirror images
+    are asked for where training made some: a mirrored digit is none.
     """
     batches = inputs.judged(images)
     if model.objective.classifies and not run.unseen:
-        return evaluate(model, batches, len(inputs.classes), flips=flips)
+        return evaluate(model, batches, len(inputs.classes), flips=flips and inputs.augment.flip != "none")
     found = judge_embeddings(*embed(model, batches), seed=run.seed)
     if (head := model.objective.head) is not None:
         weight = head.weight.detach()

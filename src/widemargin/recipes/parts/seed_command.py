@@ -34,6 +34,7 @@ def run(options: argparse.Namespace, recipe: str, command: str, name: str, their
     """Train if it is missing, print ours beside theirs."""
     from pathlib import Path
 
+    from ...training.judging import headline
     from .image_options import carried_out
     from .run_list import record_of
 
@@ -44,7 +45,7 @@ def run(options: argparse.Namespace, recipe: str, command: str, name: str, their
         return
     test = record["test"]
     print(f"{wanted.model}, {wanted.loss}, {wanted.epochs} epochs of {100 * wanted.share:g} % of the training images:")
-    print(f"top-1 {test['top1']:.2f} %, with flips {test['top1_flip']:.2f} % ({record['seconds']:.0f} s)")
+    print(f"{headline(test)} ({record['seconds']:.0f} s)")
     note = (
         "" if options.size == "full" else "; after one epoch of a fiftieth of the images this only shows that it runs"
     )
