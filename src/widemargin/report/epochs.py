@@ -30,7 +30,7 @@ def epochs(courses: Sequence[Course], unit: str, title: str) -> str:
     low, high = low - pad, high + pad
     first = min(epoch for course in courses for epoch, _ in course.points)
     last = max(first + 1, *(epoch for course in courses for epoch, _ in course.points))
-    right = _WIDTH - min(174, 92 + 6 * max(len(course.name) for course in courses))
+    right = _WIDTH - min(200, 96 + 7 * max(len(course.name) for course in courses))
     parts = [begin(_WIDTH, _BOTTOM + 48, title)]
 
     def spot(epoch: float, value: float) -> tuple[float, float]:
@@ -61,6 +61,6 @@ def epochs(courses: Sequence[Course], unit: str, title: str) -> str:
         parts.append(f'<polyline points="{line}" fill="none" stroke="{course.ink}" stroke-width="2.2"{dash}/>')
         x, y = spots[-1]
         parts.append(f'<line x1="{x + 3:.1f}" x2="{right + 18}" y1="{y:.1f}" y2="{free:.1f}" stroke="{course.ink}"/>')
-        words = f"{shortened(course.name, 19)} {end:.4g}".strip()
+        words = f"{shortened(course.name, 17)} {end:.4g}".strip()
         parts.append(f'<text x="{right + 22}" y="{free + 4:.1f}">{escape(words)}</text></g>')
     return "".join(parts) + "</svg>"

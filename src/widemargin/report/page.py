@@ -27,7 +27,7 @@ p { max-width: 74ch; margin: 6px 0 12px; overflow-wrap: anywhere; }
 .verdict { border-left: 4px solid var(--accent); background: var(--raised); padding: 12px 16px; margin: 18px 0;
   border-radius: 0 6px 6px 0; max-width: 80ch; }
 figure { margin: 12px 0 8px; }
-svg { width: 100%; min-width: 640px; max-width: 900px; height: auto; display: block; font: 13px system-ui, sans-serif; }
+svg { width: 100%; min-width: 640px; height: auto; display: block; font: 13px system-ui, sans-serif; }
 svg text { fill: var(--ink); stroke: none; } svg text.tick { fill: var(--soft); font-size: 12px; }
 svg text.strong { font-weight: 600; } svg .grid { stroke: var(--line); } svg .faint { opacity: .22; stroke: none; }
 svg .axis { stroke: var(--ink); } svg .bar { stroke: var(--ink); stroke-width: 5; stroke-linecap: round; opacity: .75; }
