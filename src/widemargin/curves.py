@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import InputError
 from .listing import check_writable, checked_suffix
+from .report.dark_svg import follow_the_page
+from .report.palette import own_colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,7 +84,10 @@ def draw(out: str, wanted: str | None = None, classes: int = 10) -> tuple[Path, 
         for place in axes.flat[len(shown) :]:
             place.set_visible(False)
         try:
-            figure.savefig(path, dpi=120, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
+            drawn = path.suffix.lower() == ".svg"
+            figure.savefig(path, dpi=120, metadata={"Date": None} if drawn else None)
+            if drawn:
+                follow_the_page(path)
         except OSError as error:
             raise InputError(f"{out}: cannot be written ({error.strerror or error})") from None
         finally:
@@ -90,9 +95,9 @@ def draw(out: str, wanted: str | None = None, classes: int = 10) -> tuple[Path, 
     return path, sorted({str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)})
 
 
-def _style(index: int) -> dict[str, Any]:
+def _style(label: str, index: int) -> dict[str, Any]:
     # Dashes change from line to line as well: where two lines coincide, both stay visible.
-    return {"color": _COLOURS[index % len(_COLOURS)], "linestyle": _DASHES[index % len(_DASHES)]}
+    return {"color": own_colour(label) or _COLOURS[index % len(_COLOURS)], "linestyle": _DASHES[index % len(_DASHES)]}
 
 
 def _angles() -> Tensor:
@@ -113,7 +118,7 @@ def _lines(axes: Axes, at: Tensor, curves: list[tuple[str, Tensor]]) -> None:
         else:
             twin.append(label)
     for labels, curve, index in drawn:
-        axes.plot(at, curve, label=",\n".join(labels), linewidth=1.6, **_style(index))
+        axes.plot(at, curve, label=",\n".join(labels), linewidth=1.6, **_style(labels[0], index))
     axes.legend(fontsize=8 if len(drawn) <= 6 else 6, frameon=False)
 
 

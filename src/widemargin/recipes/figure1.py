@@ -123,7 +123,11 @@ def _draw(moments: list[Moment], out: str) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
+    from pathlib import Path
+
     from matplotlib import pyplot as plt
+
+    from ..report.dark_svg import follow_the_page
 
     with mpl.rc_context({"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "widemargin"}):
         figure, axes = plt.subplots(
@@ -134,7 +138,10 @@ def _draw(moments: list[Moment], out: str) -> None:
         handles = axes.flat[0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower center", ncols=4, frameon=False)
         figure.suptitle("Angles of Iris samples under ArcGrad, and where their gradients push them")
-        figure.savefig(out, metadata={"Date": None} if out.endswith(".svg") else None, dpi=150)
+        drawn = out.lower().endswith(".svg")
+        figure.savefig(out, metadata={"Date": None} if drawn else None, dpi=150)
+        if drawn:
+            follow_the_page(Path(out))
         plt.close(figure)
 
 

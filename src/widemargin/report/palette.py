@@ -30,7 +30,12 @@ def colour(method: str) -> str:
     >>> colour("arcgrad(s=5)") == colour("arcgrad(s=30)"), colour("softmax") == colour("softmax + 0.02*center")
     (True, False)
     """
+    return own_colour(method) or _OTHERS[sum(map(ord, method)) % len(_OTHERS)]
+
+
+def own_colour(method: str) -> str | None:
+    """The same, for losses that have one of their own."""
     for name in reversed(re.findall(r"[a-z_0-9]*[a-z][a-z_0-9]*(?=\(|\s|$)", method)):
         if name in _BY_NAME:
             return _BY_NAME[name]
-    return _OTHERS[sum(map(ord, method)) % len(_OTHERS)]
+    return None
