@@ -240,3 +240,15 @@ def test_bench_numerics_prints_ours_beside_the_peer(tmp_path):
     assert all(ours["finite"].values())
     assert peer["trained"][-1] > 100 * ours["trained"][-1]
     assert not peer["finite"]["fp32"]
+
+
+def test_a_warning_is_one_line_of_words():
+    script = (
+        "import warnings, widemargin.cli as cli\n"
+        "cli._theory = lambda options: warnings.warn('class \\x1b[31mred\\nof two lines')\n"
+        "before = warnings.formatwarning\n"
+        "assert cli.main(['theory', '--classes', '10']) == 0\n"
+        "assert warnings.formatwarning is before\n"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stderr == "widemargin: note: class \\x1b[31mred of two lines\n"

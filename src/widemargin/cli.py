@@ -29,7 +29,7 @@ from .commands import (
     train,
 )
 from .errors import InputError, StoppedError, one_line, short
-from .printable import printable, say
+from .printable import plain_warnings, printable, say
 
 SHELLS = ("bash", "zsh", "tcsh")
 
@@ -154,7 +154,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             top.print_help()
             return 0
         options.words = given
-        code = options.run(options)
+        with plain_warnings():
+            code = options.run(options)
         if sys.stdout is not None:
             sys.stdout.flush()
         return code if isinstance(code, int) else 0

@@ -8,6 +8,9 @@ which begins with the same.
 from __future__ import annotations
 
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from unicodedata import category
 
 _JOINERS = "\u200c\u200d"  # parts of words in Persian and Hindi, and of emoji; they move nothing
@@ -36,3 +39,19 @@ def lines(text: str) -> str:
 def say(text: str, *, aside: bool = False) -> None:
     """Print one line in which words of others stand; `aside` goes to standard error."""
     print(printable(text), file=sys.stderr if aside else sys.stdout, flush=aside)
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Warnings as one line each, of words that stay words; where in the source they were raised helps no reader."""
+    before = warnings.formatwarning
+
+    def one_line(message: Warning | str, category: type[Warning], *_: object, **__: object) -> str:
+        what = "note" if issubclass(category, UserWarning) else category.__name__
+        return f"widemargin: {what}: {printable(' '.join(str(message).split()))}\n"
+
+    warnings.formatwarning = one_line
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
