@@ -70,7 +70,10 @@ def load_sharded(folder: str | Path, model: nn.Module, optimizer: torch.optim.Op
             load(state, storage_reader=Reader(place), no_dist=not _several())
         except CheckpointException as error:
             raise InputError(f"{place}: damaged, cannot be read ({_first(error)}); take an earlier one") from None
-    model.load_state_dict(state["model"])
+    try:
+        model.load_state_dict(state["model"])
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
     if optimizer is not None:
         for parameter, values in kept.items():
             optimizer.state[parameter] = dict(values)
