@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from .escaped import escape
-from .svg import WIDTH, begin, shortened, ticks
+from .svg import WIDTH, apart, begin, shortened, ticks
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 590, 22, 340
 _DOTS = 30  # points of a line that are shown as such; more of them are a curve
@@ -38,8 +38,9 @@ def log_lines(lines: Sequence[Line], across: str, up: str, title: str, log_up: b
     middle = (_LEFT + _RIGHT) / 2
     parts.append(f'<text class="tick" x="{middle}" y="{_BOTTOM + 40}" text-anchor="middle">{escape(across)}</text>')
     parts.append(f'<text class="tick" x="{_LEFT}" y="{_TOP - 8}">{escape(up)}</text>')
-    free = _BOTTOM + 10.0
-    for name, line, ink, dashed in sorted(lines, key=lambda row: row[1][-1][1]):
+    ordered = sorted(lines, key=lambda row: row[1][-1][1])
+    labels = apart([place(*line[-1])[1] for _, line, _, _ in ordered], _TOP)
+    for (name, line, ink, dashed), free in zip(ordered, labels, strict=True):
         spots = [place(*point) for point in line]
         dash = ' stroke-dasharray="6 4"' if dashed else ""
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
@@ -48,7 +49,6 @@ def log_lines(lines: Sequence[Line], across: str, up: str, title: str, log_up: b
         parts.append(f'<polyline points="{path}" fill="none" stroke="{ink}" stroke-width="2.2"{dash}/>')
         if len(spots) <= _DOTS:
             parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{ink}"/>' for x, y in spots]
-        free = min(free - 16.0, spots[-1][1])
         end = spots[-1]
         parts.append(
             f'<line x1="{end[0] + 5:.1f}" x2="{_RIGHT + 20}" y1="{end[1]:.1f}" y2="{free:.1f}" stroke="{ink}"/>'

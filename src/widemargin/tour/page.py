@@ -24,6 +24,8 @@ nav ol { columns: 2 260px; padding-left: 1.4em; } nav a { color: inherit; }
 .gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(240px, 100%), 1fr)); gap: 18px; }
 .gallery figure { margin: 0; text-align: center; } .gallery svg { min-width: 0; }
 section { margin-bottom: 34px; }
+@media (max-width: 520px) { .live .frame, .still { overflow-x: auto; }
+  .live svg:not(.small), .still svg { min-width: 480px; } .live svg text.tick { font-size: 14px; } }
 </style>"""
 _SUB = (
     "From squared error to ArcGrad, one idea at a time, for someone who has trained a softmax once. Move the sliders: "

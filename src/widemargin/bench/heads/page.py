@@ -69,7 +69,7 @@ def _table(row: dict[str, Any]) -> str:
             (name, ""),
             (f"{1e3 * spent:.2f}", ""),
             (f"{spent / seconds['limit']:.2f}", ""),
-            (f"{memory[name]:.1f}" if name in memory else "–", ""),
+            (f"{max(0.0, memory[name]):.1f}" if name in memory else "–", ""),
         ]
         for name, spent in seconds.items()
     ]
