@@ -11,9 +11,12 @@ from ..metrics.verification import auc, eer, roc_curve
 from . import neighbours, page, pairs
 from .flat import flat
 from .sphere import sphere
+from .spokes import spokes
 
 if TYPE_CHECKING:
     from ..training.look import Look
+
+_NAMED = 20  # classes that can be named around a circle
 
 
 def look_parts(seen: Look) -> list[str]:
@@ -58,6 +61,11 @@ def _embeddings(seen: Look) -> list[str]:
         text = f"{seen.images:,} test images on the unit sphere; rays are the class weights."
         picture = sphere(seen.directions, seen.y, seen.classes, seen.weights, "Embeddings on the sphere")
         return [page.heading("Embeddings", text), f'<div style="max-width:420px">{page.figure(picture)}</div>']
+    if dim == 2 and len(seen.classes) <= _NAMED:
+        text = f"{seen.images:,} test images on the unit circle, spread a little across it to be seen"
+        text += "." if seen.weights is None else "; rays are the class weights."
+        picture = spokes(seen.directions, seen.y, seen.classes, seen.weights, True, "Embeddings on the circle")
+        return [page.heading("Embeddings", text), page.figure(picture)]
     if dim == 2:
         points, text = seen.directions, f"{seen.images:,} test images on the unit circle."
     else:
