@@ -31,7 +31,9 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         raise InputError(f"{path}: install safetensors to read it (pip install safetensors)") from None
     check_header(path)
     try:
-        return dict(load_file(path))
+        # Mapped into memory, as is usual, every tensor leaves some bytes behind (0.8.0), and a file that is replaced
+        # meanwhile ends the process.
+        return dict(load_file(path, backend="pread"))
     except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise TensorFileError(f"{path}: not a readable safetensors file ({error})") from None
 

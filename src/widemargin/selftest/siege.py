@@ -43,7 +43,9 @@ class Siege:
         folder = size.folder
         self.folder, self.tell, self.long = folder, size.tell, size.long
         self.marker = folder / "payload-has-run"
-        self.environment = {"WIDEMARGIN_CACHE": str(folder / "cache"), "no_proxy": "*", **(environment or {})}
+        # Data at hand would be taken instead of what is offered.
+        alone = {"WIDEMARGIN_CACHE": str(folder / "cache"), "WIDEMARGIN_DATA": "", "no_proxy": "*"}
+        self.environment = {**alone, **(environment or {})}
         self.tried, self.survived, self.wrong, self.most = 0, 0, list[str](), 0
 
     def refused(self, what: str, call: Callable[..., Any], *given: Any) -> str:

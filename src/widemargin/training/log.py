@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from ..errors import InputError, unknown
 from ..run import Run
 from .run_files import epoch_line
 from .trackers import TRACKERS, Tracker
-from .writing import write_whole
+from .writing import write_pieces
 
 
 class Log:
@@ -22,26 +22,14 @@ class Log:
 
     def __init__(self, folder: Path, upto: int, also: Iterable[str], run: Run) -> None:
         self.path = folder / "metrics.jsonl"
-        kept = [line for line in self.lines(self.path) if line["epoch"] <= upto]
-        self._write(kept)
+        # Line by line: a run of thousands of epochs, resumed again and again, needs no more memory each time.
+        write_pieces(self.path, (text for text, line in _read(self.path) if line["epoch"] <= upto))
         self.others: list[Tracker] = [TRACKERS[kind](folder, upto, run) for kind in check_logs(also)]
 
     @staticmethod
     def lines(path: Path) -> list[dict[str, Any]]:
         """What is there; a last line that was cut off is left out."""
-        if not path.exists():
-            return []
-        found = []
-        for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
-            try:
-                found.append(epoch_line(plain_json.parsed(text, "JSON")))
-            except ValueError as error:
-                why = f"line {number} is no epoch of a run ({error})"
-                raise InputError(f"{path}: {why}; the file was edited by hand, delete the line") from None
-        return found
-
-    def _write(self, lines: list[dict[str, Any]]) -> None:
-        write_whole(self.path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+        return [line for _, line in _read(path)]
 
     def add(self, line: dict[str, Any]) -> None:
         """One more epoch."""
@@ -59,6 +47,21 @@ class Log:
         """Let the others finish."""
         for other in self.others:
             other.close(failed=kind is not None)
+
+
+def _read(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Each line as it stands, and what it says; a last one that was cut off is left out."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, text in enumerate(file, 1):
+            if not text.endswith(b"\n"):
+                return
+            try:
+                yield text, epoch_line(plain_json.parsed(text, "JSON"))
+            except ValueError as error:
+                why = f"line {number} is no epoch of a run ({error})"
+                raise InputError(f"{path}: {why}; the file was edited by hand, delete the line") from None
 
 
 def check_logs(also: Iterable[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -25,15 +25,20 @@ def writing(folder: Path) -> Iterator[None]:
 
 def write_whole(path: Path, text: str) -> None:
     """A text file, whole or not at all: written beside its place, synced, renamed."""
+    write_pieces(path, [text.encode()])
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
+    """The same for a file that need not be in memory at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(path.name + ".new")
     try:
-        with fresh.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with fresh.open("wb") as file:
+            file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)
-    except OSError:
+    except BaseException:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)
         raise

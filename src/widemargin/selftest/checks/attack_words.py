@@ -39,7 +39,7 @@ _ONLY_IN_TABLES = ("</title><script>alert(1)</script>", "--><script src=//evil><
 # What none of our own output has, on a terminal either.
 _SEQUENCES = ("\x1b]", "\x1b[31mEVIL", "\x9b", "\x07", "\u202e", "\u2066", "back\rover", "two\nwidemargin")
 _TAGS = "html head meta title style body main h1 h2 p div table thead tbody tfoot tr th td figure figcaption details"
-_TAGS += " summary pre code svg g line text circle rect polyline polygon path img b br"
+_TAGS += " summary pre code section svg g line text circle rect polyline polygon path img b br"
 
 
 def run(size: Size) -> Outcome:
