@@ -69,7 +69,7 @@ def test_papers_get_their_formats(runs, tmp_path, kind):
     out = tmp_path / f"runs.{kind}"
     assert main(["report", str(runs / "one"), str(runs / "two"), "--out", str(out)]) == 0
     head = out.read_bytes()[:8]
-    assert head.startswith({"md": b"| run |", "png": b"\x89PNG", "pdf": b"%PDF"}[kind])
+    assert head.startswith({"md": b"# 2 runs", "png": b"\x89PNG", "pdf": b"%PDF"}[kind])
 
 
 def test_an_unfinished_run_says_how_far_it_is(runs, tmp_path):
@@ -78,8 +78,40 @@ def test_an_unfinished_run_says_how_far_it_is(runs, tmp_path):
     shutil.rmtree(tmp_path / "cut" / "checkpoints")
     assert main(["report", str(tmp_path / "cut"), "--out", str(tmp_path / "cut.html")]) == 0
     page = (tmp_path / "cut.html").read_text()
-    assert "epoch 2 of 2" in page
+    assert "unfinished, epoch 2 of 2" in page
     assert "No pictures" in page
+    assert "--resume</pre>" in page
+
+
+def test_a_log_that_is_damaged_is_told(runs, tmp_path, capsys):
+    shutil.copytree(runs / "one", tmp_path / "cut")
+    log = tmp_path / "cut" / "metrics.jsonl"
+    log.write_bytes(log.read_bytes()[:50])
+    assert main(["report", str(tmp_path / "cut"), "--out", str(tmp_path / "cut.html")]) == 0
+    assert "cut: metrics.jsonl holds 0 of 2 epochs" in capsys.readouterr().err
+    page = (tmp_path / "cut.html").read_text()
+    assert "metrics.jsonl holds 0 of 2 epochs" in page
+    assert "<h2>Embeddings</h2>" in page  # the checkpoint is whole
+    assert main(["report", str(tmp_path / "cut"), "--out", str(tmp_path / "cut.png")]) == 2
+    assert "nothing to draw" in capsys.readouterr().err
+
+
+def test_one_damaged_run_does_not_hide_the_others(runs, tmp_path, capsys):
+    for name in ("run 2", "run 10"):
+        shutil.copytree(runs / "one", tmp_path / name)
+    (tmp_path / "run 1").mkdir()
+    (tmp_path / "run 1" / "run.json").write_text("{")
+    out = tmp_path / "all.md"
+    assert main(["report", str(tmp_path), "--out", str(out)]) == 0
+    assert "left out: " in capsys.readouterr().err
+    text = out.read_text()
+    assert text.startswith("# 2 runs compared")
+    assert text.index("| run 2 | arcgrad") < text.index(
+        "| run 10 | arcgrad"
+    )  # a chosen name says no loss, a column does
+    assert main(["report", str(tmp_path / "run 1"), "--out", str(out)]) == 2
+    assert main(["report", str(tmp_path / "run 2"), "--data-dir", str(tmp_path / "nowhere")]) == 2
+    assert "no such folder" in capsys.readouterr().err
 
 
 def test_what_is_no_run_is_one_line(tmp_path, capsys):

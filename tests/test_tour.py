@@ -35,6 +35,7 @@ def test_numbers_are_those_of_the_slides(stops):
     assert "l1 settles at 2.00" in frame(stops["outliers"], "8").numbers
     assert "begins with s = √2 log(C−1) = 0.00" in frame(stops["adacos"], "2").numbers
     assert "at 60° the target's cosine 0.5 counts as -0.50" in frame(stops["psi"], "2").numbers
+    assert frame(stops["contrastive"], "1").numbers == "two classes are left in peace from 60° on"
     assert "semi-hard: loss" in frame(stops["triplet"], "32°").numbers
     assert "keeps 0" in frame(stops["triplet"], "80°").numbers
 
@@ -52,6 +53,7 @@ def test_the_page_is_one_file(made_once, tmp_path):
     assert not re.search(r'(src|href)="(?!data:|#)', page)
     assert page.count("data-live=") == 15
     assert main(["tour", "--out", str(tmp_path / "tour.txt")]) == 2
+    assert main(["tour", "--out", str(tmp_path / "tour.html"), "--json", str(tmp_path / "x.json")]) == 2
 
 
 def test_the_gallery_shows_every_loss():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..printable import say
 
 if TYPE_CHECKING:
-    from ..report.run_page import Told
+    from ..report.told import Told
 
 FORMATS = ("html", "md", "png", "pdf")
 
@@ -42,7 +42,14 @@ def _run(options: argparse.Namespace) -> None:
     path = Path(options.out) if options.out else (folders[0] if len(folders) == 1 else Path()) / f"report.{kind}"
     check_writable(str(path))
     pictures = kind == "html" and not options.no_images
-    told = [_told(folder, options.data_dir, pictures) for folder in folders]
+    if options.data_dir and not Path(options.data_dir).is_dir():
+        raise InputError(f"--data-dir {options.data_dir}: no such folder")
+    told = _all_told(folders, options.data_dir, pictures)
+    for each in told:
+        if each.missing:
+            say(f"{each.folder}: {each.missing}", aside=True)
+    if kind in ("png", "pdf") and not any(each.lines for each in told):
+        raise InputError(f"--format {kind}: no epoch is finished yet, so there is nothing to draw")
     command = shlex.join(["widemargin", *options.words])
     if kind == "html":
         path.write_text(runs_page(told, _paper(told), command), encoding="utf-8")
@@ -64,7 +71,7 @@ def _runs_in(given: list[str]) -> list[Any]:
     found = []
     for text in given:
         folder = Path(text)
-        inside = sorted(path.parent for path in folder.glob("*/run.json"))
+        inside = sorted((path.parent for path in folder.glob("*/run.json")), key=_by_number)
         if (folder / "run.json").is_file():
             found.append(folder)
         elif inside:
@@ -74,10 +81,34 @@ def _runs_in(given: list[str]) -> list[Any]:
     return list(dict.fromkeys(found))
 
 
+def _by_number(folder: Any) -> list[Any]:
+    """Names in the order people count: run 2 before run 10."""
+    import re
+
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d{1,18})", folder.name)]
+
+
+def _all_told(folders: list[Any], data_dir: str | None, pictures: bool) -> list[Told]:
+    """The runs; of several, one whose files are damaged is left out and named."""
+    from ..errors import InputError
+
+    found = []
+    for folder in folders:
+        try:
+            found.append(_told(folder, data_dir, pictures))
+        except InputError as error:
+            if len(folders) == 1:
+                raise
+            say(f"left out: {error}", aside=True)
+    if not found:
+        raise InputError("none of these runs can be read")
+    return found
+
+
 def _told(folder: Any, data_dir: str | None, pictures: bool) -> Told:
     from .. import plain_json
     from ..errors import InputError
-    from ..report.run_page import Told
+    from ..report.told import Told
     from ..run import Run
     from ..training import run_files
     from ..training.log import Log
@@ -91,7 +122,7 @@ def _told(folder: Any, data_dir: str | None, pictures: bool) -> Told:
         except ValueError as error:
             why = f"not the record of a run ({error})"
             raise InputError(f"{folder / 'record.json'}: {why}; delete it and evaluate again") from None
-    classes, shown = _shown(folder, data_dir) if pictures and lines else ((), [])
+    classes, shown = _shown(folder, data_dir) if pictures and (lines or record) else ((), [])
     return Told(folder.resolve().name, run, lines, record, classes, shown)
 
 

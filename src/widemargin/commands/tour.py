@@ -15,7 +15,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--train", action="store_true", help="train the gallery's networks again (minutes, needs MNIST)"
     )
-    parser.add_argument("--runs", metavar="DIR", default="runs", help="folder of the gallery's runs")
+    parser.add_argument("--runs", metavar="DIR", help="with --train: folder of the gallery's runs (default runs)")
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
     parser.add_argument("--json", metavar="FILE", help="with --train: also write where the digits lie")
     parser.set_defaults(run=_run)
@@ -25,17 +25,21 @@ def _run(options: argparse.Namespace) -> None:
     import json
     from pathlib import Path
 
+    from ..errors import InputError
     from ..listing import check_writable, checked_suffix
     from ..tour.gallery import kept, train_gallery
     from ..tour.page import sections, tour_page
 
     check_writable(checked_suffix(options.out, (".html",)))
+    if not options.train and (options.json or options.runs or options.data_dir):
+        given = "--json" if options.json else "--runs" if options.runs else "--data-dir"
+        raise InputError(f"{given} goes with --train, which trains the gallery anew")
     gallery = kept()
     if options.train:
         if options.json:
             check_writable(options.json)
         told = lambda loss: say(f"training {loss}", aside=True)  # noqa: E731
-        gallery = train_gallery(Path(options.runs), options.data_dir, told)
+        gallery = train_gallery(Path(options.runs or "runs"), options.data_dir, told)
         if options.json:
             Path(options.json).write_text(json.dumps(gallery, separators=(",", ":")) + "\n", encoding="utf-8")
     text = tour_page(sections(), gallery)

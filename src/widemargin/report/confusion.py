@@ -31,8 +31,9 @@ def confusion(counts: Sequence[Sequence[int]], names: Sequence[str], title: str)
                 f'<rect {at} fill="{ink}" fill-opacity="{0.06 + 0.74 * depth:.2f}"><title>{tip}</title></rect>'
             )
             if side >= 22:
+                kind = ' style="fill:#fff"' if depth > 0.5 else ""
                 parts.append(
-                    f'<text class="tick" x="{_LEFT + side * (j + 0.5):.1f}" y="{y + 4:.1f}" '
+                    f'<text class="tick"{kind} x="{_LEFT + side * (j + 0.5):.1f}" y="{y + 4:.1f}" '
                     f'text-anchor="middle" pointer-events="none">{count}</text>'
                 )
     return "".join(parts) + "</svg>"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .escaped import escape
-from .svg import apart, begin, shortened, ticks
+from .svg import apart, begin, ends_of, ticks
 
 _LEFT, _TOP, _BOTTOM, _WIDTH = 56, 18, 252, 560  # small: two of them stand side by side
 
@@ -61,6 +61,6 @@ def epochs(courses: Sequence[Course], unit: str, title: str) -> str:
         parts.append(f'<polyline points="{line}" fill="none" stroke="{course.ink}" stroke-width="2.2"{dash}/>')
         x, y = spots[-1]
         parts.append(f'<line x1="{x + 3:.1f}" x2="{right + 18}" y1="{y:.1f}" y2="{free:.1f}" stroke="{course.ink}"/>')
-        words = f"{shortened(course.name, 17)} {end:.4g}".strip()
+        words = f"{ends_of(course.name, 17)} {end:.4g}".strip()
         parts.append(f'<text x="{right + 22}" y="{free + 4:.1f}">{escape(words)}</text></g>')
     return "".join(parts) + "</svg>"

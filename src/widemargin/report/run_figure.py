@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..printable import printable
-from .palette import colour
-from .run_page import Told, named
+from .sphere import INKS
+from .told import Told, named
 
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1)))
 
@@ -25,12 +26,16 @@ def write_figure(told: Sequence[Told], path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
+    told = named(told)
     # A run's name is no formula, though it may hold two dollars.
     look: Any = {"text.parse_math": False, "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
-    with mpl.rc_context(look):
-        figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
-        for k, each in enumerate(named(told)):
-            style = {"color": colour(each.run.loss), "linestyle": _DASHES[k % len(_DASHES)], "label": _label(each.name)}
+    with mpl.rc_context(look), warnings.catch_warnings():
+        # Letters that the font has not are boxes; matplotlib would say so once for each of them.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        rows = -(-len(told) // 3)
+        figure, axes = plt.subplots(1, 3, figsize=(12, 3.6 + 0.2 * rows), layout="constrained")
+        for k, each in enumerate(told):
+            style = {"color": each.ink, "linestyle": _DASHES[k // len(INKS) % len(_DASHES)], "label": _label(each.name)}
             at = [line["epoch"] for line in each.lines]
             axes[0].plot(at, [line["loss"] for line in each.lines], **style)
             axes[1].plot(at, [line["train_top1"] for line in each.lines], **style)
@@ -42,6 +47,10 @@ def write_figure(told: Sequence[Told], path: Path) -> None:
         axes[0].set(title="Loss", xlabel="epoch")
         axes[1].set(title="Right answers on training images, %", xlabel="epoch")
         axes[2].set(title="Angles to the own class, last epoch", xlabel="degrees", ylabel="share")
-        axes[0].legend(frameon=False, fontsize=8)
+        for place in axes[:2]:
+            place.xaxis.get_major_locator().set_params(integer=True)
+        figure.legend(
+            *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8
+        )
         figure.savefig(path, dpi=200, format=path.suffix.lower().lstrip("."))
         plt.close(figure)

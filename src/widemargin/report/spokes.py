@@ -44,7 +44,7 @@ def spokes(
         parts.append(f'<circle {spot} r="2.3" fill="{INKS[int(label) % len(INKS)]}" opacity=".6"/>')
     for k, turn in _labels(unit, y):
         at = (middle + 1.16 * _REACH * math.cos(turn), middle - 1.16 * _REACH * math.sin(turn) + 5)
-        words = f'text-anchor="middle">{escape(shortened(names[k], 8))}</text>'
+        words = f'style="fill:{INKS[k % len(INKS)]}" text-anchor="middle">{escape(shortened(names[k], 8))}</text>'
         parts.append(f'<text class="strong" x="{at[0]:.1f}" y="{at[1]:.1f}" {words}')
     return "".join(parts) + "</svg>"
 

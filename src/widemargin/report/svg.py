@@ -204,8 +204,22 @@ def begin(width: float, height: float, title: str) -> str:
 
 
 def shortened(name: str, longest: int = 34) -> str:
-    """A name that fits beside a picture."""
+    """A name that fits beside a picture.
+
+    >>> shortened("arcface(s=64, m=0.5)", 8)
+    'arcface…'
+    """
     return name if len(name) <= longest else name[: longest - 1] + "…"
+
+
+def ends_of(name: str, longest: int) -> str:
+    """The same for names that may begin alike: what is left out stood in the middle.
+
+    >>> ends_of("a long name of a run, held out", 17)
+    'a long n…held out'
+    """
+    half = (longest - 1) // 2
+    return name if len(name) <= longest else f"{name[: longest - 1 - half]}…{name[-half:]}"
 
 
 def apart(heights: Sequence[float], top: float, gap: float = 17.0) -> list[float]:

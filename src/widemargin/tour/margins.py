@@ -37,7 +37,7 @@ def _curve(name: str, values: torch.Tensor, ink: str, dashed: bool = False) -> C
 
 def _circle(between: float, edges: tuple[float, float], lengths: tuple[float, float], title: str) -> str:
     """Two class weights and the sectors in which each counts as right while training."""
-    parts = ['<circle cx="150" cy="150" r="120" fill="none" class="grid"/>']
+    parts: list[str] = []
 
     def spot(radius: float, degrees: float) -> tuple[float, float]:
         return 150 + radius * math.cos(math.radians(degrees)), 150 - radius * math.sin(math.radians(degrees))
@@ -55,7 +55,7 @@ def _circle(between: float, edges: tuple[float, float], lengths: tuple[float, fl
         parts.append(f'<line x1="150" y1="150" x2="{x:.1f}" y2="{y:.1f}" stroke="{ink}" stroke-width="4"/>')
         tx, ty = spot(min(135.0, 60 * length) + 14, weight)
         parts.append(f'<text x="{tx:.1f}" y="{ty + 4:.1f}" text-anchor="middle">{name}</text>')
-    return f'<svg viewBox="0 0 300 175" role="img" aria-label="{title}" class="small">{"".join(parts)}</svg>'
+    return f'<svg viewBox="0 0 300 160" role="img" aria-label="{title}" class="small">{"".join(parts)}</svg>'
 
 
 def lengths() -> Section:
@@ -177,7 +177,7 @@ def arcface() -> Section:
         "arcface",
         "ArcFace: a margin on the angle",
         (
-            "The target's angle is widened by m. The band is m radians, whatever the distance of the classes: the margin "
+            "The target's angle is widened by m. The band is m radians wherever classes are farther apart than that: the margin "
             "that one can draw. What it does not say is which s and m to take.",
         ),
         lambda m: f"arcface(m={m:g})",
@@ -227,7 +227,7 @@ def adaacos() -> Section:
             _curve("without a margin", target_curve("normface(s=6)", theta)[0], BLUE, True),
             _curve(f"m = {m:.2f}", target_curve(f"adaacos(s=6, m={m:.6f})", theta)[0], colour("adaacos")),
         ]
-        picture = xy(curves, Axes((0, 180), (-8, 7), "angle of the target", "target logit", "°"), "AdaAcos")
+        picture = xy(curves, Axes((0, 180), (-16, 7), "angle of the target", "target logit", "°"), "AdaAcos")
         return Frame(
             f"{spread:g}°", picture, f"the median gap of this batch is {math.degrees(m):.1f}°: that is its margin"
         )

@@ -19,13 +19,13 @@ nav ol { columns: 2 260px; padding-left: 1.4em; } nav a { color: inherit; }
 .live output { font-weight: 700; font-variant-numeric: tabular-nums; }
 .live input { width: 100%; accent-color: var(--accent); }
 .live input:focus-visible, nav a:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
-.live svg, .still svg { min-width: 0; max-width: 700px; } .live svg.small { max-width: 420px; }
+.live svg, .still svg { min-width: 0; max-width: 620px; } .live svg.small { max-width: 420px; }
 .numbers { color: var(--soft); font-size: .92rem; font-variant-numeric: tabular-nums; }
 .gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(240px, 100%), 1fr)); gap: 18px; }
 .gallery figure { margin: 0; text-align: center; } .gallery svg { min-width: 0; }
 section { margin-bottom: 34px; }
-@media (max-width: 520px) { .live .frame, .still { overflow-x: auto; }
-  .live svg:not(.small), .still svg { min-width: 480px; } .live svg text.tick { font-size: 14px; } }
+@media (max-width: 520px) { .live svg { font-size: 14px; } .live svg text.tick { font-size: 14px; }
+  .still { overflow-x: auto; } .still svg { min-width: 480px; } }
 </style>"""
 _SUB = (
     "From squared error to ArcGrad, one idea at a time, for someone who has trained a softmax once. Move the sliders: "
@@ -55,7 +55,9 @@ def tour_page(stops: Sequence[Section], gallery: dict[str, Any] | None) -> str:
             "little across it, to be seen). Ten classes in two dimensions are a picture, not a recommendation: on a "
             "circle a class that begins behind another cannot get past it."
         )
-        body.append(f'<section id="gallery">{page.heading("The gallery", text)}{gallery_html(gallery)}</section>')
+        body.append(
+            f'<section id="gallery">{page.heading(f"{len(stops) + 1}. The gallery", text)}{gallery_html(gallery)}</section>'
+        )
     return page.page("A tour of the margins", _SUB, body, SCRIPT)
 
 

@@ -23,7 +23,7 @@ def _at(degrees: list[float]) -> torch.Tensor:
 
 def contrastive() -> Section:
     """Pairs: together, or at least m apart."""
-    grid = [float(d) for d in range(0, 181, 2)]
+    grid = [float(d) for d in range(181)]
 
     def cost(spec: str, degrees: float, same: bool) -> float:
         y = torch.tensor([0, 0 if same else 1])
@@ -35,7 +35,7 @@ def contrastive() -> Section:
             Curve("of one class", [(d, cost(spec, d, True)) for d in grid], BLUE),
             Curve("of two classes", [(d, cost(spec, d, False)) for d in grid], RED),
         ]
-        free = next((d for d in grid if cost(spec, d, False) == 0.0), None)
+        free = next((d for d in grid if cost(spec, d, False) < 1e-6), None)  # but for rounding
         picture = xy(curves, Axes((0, 180), (0, 4), "angle of the pair", "loss", "°"), f"Contrastive loss at m = {m:g}")
         said = (
             "two classes are never left in peace"
