@@ -145,8 +145,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for word in given:
             name = word.partition("=")[0]
             if name.startswith("--") and name not in asked.options():
-                near = get_close_matches(name, asked.options(), n=1)
-                asked.error(f"unknown option {short(name)}" + (f"; did you mean {near[0]}?" if near else ""))
+                near = get_close_matches(name[2:], [option[2:] for option in asked.options()], n=1)
+                asked.error(f"unknown option {short(name)}" + (f"; did you mean --{near[0]}?" if near else ""))
         options, unknown = top.parse_known_args(given)
         if unknown:
             top.error(f"unknown argument {short(unknown[0])!r} at this place")

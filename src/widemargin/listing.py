@@ -232,5 +232,5 @@ def check_writable(path: str) -> None:
 def checked_suffix(path: str, allowed: tuple[str, ...]) -> str:
     """The file name, if its ending is one of those that can be written."""
     if not path.lower().endswith(allowed):
-        raise InputError(f"{path}: the file must end in {', '.join(allowed)}")
+        raise InputError(f"{path or 'an empty name'}: the file must end in {', '.join(allowed)}")
     return path

@@ -34,7 +34,7 @@ def _run(options: argparse.Namespace) -> None:
 
     folders = _runs_in(options.folders)
     ending = Path(options.out).suffix.lower().lstrip(".") if options.out else ""
-    if ending and ending not in FORMATS:
+    if options.out and (not ending or ending not in FORMATS) and not options.format:
         raise InputError(f"--out {options.out}: give a file that ends in .{', .'.join(FORMATS)}")
     kind = options.format or ending or "html"
     if options.out and ending != kind:

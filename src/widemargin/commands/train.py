@@ -56,6 +56,22 @@ _SWITCHES: tuple[tuple[str, str], ...] = (
     ),
 )
 
+_CHOICES: tuple[tuple[str, str], ...] = (
+    ("opt", "adam, adamw, sgd or muon"),
+    ("schedule", "onecycle, cosine, plateau or constant"),
+    ("augment", 'none, paper (crop and flip), fast, seed, or timm for folders; also "paper(pad=2, mixup=0.8)"'),
+    ("precision", "32-true, bf16-mixed, 16-mixed or 64-true"),
+)
+
+
+def _with_default(name: str, meaning: str) -> str:
+    from ..run import Run
+
+    value = getattr(Run(), name.replace("-", "_"))
+    if value is None or ("; 0 " in meaning and not value):  # which is said already
+        return meaning
+    return f"{meaning} (default {f'{value:g}' if isinstance(value, float) else value})"
+
 
 def add(commands: Any) -> None:
     """The command and its options."""
@@ -70,11 +86,9 @@ def add(commands: Any) -> None:
     parser.add_argument("network", nargs="?", metavar="MODEL", help="resnet18, resnet34, fast, or any timm model")
     parser.add_argument("loss", nargs="?", help='a loss such as "arcgrad(s=10)" or "softmax + 0.02*center"')
     for name, kind, meaning in _NUMBERS:
-        parser.add_argument(f"--{name}", type=kind, metavar="X", help=meaning)
-    parser.add_argument("--opt", help="adam, adamw, sgd or muon")
-    parser.add_argument("--schedule", help="onecycle, cosine, plateau or constant")
-    parser.add_argument("--augment", help='none, paper (crop and flip), fast or seed; also "paper(pad=2, mixup=0.8)"')
-    parser.add_argument("--precision", help="32-true, bf16-mixed, 16-mixed or 64-true")
+        parser.add_argument(f"--{name}", type=kind, metavar="X", help=_with_default(name, meaning))
+    for name, meaning in _CHOICES:
+        parser.add_argument(f"--{name}", help=_with_default(name, meaning))
     for name, meaning in _SWITCHES:
         parser.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, help=meaning)
     parser.add_argument("--pretrained", action="store_true", help="timm's weights")

@@ -36,6 +36,8 @@ def read_image(path: Path) -> Image.Image:
         raise InputError(f"{path}: more than {LARGEST:,} pixels; make it smaller or remove it") from None
     except MemoryError:
         raise InputError(f"{path}: too little memory to unpack it; make it smaller or remove it") from None
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
     except Exception as error:  # whatever a damaged file makes its decoder raise
         why = (" ".join(str(error).split()) or type(error).__name__).replace(str(path), path.name)
         raise InputError(f"{path}: cannot be read as an image ({why}); repair or remove it") from None

@@ -122,7 +122,7 @@ def _angles(found: Comparison) -> list[str]:
     why = "Angles in radians (π/2 = 1.57), training rows, mean over all models" + (
         " and sets; sets with other numbers of classes have other largest angles."
         if len(found.sets) > 1
-        else ". With two classes only the difference of two angles decides, so a centre may lie far from its weight."
+        else ". With two classes only the difference of two angles decides: there a centre may lie far from its weight."
     )
     return [page.heading("Compact within, far apart between", why), page.figure(picture)]
 
@@ -134,7 +134,10 @@ def _mean_angle(found: Comparison, method: str, key: str) -> float:
 
 
 def _numbers(found: Comparison) -> list[str]:
-    explained = "Bold: the best. ≈: not significantly worse than it (corrected resampled t-test, Holm, 5 %)."
+    explained = (
+        "Bold: the best. ≈: not significantly worse than it (corrected resampled t-test, Holm, 5 %). A fold is won by "
+    )
+    explained += "everybody whom no other method beats in it."
     if len(found.sets) == 1:
         one = found.sets[0]
         best = max(round(r.mean, 2) for r in one.results)

@@ -38,7 +38,8 @@ def write_figure(told: Sequence[Told], path: Path) -> None:
             style = {"color": each.ink, "linestyle": _DASHES[k // len(INKS) % len(_DASHES)], "label": _label(each.name)}
             at = [line["epoch"] for line in each.lines]
             axes[0].plot(at, [line["loss"] for line in each.lines], **style)
-            axes[1].plot(at, [line["train_top1"] for line in each.lines], **style)
+            if any(line["train_top1"] for line in each.lines):  # a loss that only embeds gives no answers
+                axes[1].plot(at, [line["train_top1"] for line in each.lines], **style)
             counts = next((line["histogram"]["own"] for line in reversed(each.lines) if "histogram" in line), None)
             if counts:
                 width = 180 / len(counts)

@@ -76,7 +76,7 @@ def figures(told: Sequence[Told]) -> tuple[list[str], list[list[str]]]:
     for each in told:
         record = each.record or {}
         test, angles = record.get("test") or {}, record.get("angles") or {}
-        cells = [each.name, *([each.run.loss] if own else [])]
+        cells = [each.name, *(["" if each.name.startswith(each.run.loss) else each.run.loss] if own else [])]
         cells += [*(f"{test[name]:.2f} %" if test.get(name) is not None else "–" for name in tests)]
         cells += [f"{math.degrees(angles[name]):.1f}°" if angles.get(name) is not None else "–" for name in turns]
         spent = each.lines[-1].get("seconds", 0.0) if each.lines else record.get("seconds", 0.0)

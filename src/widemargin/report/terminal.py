@@ -9,7 +9,10 @@ from ..listing import console, plain
 from .comparison import Comparison, OnManySets, OnOneSet, span
 
 MARK = "≈"
-LEGEND = f"bold: best; {MARK}: not significantly worse (corrected resampled t-test, Holm, 5 %)"
+BEST = "*"
+"""Beside bold letters, which a file does not keep."""
+LEGEND = f"{BEST}: best; {MARK}: not significantly worse (corrected resampled t-test, Holm, 5 %)"
+WON = "; a fold is won by everybody whom no other beats in it"
 
 
 def print_comparison(found: Comparison) -> None:
@@ -19,7 +22,7 @@ def print_comparison(found: Comparison) -> None:
     else:
         _print_sets(found)
     out = console()
-    out.print(f"[dim]{LEGEND}[/dim]")
+    out.print(f"[dim]{LEGEND}{WON if len(found.sets) == 1 else ''}[/dim]")
     out.print(plain(found.verdict))
 
 
@@ -64,4 +67,6 @@ def _add_summary(grid: Grid, together: OnManySets) -> None:
 
 def _cell(mean: float, std: float, best: float, alike: bool) -> Text:
     text = f"{mean:.2f}±{std:.2f}"
-    return Text(f"{text} ", style="bold") if round(mean, 2) == best else Text(f"{text}{MARK if alike else ' '}")
+    if round(mean, 2) == best:
+        return Text(f"{text}{BEST}", style="bold")
+    return Text(f"{text}{MARK if alike else ' '}")

@@ -58,12 +58,12 @@ def xy(curves: Sequence[Curve], axes: Axes, title: str, marks: Marks | None = No
     parts = [begin(_WIDTH, below, title)]
     for k, (low, high, ink, words) in enumerate(marks.bands):
         a, b = spot(max(low, axes.x[0]), 0)[0], spot(min(high, axes.x[1]), 0)[0]
-        at = (
+        named = (
             f'x="{(a + b) / 2:.1f}" y="{_TOP + 13 + 15 * (k % 2)}"'  # by turns, as a band may be narrower than its name
         )
         parts.append(
             f'<rect x="{a:.1f}" y="{_TOP}" width="{max(0.0, b - a):.1f}" height="{_BOTTOM - _TOP}" fill="{ink}" '
-            f'fill-opacity=".14"/><text class="tick" {at} text-anchor="middle">{escape(words)}</text>'
+            f'fill-opacity=".14"/><text class="tick" {named} text-anchor="middle">{escape(words)}</text>'
         )
     for tick in ticks(*axes.y, 5):
         y = spot(axes.x[0], tick)[1]
