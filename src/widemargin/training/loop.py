@@ -94,9 +94,9 @@ def _trained(
     end = run.epochs if stop_after is None else min(run.epochs, training.epoch + stop_after)
     also = also if training.epoch < end else []
     with (
+        stopping() as stop,
         _log(folder, training, also) if first else nullcontext() as log,
         telling(run, training.epoch, end) if first and not quiet else nullcontext(Telling()) as told,
-        stopping() as stop,
     ):
         while training.epoch < end:
             if not _epoch(training, folder, log, told, stop):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -71,6 +72,10 @@ def _lost(command: list[str], out: Path, victim: int, number: int, moment: float
         for child in children:
             child.send(signal.SIGKILL)
             child.end()
+    if code == 0 and (out / "record.json").exists() and moment > 0.05:
+        # They had come to their end already, on a machine that is faster by now: no trial. Again, and sooner.
+        shutil.rmtree(out)
+        return _lost(command, out, victim, number, moment / 2)
     line = complaint(children[1 - victim].text())
     if code != 2 or f"rank {victim} " not in line:
         return seconds, f"the other ended with {code}: {line}"
