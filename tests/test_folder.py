@@ -207,7 +207,7 @@ def test_a_damaged_image_is_one_line_that_names_it(folder, kind):
 def test_a_missing_image_is_one_line(folder):
     found = load_folder(folder)
     found.train.paths[2].unlink()
-    with pytest.raises(InputError, match=r"2\.png: cannot be read as an image"):
+    with pytest.raises(InputError, match=r"2\.png: no such file"):
         found.in_memory(8)
 
 

@@ -162,7 +162,7 @@ def test_predict_names_colours(run, folder, capsys):
     [
         (["evaluate", "RUN", "--checkpoint", "bset"], "has no checkpoint 'bset' (it has best, last)"),
         (["evaluate", "nowhere"], "is nowhere a run?"),
-        (["predict", "RUN", "nowhere.png"], "nowhere.png: cannot be read as an image"),
+        (["predict", "RUN", "nowhere.png"], "nowhere.png: no such file"),
         (["predict", "RUN", "x.png", "--top", "0"], "--top must be at least 1"),
     ],
 )

@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from typing import Any, TypeVar
 
 from .errors import InputError
@@ -106,6 +106,8 @@ def undisturbed() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
+    # multiprocessing starts a process of its own with the first worker, and lets interrupts through after it.
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

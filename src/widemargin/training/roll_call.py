@@ -12,7 +12,9 @@ import torch.distributed as dist
 from .. import ranks
 from ..errors import InputError
 
-_BROKEN = re.compile(r"gloo|nccl|connection (closed|reset|refused)|timed out|broken pipe", re.IGNORECASE)
+_BROKEN = re.compile(
+    r"gloo|nccl|connection (closed|reset|refused)|timed out|timeout|pair closure|broken pipe", re.IGNORECASE
+)
 _CALL = "widemargin/here"
 
 
