@@ -114,7 +114,7 @@ def _row(check: Check, line: Mapping[str, Any] | None) -> str:
     if line is None:
         long = " --long" if check.long else ""
         return f"| {title} | – | – | not run yet | `widemargin selftest --only {check.name}{long}` |"
-    survived = str(line["survived"]) if line["survived"] == line["tried"] else f"**{line['survived']}**"
+    survived = f"{line['survived']:,}" if line["survived"] == line["tried"] else f"**{line['survived']}**"
     lost = _cell(line["lost"]) if line["tried"] else "not tried on that machine"
     return f"| {title} | {line['tried']:,} | {survived} | {lost} | `{line['command']}` |"
 
