@@ -6,9 +6,8 @@ least that. FAR is the share of different pairs that are accepted, TAR the share
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,26 +23,11 @@ _DRAWS = 1000
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure with its 95 % bootstrap interval, which is NaN where there are too few pairs for one."""
+    """A figure with its 95 % bootstrap interval."""
 
     value: float
     low: float
     high: float
-
-    @property
-    def percent(self) -> str:
-        """In words.
-
-        >>> Interval(0.987, 0.98, 0.99).percent, Interval(1.0, math.nan, math.nan).percent
-        ('98.70 % (98.00 to 99.00)', '100.00 % (too few pairs for an interval)')
-        """
-        ends = f"{100 * self.low:.2f} to {100 * self.high:.2f}"
-        return f"{100 * self.value:.2f} % ({'too few pairs for an interval' if math.isnan(self.low) else ends})"
-
-    @property
-    def facts(self) -> dict[str, float | None]:
-        """For a file, which knows no NaN."""
-        return {name: None if math.isnan(one) else one for name, one in asdict(self).items()}
 
 
 @dataclass(frozen=True)
@@ -82,11 +66,9 @@ def verify(
 ) -> Verification:
     """All figures of pairs with `scores` [M] that are the `same` [M] or not; `folds` [M] number the LFW parts.
 
-    Intervals are of so many bootstrap samples; without any they are NaN, and so where one kind of pairs has fewer
-    than ten: drawn again and again, a handful of pairs looks surer than it is.
+    Intervals are of so many bootstrap samples; without any they are NaN.
     """
     scores, same = _checked(scores, same)
-    draws = draws if min(same.sum(), (~same).sum()) >= _RESTS_ON else 0
     if folds is not None and np.shape(folds) != same.shape:
         raise InputError(f"folds number every pair: {len(same)} are wanted, got shape {list(np.shape(folds))}")
     if not all(isinstance(far, int | float) and 0 < far <= 1 for far in fars):

@@ -55,7 +55,10 @@ def run(options: argparse.Namespace) -> None:
         kinds = judged.same.numpy()
         found = verify(columns[merge], kinds, folds_of(kinds))
         right = "" if found.accuracy is None else f", pairs right {found.accuracy:.2f} %"
-        print(f"merge={merge}: AUC {found.auc.percent}, EER {100 * found.eer.value:.2f} %{right}")
+        print(
+            f"merge={merge}: AUC {100 * found.auc.value:.2f} %"
+            f" ({100 * found.auc.low:.2f} to {100 * found.auc.high:.2f}), EER {100 * found.eer.value:.2f} %{right}"
+        )
     if options.out:
         with open(options.out, "w", newline="", encoding="utf-8") as file:
             table = csv.writer(file)

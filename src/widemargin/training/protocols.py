@@ -60,22 +60,22 @@ def verification_of(x: Tensor, first: Tensor, second: Tensor, same: Tensor) -> J
     found = verify(scores, kinds, folds_of(kinds))
     lines = [
         f"{found.same:,} same and {found.different:,} different pairs",
-        f"AUC {found.auc.percent}",
-        f"EER {found.eer.percent}",
+        f"AUC {100 * found.auc.value:.2f} % ({100 * found.auc.low:.2f} to {100 * found.auc.high:.2f})",
+        f"EER {100 * found.eer.value:.2f} % ({100 * found.eer.low:.2f} to {100 * found.eer.high:.2f})",
     ]
     for far, tar in found.tar.items():
         if tar is None:
             lines.append(f"TAR at FAR {far:g}: not from so few pairs, {needed(far):,} different ones are needed")
         else:
-            lines.append(f"TAR at FAR {far:g}: {tar.percent}")
+            lines.append(f"TAR at FAR {far:g}: {100 * tar.value:.2f} % ({100 * tar.low:.2f} to {100 * tar.high:.2f})")
     if found.accuracy is not None:
         lines.append(f"ten folds, threshold from the others: {found.accuracy:.2f} % ± {found.accuracy_error:.2f} right")
     facts = {
         "same": found.same,
         "different": found.different,
-        "auc": found.auc.facts,
-        "eer": found.eer.facts,
-        "tar": {f"{far:g}": None if tar is None else tar.facts for far, tar in found.tar.items()},
+        "auc": asdict(found.auc),
+        "eer": asdict(found.eer),
+        "tar": {f"{far:g}": None if tar is None else asdict(tar) for far, tar in found.tar.items()},
         "thresholds": {f"{far:g}": threshold_at(scores, kinds, far) for far in found.tar if supported(kinds, far)},
         "accuracy": found.accuracy,
         "accuracy_error": found.accuracy_error,
