@@ -14,7 +14,7 @@ def add(commands: Any) -> None:
         help="kill it, feed it rubbish, attack it: what it survives on this machine",
         description="Tries faults, bad input and attacks on this machine and says what was lost; 1 if anything was.",
     )
-    parser.add_argument("--long", action="store_true", help="as often as docs/reliability.md says; takes hours")
+    parser.add_argument("--long", action="store_true", help="as often as docs/reliability.md says; about an hour")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these checks and no others")
     parser.add_argument("--list", action="store_true", help="say which checks there are; run none")
     parser.add_argument("--json", metavar="FILE", help="also write the record to a file, or bring it up to date")
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     checks = chosen(options.only, options.long)
     if options.json:
-        check_writable(options.json)  # before hours of work, not after
+        check_writable(options.json)  # before the work, not after
     kept = lines_of(Path(options.json), options.long) if options.json and options.only else []
 
     def tell(text: str) -> None:
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     for one in run_checks(checks, options.long, tell):
         done.append(one)
         tell(f"{one.check.name}: {one.outcome.survived} of {one.outcome.tried} survived in {one.seconds:.1f} s")
-        if options.json:  # after every check: hours of work shall not hang on the last one
+        if options.json:  # after every check: an hour of work shall not hang on the last one
             found = record(done, options.long, kept)
             Path(options.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print_done(done)
