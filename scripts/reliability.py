@@ -22,8 +22,8 @@ PROMISES = """# Reliability
 
 People leave training running for days on shared machines and load weights from strangers. What `widemargin` promises
 then, and how often that was tried. Every row is printed by the command beside it, on your machine too: `widemargin
-selftest` in minutes, `widemargin selftest --long` as often as in the table (about an hour). It leaves with code 1 if anything
-did not survive.
+selftest` in minutes, `widemargin selftest --long` as often as in the table (about an hour). It leaves with code 1 if
+anything did not survive.
 
 ## What is promised
 
