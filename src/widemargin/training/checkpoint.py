@@ -13,7 +13,9 @@ import json
 import os
 import shutil
 import warnings
+from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,13 @@ import torch
 from torch import Tensor, nn
 
 from .. import plain_json
+from ..bounded_files import check_holes, open_regular
 from ..errors import InputError
-from ..tensor_files import read_safetensors
+from ..tensor_files import StoredTensors, stored_tensors
 
 _SUMS = "sha256.json"
+_BESIDE = 64 << 20  # bytes of names and numbers beside what is asked for
+_MOST_MOMENTS = 8  # times the model: an optimizer keeps two moments, an average is one more
 
 
 def save(
@@ -60,7 +65,8 @@ def save(
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
+        check_holes(file, path)
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -79,18 +85,49 @@ def exists(place: Path) -> bool:
     return place.is_dir() or place.with_name(place.name + ".old").is_dir()
 
 
-def load(place: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
-    """Model tensors, training tensors and state of a checkpoint; of its spare, with a warning, where it is damaged."""
+@dataclass(frozen=True)
+class Kept:
+    """The files of a checkpoint, looked at: the state, and which tensors there are; none of these is read yet."""
+
+    model: StoredTensors
+    training: StoredTensors
+    state: dict[str, Any]
+
+
+def load(
+    place: Path, model_bytes: int | None = None
+) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
+    """Model tensors, training tensors and state of a checkpoint; of its spare, with a warning, where it is damaged.
+
+    A file of far more than the `model_bytes` that the model has is refused before it is read.
+    """
+    kept = look(place)
+    for stored, times in ((kept.model, 2), (kept.training, 2 * _MOST_MOMENTS)):
+        if model_bytes is not None:
+            check_size(stored.nbytes, times * model_bytes, str(stored.path))
+    return kept.model.read(), kept.training.read(), kept.state
+
+
+def check_size(found: int, wanted: int, where: str) -> None:
+    """Refuse tensors of far more bytes than are wanted, before they are read."""
+    if found > wanted + _BESIDE:
+        raise InputError(
+            f"{where}: these weights are of another model (tensors of {found:,} bytes, at most {wanted:,} are wanted)"
+        )
+
+
+def look(place: Path) -> Kept:
+    """What a checkpoint holds; its spare, with a warning, where it is damaged."""
     spare = place.with_name(place.name + ".old")
     if not place.is_dir() and spare.is_dir():
-        return _read(spare)  # killed between the two renames
+        return _look(spare)  # killed between the two renames
     try:
-        return _read(place)
+        return _look(place)
     except DamagedError as error:
         if not spare.is_dir():
             raise
-        found = _read(spare)
-        warnings.warn(f"{error}; going on from the one before it", stacklevel=3)
+        found = _look(spare)
+        warnings.warn(f"{error}; going on from the one before it", stacklevel=4)
         return found
 
 
@@ -98,13 +135,13 @@ class DamagedError(InputError):
     """A checkpoint whose files are there but are not what was written."""
 
 
-def _read(place: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
+def _look(place: Path) -> Kept:
     try:
-        sums = plain_json.read(place / _SUMS) if (place / _SUMS).is_file() else {}
+        sums = plain_json.read(place / _SUMS) if os.path.lexists(place / _SUMS) else {}
         for name, wanted in sums.items():
             if _sha256(place / Path(name).name) != wanted:
                 raise ValueError(f"SHA-256 of {name} is another than when it was written")
-        model, training = (read_safetensors(place / f"{name}.safetensors") for name in ("model", "training"))
+        model, training = (stored_tensors(place / f"{name}.safetensors") for name in ("model", "training"))
         state = plain_json.read(place / "state.json")
         if not isinstance(state, dict):
             raise ValueError("state.json holds no names with values")
@@ -112,19 +149,41 @@ def _read(place: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, 
         raise InputError(f"{error.filename or place}: not there; is this a checkpoint?") from None
     except (ValueError, AttributeError, TypeError, OSError) as error:
         raise DamagedError(f"{place}: damaged, cannot be read ({error}); take an earlier checkpoint") from None
-    return model, training, state
+    return Kept(model, training, state)
 
 
 AVERAGE = "average."
 
 
-def load_judged(place: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The model's tensors as they are judged, averaged ones where there is an average, and the state."""
-    model, training, state = load(place)
-    for name, value in training.items():
-        if name.startswith(AVERAGE):
-            model[name.removeprefix(AVERAGE)] = value
-    return model, state
+@dataclass(frozen=True)
+class Judged:
+    """The model's tensors as they are judged, averaged ones where there is an average; not read yet."""
+
+    kept: Kept
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of every tensor by its name."""
+        averaged = {name: size for name, size in self.kept.training.sizes.items() if name.startswith(AVERAGE)}
+        return {**self.kept.model.sizes, **{name.removeprefix(AVERAGE): size for name, size in averaged.items()}}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of them."""
+        return sum(self.sizes.values())
+
+    def read(self, names: Collection[str] | None = None) -> dict[str, Tensor]:
+        """All of them, or those of these names."""
+        wanted = list(self.sizes) if names is None else list(names)
+        averaged = self.kept.training.read([AVERAGE + name for name in wanted])
+        found = {name.removeprefix(AVERAGE): value for name, value in averaged.items()}
+        return {**self.kept.model.read([name for name in wanted if name not in found]), **found}
+
+
+def load_judged(place: Path) -> tuple[Judged, dict[str, Any]]:
+    """The model's tensors as they are judged, to be read when it is known what is wanted of them, and the state."""
+    kept = look(place)
+    return Judged(kept), kept.state
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -14,10 +14,11 @@ from ..angle import direction
 from ..classifier import MarginModel
 from ..errors import InputError
 from ..run import Run
+from ..tensor_files import StoredTensors
 from . import checkpoint, run_files
 from .inputs import Inputs, inputs_of
 from .judging import judge
-from .network import rebuilt
+from .network import rebuilt, state_bytes
 from .unseen import embed
 
 if TYPE_CHECKING:
@@ -119,21 +120,27 @@ def finished(folder: str | Path, which: str = "last") -> Finished:
     if not checkpoint.exists(place):
         there = sorted(entry.name for entry in place.parent.glob("*") if entry.suffix not in (".new", ".old"))
         raise InputError(f"{folder} has no checkpoint {which!r} (it has {', '.join(there) or 'none'})")
-    tensors, state = checkpoint.load_judged(place)
-    return kept_model(run, state.get("sees"), tensors, place, str(place / "state.json"))
+    weights, state = checkpoint.load_judged(place)
+    return kept_model(run, state.get("sees"), weights, place, str(place / "state.json"))
 
 
-def kept_model(run: Run, given: Any, tensors: dict[str, Tensor], place: Path, where: str) -> Finished:
-    """The model of a run with weights that were kept; `given` is what it sees, as the file `where` has it."""
+def kept_model(
+    run: Run, given: Any, weights: checkpoint.Judged | StoredTensors, place: Path, where: str
+) -> Finished:
+    """The model of a run with weights that were kept; `given` is what it sees, as the file `where` has it.
+
+    The network is made first, no larger than its weights, and then the weights are read, if they are of its size.
+    """
     sees = seen_by(given, where)
     try:
-        model = rebuilt(run, sees, tensors, where)
+        model = rebuilt(run, sees, weights.nbytes, where)
     except InputError as error:
         said = str(error)
         raise InputError(said if said.startswith(where) else f"{where}: cannot be built again: {said}") from None
     if run.precision == "64-true":
         model.double()
-    checkpoint.restore_module(model, tensors, str(place))
+    checkpoint.check_size(weights.nbytes, 2 * state_bytes(model), str(place))
+    checkpoint.restore_module(model, weights.read(), str(place))
     return Finished(run, model.eval(), sees, place)
 
 

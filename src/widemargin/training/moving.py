@@ -23,7 +23,7 @@ from .epoch_sums import EpochSums
 from .inputs import Inputs, inputs_of
 from .judging import judge
 from .launch import TIMEOUT, launched
-from .network import Another, Average, Step, network
+from .network import Another, Average, Step, network, state_bytes
 from .optimizers import optimizer, set_rate
 from .rates import Plateau, learning_rate
 from .stopping import Stop
@@ -77,8 +77,11 @@ class Training:
 
     def _begin_with(self, other: str) -> None:
         """The backbone of another run; the class weights stay new, under whatever loss this run has."""
-        start = checkpoint.load_judged(Path(other) / "checkpoints" / "last")[0]
+        kept = checkpoint.load_judged(Path(other) / "checkpoints" / "last")[0]
         wanted = {name: value for name, value in self.model.state_dict().items() if name.startswith("backbone.")}
+        there = sum(size for name, size in kept.sizes.items() if name in wanted)
+        checkpoint.check_size(there, 2 * sum(value.nbytes for value in wanted.values()), f"--init-from {other}")
+        start = kept.read(wanted)
         if any(name not in start or start[name].shape != value.shape for name, value in wanted.items()):
             raise InputError(f"--init-from {other}: its weights are of another network")
         self.model.load_state_dict({name: start[name] for name in wanted}, strict=False)
@@ -114,7 +117,7 @@ class Training:
 
     def restore(self, place: Path) -> None:
         """Go on from a checkpoint."""
-        model, tensors, state = checkpoint.load(place)
+        model, tensors, state = checkpoint.load(place, state_bytes(self.model))
         try:
             run_files.progress(state)
             checkpoint.restore_module(self.model, model, str(place))
