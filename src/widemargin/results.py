@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from . import plain_json
-from .bounded_files import LARGEST_HELD, open_regular, read_lines
+from .bounded_files import LARGEST_HELD, NotAFileError, open_regular, read_lines
 from .data.table import Table
 from .errors import InputError
 from .literal import is_number
@@ -104,8 +104,9 @@ class Store:
                 open_regular(self.path).close()  # not a pipe, which a writer would wait for
             with self.path.open("a"):
                 pass
-        except OSError as error:
-            raise InputError(f"{folder}: cannot be written ({error.strerror or error}); choose another --out") from None
+        except (OSError, NotAFileError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise InputError(f"{folder}: cannot be written ({why}); choose another --out") from None
         self.results = self._read()
 
     def _read(self) -> dict[tuple[str, str], Result]:
