@@ -16,7 +16,7 @@ from ..errors import InputError
 from ..run import Run
 from ..tensor_files import StoredTensors
 from . import checkpoint, run_files
-from .inputs import Inputs, inputs_of
+from .inputs import Inputs, at_once, inputs_of
 from .judging import judge
 from .network import rebuilt, state_bytes
 from .unseen import embed
@@ -45,7 +45,7 @@ class Finished:
 
     def inputs(self, data_dir: str | None) -> Inputs:
         """What the run sees, all of it in its order."""
-        return inputs_of(replace(self.run, share=1.0, hold_out=0.0, batch_size=1, per_class=0), data_dir)
+        return inputs_of(replace(self.run, share=1.0, hold_out=0.0, batch_size=1, per_class=0, repeats=1), data_dir)
 
     def embeddings(self, data_dir: str | None = None) -> tuple[Tensor, Tensor]:
         """Embeddings and labels of the run's test images, those of unseen classes where it has such."""
@@ -60,6 +60,7 @@ class Finished:
     def embed_files(self, paths: Sequence[str | Path], batch: int = 256) -> Tensor:
         """Embeddings [N, D] of image files."""
         like, found = next(self.model.parameters()), []
+        batch = at_once(batch, self.sees["channels"], self.sees["size"])
         self.model.eval()
         for start in range(0, len(paths), batch):
             x = torch.cat([self._as_seen(Path(path)) for path in paths[start : start + batch]])
@@ -85,7 +86,7 @@ class Finished:
 
     def seen(self, images: Images) -> Iterator[tuple[Tensor, Tensor]]:
         """Images of another set, as the network sees its own in evaluation."""
-        augment, batch = self.augment, 500
+        augment, batch = self.augment, at_once(500, self.sees["channels"], self.sees["size"])
         if images.x.shape[1] != self.sees["channels"]:
             have, wants = images.x.shape[1], self.sees["channels"]
             raise InputError(f"{images.name} has {have} channels, the run was trained on {wants}")
