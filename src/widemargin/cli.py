@@ -179,9 +179,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _silence_output()
         return 0
     except OSError as error:
-        place = f"{short(str(error.filename), 300)}: cannot be used" if error.filename else "cannot write the output"
-        _complain(f"{place}: {error.strerror or error}")
-        _silence_output()
+        if error.filename is not None:
+            _complain(f"{short(str(error.filename), 300)}: cannot be used ({error.strerror or error})")
+        else:
+            _complain(f"cannot write the output: {error.strerror or error}")
+            _silence_output()
         return 2
     except KeyboardInterrupt:
         _complain("interrupted; what was done is kept, the same command goes on")
