@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..margin import Margin
 from .rays import Rays
-from .road import Others, Target
+from .road import Others, Target, TargetLogit
 from .room import Room
 from .stream import Stream
 
@@ -75,12 +75,9 @@ class Sampled:
         road, column = self._stream(y)
         return road.target(margin, column)
 
-    def own(self, margin: Margin, y: Tensor) -> None:
-        return None
-
-    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target, Others]:
+    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target | TargetLogit, Others]:
         road, column = self._stream(y)
-        found: tuple[Target, Others] = road.both(margin, column, total)
+        found: tuple[Target | TargetLogit, Others] = road.both(margin, column, total)
         return found
 
     def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
