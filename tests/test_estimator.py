@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris, make_blobs
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, LeaveOneOut, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import check_dataframe_column_names_consistency, parametrize_with_checks
@@ -153,6 +153,18 @@ def test_rows_do_not_depend_on_their_company():
     model = quick().fit(X, Y)
     one_by_one = np.concatenate([model.predict_proba(X[i : i + 1]) for i in range(150)])
     np.testing.assert_allclose(one_by_one, model.predict_proba(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("labels", [Y, NAMES])
+def test_predictions_of_one_row_are_an_array_of_one(labels):
+    model = quick().fit(X, labels)
+    found = model.predict(X[:1])
+    assert isinstance(found, np.ndarray)
+    assert found.shape == (1,)
+    assert found.dtype == labels.dtype
+    assert found[0] == model.predict(X[:2])[0]
+    assert model.score(X[:1], labels[:1]) in (0.0, 1.0)
+    assert cross_val_predict(model, X[::15], labels[::15], cv=LeaveOneOut()).shape == (10,)
 
 
 def test_the_course_is_written_down(capsys):

@@ -205,7 +205,7 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
     def predict(self, X: Any) -> NDArray[Any]:
         """Labels [n]."""
         logits = self._logits(X)
-        found: NDArray[Any] = self.classes_[logits.argmax(1)]
+        found: NDArray[Any] = self.classes_[logits.argmax(1).numpy()]  # a tensor of one would index as a number
         return found
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
