@@ -428,13 +428,14 @@ def test_baselines_are_fitted_to_a_sample_of_many_rows_and_tested_on_all(monkeyp
     assert right == pytest.approx(np.round(right))  # of all rows of the test part
 
 
-def test_the_majority_class_is_that_of_the_training_part():
-    y = np.repeat([0, 1], [40, 60])
-    table = table_of([number(np.arange(100) % 7)], y)
-    split = [Partition(np.arange(70), np.arange(70, 100)), Partition(np.arange(30, 100), np.arange(30))]
-    score = cross_validate_baseline(table, MAJORITY, split, 0)
-    assert score.folds == [0.0, 0.0]  # 40 of 70 rows are of the first class, none of the rest; then the other way
-    assert score.train == pytest.approx([100 * 40 / 70, 100 * 60 / 70])
+def test_the_majority_class_is_that_of_the_table():
+    y = np.random.default_rng(0).permutation(np.repeat([0, 1], [149, 151]))
+    table = table_of([number(np.arange(300) % 7)], y)
+    score = cross_validate_baseline(table, MAJORITY, partitions(y, 3, 10, 0), 0)
+    assert np.mean(score.folds) == pytest.approx(100 * 151 / 300)  # no less, as a training part's majority would have
+    assert np.mean(score.train) == pytest.approx(100 * 151 / 300, abs=0.01)
+    few = [Partition(np.arange(100), np.arange(100, 130))]
+    assert cross_validate_baseline(table, MAJORITY, few, 0).folds == [100 * np.mean(y[100:130])]
 
 
 def test_training_accuracy_of_baselines_and_the_first_folds():

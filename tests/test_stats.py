@@ -721,8 +721,8 @@ def test_low_training_accuracy_is_enough_where_test_folds_are_too_uneven_for_a_t
     uneven = {"a": [10.0, 70.0, 10.0, 70.0]}
     simple = {"forest": [54.0, 55.0, 54.0, 53.0]}
     assert no_statement(Scores(uneven, {}, simple), 0.25) is None
-    assert no_statement(Scores(uneven, {"a": [52.0, 53.0, 52.0, 51.0]}, simple), 0.25) is None  # two points are little
-    assert no_statement(Scores(uneven, {"a": [44.0, 45.0, 44.0, 43.0]}, simple), 0.25).kind == "underfit"
+    assert no_statement(Scores(uneven, {"a": [52.0] * 4}, simple), 0.25) is None  # two points are little
+    assert no_statement(Scores(uneven, {"a": [44.0] * 4}, simple), 0.25).kind == "underfit"
 
 
 def test_a_noisy_table_is_no_underfitting():

@@ -82,13 +82,15 @@ def cross_validate_baseline(
     for k, part in enumerate(split):
         fitted = sample(part.training, table.y, FIT_ROWS, [seed, k, 5])
         seen = sample(part.training, table.y, TRAIN_ROWS, [seed, k, 4])
-        counts = np.bincount(table.y[fitted])
-        if name == MAJORITY or np.count_nonzero(counts) == 1:  # a classifier refuses to learn one class
-            answers = np.full(len(part.test) + len(seen), counts.argmax())
+        asked, present = np.concatenate((part.test, seen)), np.unique(table.y[fitted])
+        if name == MAJORITY:  # of the table: that of a training part is by its nature the rarer one in its test part
+            answers = np.full(len(asked), np.bincount(table.y).argmax())
+        elif len(present) == 1:  # a classifier refuses to learn one class; its answer is that class
+            answers = np.full(len(asked), present[0])
         else:
-            model = _classifier(name, seed + k, len(fitted) * encoded.x.shape[1] * np.count_nonzero(counts))
-            answers = _answers(model, encoded, table.y, part.training, fitted, np.concatenate((part.test, seen)))
-        right = answers == table.y[np.concatenate((part.test, seen))]
+            model = _classifier(name, seed + k, len(fitted) * encoded.x.shape[1] * len(present))
+            answers = _answers(model, encoded, table.y, part.training, fitted, asked)
+        right = answers == table.y[asked]
         folds.append(float(right[: len(part.test)].mean() * 100.0))
         train.append(float(right[len(part.test) :].mean() * 100.0))
         if told is not None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from .baselines import FIT_ROWS, QUICK, cross_validate_baseline, quick_folds
 from .crossval import Score, check, cross_validate, partitions
+from .data.cells import several
 from .data.table import Table
 from .errors import InputError
 from .pool import Told, run_all
@@ -95,7 +96,7 @@ def without_adacos(methods: Sequence[str], tables: Sequence[Table]) -> tuple[lis
     two = [table.name for table in tables if len(table.classes) == 2]
     if not two or ADACOS not in methods:
         return list(methods), []
-    where = f"{two[0]} has two classes" if len(two) == 1 else f"{', '.join(two)} have two classes"
+    where = f"{two[0]} has two classes" if len(two) == 1 else f"{several(two, most=3)} have two classes"
     include = '--losses "softmax, arcgrad(s=5), adacos(floor=2)" includes it with a floor'
     note = f"{ADACOS} is left out, because {where} and it learns nothing from two; {include}"
     return [method for method in methods if method != ADACOS], [note]

@@ -25,7 +25,7 @@ from .errors import InputError
 from .literal import is_number
 
 MAJORITY = "majority"
-"""The baseline that always answers the most frequent class of the training part."""
+"""The baseline that always answers the most frequent class of the table."""
 BASELINES = (MAJORITY, "logistic_regression", "svm", "random_forest", "mlp")
 
 TRAIN_ROWS = 2000

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ..results import TRAIN_ROWS, Result
 from . import page, svg
-from .comparison import Comparison, OnManySets, OnOneSet, about_baselines, span, train, train_span
+from .comparison import Comparison, OnManySets, OnOneSet, about_baselines, mean_span, span, train, train_span
 from .escaped import escape
 from .palette import colour
 
@@ -84,7 +84,11 @@ def _alone(one: OnOneSet) -> list[str]:
 
 def _below(one: OnOneSet) -> str:
     """A word on the baselines of a picture."""
-    return " Baselines stand below the line; an arrow is one too far to the left to be drawn." if one.baselines else ""
+    return (
+        " Baselines stand below the line; an arrow marks one that lies too far left to be drawn."
+        if one.baselines
+        else ""
+    )
 
 
 def _together(found: Comparison) -> list[str]:
@@ -152,13 +156,19 @@ def _numbers(found: Comparison) -> list[str]:
     heading = page.heading("The numbers", " ".join([explained, *(f"{line}." for line in about_baselines(found))]))
     if len(found.sets) == 1:
         return [heading, _one_table(found.sets[0])]
+    rows = [[(one.set, ""), *(_cell(r, one) for r in one.results)] for one in found.sets]
+    foot = _together_foot(found.together) if found.together is not None else []
+    return [heading, page.table(("set", *found.methods), rows, foot), *_fit_table(found)]
+
+
+def _fit_table(found: Comparison) -> list[str]:
+    """Several sets: how well the losses fit the training rows, and the baselines."""
+    head = ("set", "losses, test", "losses, train", *found.baselines)
     rows = [
-        [(one.set, ""), *(_cell(r, one) for r in one.results), (train_span(one), ""), *map(_plain, one.baselines)]
-        for one in found.sets
+        [(one.set, ""), (mean_span(one), ""), (train_span(one), ""), *map(_plain, one.baselines)] for one in found.sets
     ]
-    beside = [("", "")] * (1 + len(found.baselines))
-    foot = [[*cells, *beside] for cells in _together_foot(found.together)] if found.together is not None else []
-    return [heading, page.table(("set", *found.methods, "train", *found.baselines), rows, foot)]
+    title = "Training accuracy and baselines" if found.baselines else "Training accuracy"
+    return [page.heading(title, "The lowest and the highest mean of the losses."), page.table(head, rows)]
 
 
 def _one_table(one: OnOneSet) -> str:

@@ -278,10 +278,21 @@ def train(result: Result) -> str:
     return "–" if result.train_mean is None else f"{result.train_mean:.2f}"
 
 
+def mean_span(one: OnOneSet) -> str:
+    """The lowest and the highest mean of the losses of a set."""
+    return _ends([result.mean for result in one.results])
+
+
 def train_span(one: OnOneSet) -> str:
-    """The lowest and the highest training accuracy of the losses of a set."""
-    known = [result.train_mean for result in one.results if result.train_mean is not None]
-    return span(min(known), max(known), 1) if known and min(known) < max(known) else f"{known[0]:.1f}" if known else "–"
+    """The lowest and the highest training accuracy of the losses of a set, of those that are known."""
+    return _ends([result.train_mean for result in one.results if result.train_mean is not None])
+
+
+def _ends(values: Sequence[float]) -> str:
+    if not values:
+        return "–"
+    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
+    return low if low == high else f"{low} – {high}"
 
 
 def about_baselines(found: Comparison) -> list[str]:
