@@ -146,29 +146,30 @@ def _mean_angle(found: Comparison, method: str, key: str) -> float:
 
 
 def _numbers(found: Comparison) -> list[str]:
-    marks = "Bold: the best. ≈: not significantly worse than it (corrected resampled t-test, Holm, 5 %). "
-    explained = marks if any(one.stated for one in found.sets) else ""
-    explained += (
+    marks = "Bold: the best. ≈: not significantly worse than it (corrected resampled t-test, Holm, 5 %)."
+    explained = [marks] if any(one.stated for one in found.sets) else []
+    measured = (
         f"Train: accuracy on the rows that were learnt from, on {TRAIN_ROWS:,} of each fold where there are more."
     )
-    if len(found.sets) == 1 and found.sets[0].stated:
-        explained += " A fold is won by everybody whom no other method beats in it."
-    heading = page.heading("The numbers", " ".join([explained, *(f"{line}." for line in about_baselines(found))]))
+    fit = [measured, *(f"{line}." for line in about_baselines(found))]
     if len(found.sets) == 1:
-        return [heading, _one_table(found.sets[0])]
+        if found.sets[0].stated:
+            explained.append("A fold is won by everybody whom no other method beats in it.")
+        return [page.heading("The numbers", " ".join([*explained, *fit])), _one_table(found.sets[0])]
     rows = [[(one.set, ""), *(_cell(r, one) for r in one.results)] for one in found.sets]
     foot = _together_foot(found.together) if found.together is not None else []
-    return [heading, page.table(("set", *found.methods), rows, foot), *_fit_table(found)]
-
-
-def _fit_table(found: Comparison) -> list[str]:
-    """Several sets: how well the losses fit the training rows, and the baselines."""
-    head = ("set", "losses, test", "losses, train", *found.baselines)
-    rows = [
+    ranges = [
         [(one.set, ""), (mean_span(one), ""), (train_span(one), ""), *map(_plain, one.baselines)] for one in found.sets
     ]
-    title = "Training accuracy and baselines" if found.baselines else "Training accuracy"
-    return [page.heading(title, "The lowest and the highest mean of the losses."), page.table(head, rows)]
+    return [
+        page.heading("The numbers", " ".join(explained)),
+        page.table(("set", *found.methods), rows, foot),
+        page.heading(
+            "Training accuracy and baselines" if found.baselines else "Training accuracy",
+            " ".join(["Of the losses the lowest and the highest mean.", *fit]),
+        ),
+        page.table(("set", "losses, test", "losses, train", *found.baselines), ranges),
+    ]
 
 
 def _one_table(one: OnOneSet) -> str:
