@@ -19,7 +19,7 @@ from widemargin.training.loop import train
 
 
 def made(classes: int, each: int = 1) -> ImageSet:
-    """Images of 9 × 9 pixels, `each` to train on and one to test, of noise that tells nothing: most answers are wrong."""
+    """Noise of 9 × 9 pixels, `each` to train on and one to test, which tells nothing: most answers are wrong."""
     draws = torch.Generator().manual_seed(0)
     names = tuple(f"class {k}" for k in range(classes))
 
