@@ -129,7 +129,7 @@ def test_no_key_is_written_anywhere(run):
 
 def test_without_a_key_one_line_says_what_to_do(images, tmp_path):
     pytest.importorskip("wandb")
-    command = [sys.executable, "-m", "widemargin", "train", str(images), *FAST, "--epochs", "1", "--log", "wandb"]
+    command = [sys.executable, "-m", "widemargin", "train", str(images), *FAST, "--epochs", "1", "--logger", "wandb"]
     done = subprocess.run(
         [*command, "--out", str(tmp_path / "run")],
         capture_output=True,
@@ -141,7 +141,7 @@ def test_without_a_key_one_line_says_what_to_do(images, tmp_path):
     )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("widemargin: --log wandb: ")
+    assert done.stderr.startswith("widemargin: --logger wandb: ")
     assert "WANDB_MODE=offline" in done.stderr
 
 

@@ -127,7 +127,7 @@ class Wandb:
         except wandb.errors.Error as error:
             said = str(error).strip().splitlines()[0].rstrip(".")
             advice = "log in with `wandb login`, or keep everything here with WANDB_MODE=offline"
-            raise InputError(f"--log wandb: {said}; {advice}") from None
+            raise InputError(f"--logger wandb: {said}; {advice}") from None
 
     def add(self, line: dict[str, Any]) -> None:
         self.run.log(dict(flat(line)), step=line["epoch"])
