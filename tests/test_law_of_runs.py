@@ -17,13 +17,12 @@ import pytest
 import torch
 from PIL import Image
 
-from widemargin.errors import InputError, StoppedError
+from widemargin.errors import StoppedError
 from widemargin.run import OPTIMIZERS, PRECISIONS, SCHEDULES, Run
 from widemargin.selftest.commands import Forked, forked
 from widemargin.selftest.trainings import difference
 from widemargin.spelling import command_of
 from widemargin.training import loop
-from widemargin.training.diagnosis import DivergedError
 from widemargin.training.loop import train
 from widemargin.training.moving import Training
 
@@ -194,27 +193,11 @@ def interrupted(run: Run, folder: Path, draw: random.Random, monkeypatch: pytest
     return ", ".join(done) or "nothing"
 
 
-def accepted_run(seed: int, data: str, folder: Path) -> tuple[Run, random.Random]:
-    """The first run of this seed that is not refused, trained in the folder; a refusal is told before the first step."""
-    draw = random.Random(seed)
-    for number in range(20):
-        run = drawn_run(draw, data)
-        place = folder / f"refused{number}"
-        try:
-            train(run, place, quiet=True)
-        except DivergedError:
-            raise
-        except InputError:
-            assert not (place / "checkpoints").exists()
-            continue
-        place.rename(folder / "whole")
-        return run, draw
-    raise AssertionError("twenty runs that are all refused")
-
-
 def check(seed: int, data: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, draw = accepted_run(seed, str(data), folder)
+    draw = random.Random(seed)
+    run = drawn_run(draw, str(data))
     kept = ("last", "best") if run.hold_out else ("last",)
+    train(run, folder / "whole", quiet=True)
     torch.rand(draw.randrange(9))  # what else a process does must not matter
     train(run, folder / "again", quiet=True)
     assert difference(folder / "whole", folder / "again", kept) == "", run
@@ -222,13 +205,13 @@ def check(seed: int, data: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert difference(folder / "whole", folder / "parts", kept) == "", (done, run)
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(12))
 def test_twice_and_interrupted_are_the_same_bits(seed, images, tmp_path, monkeypatch):
     check(seed, images, tmp_path, monkeypatch)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(16, 256))
+@pytest.mark.parametrize("seed", range(12, 252))
 def test_twice_and_interrupted_are_the_same_bits_many_times(seed, images, tmp_path, monkeypatch):
     check(seed, images, tmp_path, monkeypatch)
 
@@ -238,15 +221,12 @@ def test_twice_and_interrupted_are_the_same_bits_many_times(seed, images, tmp_pa
 def test_killed_by_the_system_and_resumed_is_the_same_bits(seed, images, tmp_path):
     """Real processes and SIGKILL at any moment, through the command as it would be typed."""
     draw = random.Random(seed)
-    while True:
-        run = drawn_run(draw, str(images))
-        words = [*command_of(run)[1:], "--quiet"]
-        begun = time.perf_counter()
-        code, said = forked([*words, "--out", str(tmp_path / "whole")], tmp_path / "whole.txt")
-        lasts = time.perf_counter() - begun
-        if code == 0:
-            break
-        assert (code, "Traceback" in said) == (2, False), said
+    run = drawn_run(draw, str(images))
+    words = [*command_of(run)[1:], "--quiet"]
+    begun = time.perf_counter()
+    code, said = forked([*words, "--out", str(tmp_path / "whole")], tmp_path / "whole.txt")
+    lasts = time.perf_counter() - begun
+    assert code == 0, said
     out, kills = tmp_path / "killed", 0
     for kill in (True, True, True, False):
         child = Forked([*words, "--out", str(out), "--resume"], tmp_path / "killed.txt")
