@@ -1,8 +1,10 @@
 """Draws and augmented batches are the same bits whatever the process's defaults are, and whoever changes them when."""
 
 import contextlib
+import re
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from colours import draw
+from widemargin import data
 from widemargin.data.augment import Augment
 from widemargin.data.batches import Order, TensorBatches, order_of
 from widemargin.data.draws import Rows, beta, generator_of, integers, normal, permutation, uniform
@@ -187,3 +190,10 @@ def test_two_trainings_in_64_true_are_the_same_bits(tmp_path):
     for name in ("one", "again"):
         train(run, tmp_path / name, quiet=True)
     assert difference(tmp_path / "one", tmp_path / "again") == ""
+
+
+def test_whoever_makes_batches_draws_in_one_place():
+    """A draw that does not name its dtype looks like any other and is right nearly always: so there is one place."""
+    place = Path(data.__file__).parent
+    drawing = re.compile(r"torch\.(rand\w*|normal|bernoulli|multinomial)\(|\.(uniform|normal|bernoulli|random)_\(")
+    assert {path.name for path in place.rglob("*.py") if drawing.search(path.read_text())} == {"draws.py"}
