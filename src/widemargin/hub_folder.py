@@ -107,6 +107,7 @@ def _record(run: Finished) -> dict[str, Any]:
 
 def load(folder: str | Path) -> Finished:
     """The model of a folder that `widemargin export --hub` wrote, or of a run's own folder."""
+    from .training.checkpoint import held_in
     from .training.finished import finished, kept_model
 
     folder = Path(folder)
@@ -124,4 +125,5 @@ def load(folder: str | Path) -> Finished:
         if isinstance(error, InputError) and not isinstance(error, plain_json.NotJSONError | TensorFileError):
             raise
         raise InputError(f"{folder}: damaged, cannot be read ({error})") from None
-    return kept_model(run, facts.get("sees"), tensors, folder / WEIGHTS, str(folder / FACTS))
+    weights = folder / WEIGHTS
+    return kept_model(run, facts.get("sees"), tensors, weights, str(folder / FACTS), held_in(weights, tensors))

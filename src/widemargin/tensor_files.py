@@ -52,6 +52,20 @@ def check_header(path: Path) -> None:
         raise TensorFileError(f"{path}: a header of {length:,} bytes, more than the {LARGEST_HEADER:,} that are read")
 
 
+def all_finite(value: Tensor) -> bool:
+    """Whether a tensor holds neither NaN nor infinity: one pass, and no mask as large as the tensor."""
+    if not value.is_floating_point() or not value.numel():
+        return True
+    low, high = (value if value.element_size() > 1 else value.float()).detach().aminmax()
+    return bool(low.isfinite() & high.isfinite())
+
+
+def not_finite_error(where: str, value: Tensor, advice: str) -> InputError:
+    """What to say of a tensor that is not; `where` names the file and the tensor in it."""
+    wrong = int((~value.detach().float().isfinite()).sum())
+    return InputError(f"{where} is not finite ({wrong:,} of {value.numel():,} numbers are NaN or infinite); {advice}")
+
+
 def read_torch(path: Path) -> Any:
     """What a PyTorch file holds, if it is plain tensors, numbers and words in plain containers."""
     if not path.is_file():

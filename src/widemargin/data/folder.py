@@ -112,10 +112,12 @@ def _scanned(name: str, folder: Path, known: tuple[str, ...] | None = None) -> F
         raise InputError(f"{folder}: {found} in it; images are expected at {folder}/CLASS/*.png or train/CLASS/*.png")
     if not classes:
         raise InputError(f"{folder}: no folder per class in it; images are expected at {folder}/CLASS/*.png")
+    allowed = set(known or classes)
     for word in classes:
-        if known is not None and word not in known:
+        if known is not None and word not in allowed:
             raise InputError(f"{folder}: class {word!r} is not among the {len(known)} classes to train on")
     order = known or tuple(classes)
+    number = {word: place for place, word in enumerate(order)}  # a list would be searched for every class
     paths, labels = [], []
     for word in classes:
         found_here = sorted(_images_in(folder / word))
@@ -123,7 +125,7 @@ def _scanned(name: str, folder: Path, known: tuple[str, ...] | None = None) -> F
             endings = ", ".join(suffix[1:] for suffix in SUFFIXES)
             raise InputError(f"{folder}: class {word!r} has no images ({endings}); add some or remove its folder")
         paths += found_here
-        labels += [order.index(word)] * len(found_here)
+        labels += [number[word]] * len(found_here)
     return FolderImages(name, tuple(paths), torch.tensor(labels, dtype=torch.int64), order)
 
 

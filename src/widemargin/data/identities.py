@@ -8,6 +8,7 @@ from typing import TypeAlias
 import torch
 
 from ..errors import InputError
+from .draws import permutation
 from .folder import FolderImages
 from .images import Images
 
@@ -22,7 +23,7 @@ def split_identities(images: Some, share: float, seed: int) -> tuple[Some, Some]
     count = min(max(round(share * total), 2), total - 2)
     if total < 4:
         raise InputError(f"{images.name} has {total} classes: too few to keep some unseen (at least 4)")
-    order = torch.randperm(total, generator=torch.Generator().manual_seed(seed))
+    order = permutation(torch.Generator().manual_seed(seed), total)
     unseen, seen = order[:count].sort().values, order[count:].sort().values
     return _of_classes(images, seen), check_pairs(_of_classes(images, unseen))
 

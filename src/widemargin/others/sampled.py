@@ -41,7 +41,7 @@ class _Rows(torch.autograd.Function):
 @torch.no_grad()
 def drawn(y: Tensor, classes: int, rate: float) -> Tensor:
     """Classes of a step in rising order: all labels that lie within `classes`, and others up to the rate."""
-    lots = torch.rand(classes, device=y.device)
+    lots = torch.rand(classes, dtype=torch.float32, device=y.device)
     lots[y[(y >= 0) & (y < classes)]] = 2.0  # certain to be among the largest
     count = max(math.ceil(rate * classes), int((lots == 2.0).sum()), 2)
     return lots.topk(min(count, classes), sorted=False).indices.sort().values

@@ -13,18 +13,20 @@ import json
 import os
 import shutil
 import warnings
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from .. import plain_json
 from ..errors import InputError
-from ..tensor_files import read_safetensors
+from ..tensor_files import all_finite, not_finite_error, read_safetensors
 
 _SUMS = "sha256.json"
+_MODEL, _TRAINING = "model.safetensors", "training.safetensors"
 
 
 def save(
@@ -37,8 +39,8 @@ def save(
     shutil.rmtree(fresh, ignore_errors=True)
     try:
         fresh.mkdir(parents=True)
-        save_file(own(model), fresh / "model.safetensors")
-        save_file(own(training), fresh / "training.safetensors")
+        save_file(own(model), fresh / _MODEL)
+        save_file(own(training), fresh / _TRAINING)
         (fresh / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
         sums = {path.name: _sha256(path) for path in sorted(fresh.iterdir())}
         (fresh / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
@@ -79,7 +81,32 @@ def exists(place: Path) -> bool:
     return place.is_dir() or place.with_name(place.name + ".old").is_dir()
 
 
-def load(place: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
+class Loaded(NamedTuple):
+    """A checkpoint that was read, and the folder that it was read from."""
+
+    model: dict[str, Tensor]
+    training: dict[str, Tensor]
+    state: dict[str, Any]
+    place: Path
+
+    @property
+    def held(self) -> dict[str, str]:
+        """Of each tensor of the model the file that holds it and its name there."""
+        return held_in(self.place / _MODEL, self.model)
+
+    @property
+    def averages(self) -> dict[str, str]:
+        """The same of each averaged tensor, by the name that it has in the model."""
+        names = (name.removeprefix(AVERAGE) for name in self.training if name.startswith(AVERAGE))
+        return held_in(self.place / _TRAINING, names, AVERAGE)
+
+
+def held_in(path: Path, names: Iterable[str], start: str = "") -> dict[str, str]:
+    """Where tensors stand: the file and, behind `start`, their names in it."""
+    return {name: f"{path}: {start}{name}" for name in names}
+
+
+def load(place: Path) -> Loaded:
     """Model tensors, training tensors and state of a checkpoint; of its spare, with a warning, where it is damaged."""
     spare = place.with_name(place.name + ".old")
     if not place.is_dir() and spare.is_dir():
@@ -98,13 +125,13 @@ class DamagedError(InputError):
     """A checkpoint whose files are there but are not what was written."""
 
 
-def _read(place: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
+def _read(place: Path) -> Loaded:
     try:
         sums = plain_json.read(place / _SUMS) if (place / _SUMS).is_file() else {}
         for name, wanted in sums.items():
             if _sha256(place / Path(name).name) != wanted:
                 raise ValueError(f"SHA-256 of {name} is another than when it was written")
-        model, training = (read_safetensors(place / f"{name}.safetensors") for name in ("model", "training"))
+        model, training = (read_safetensors(place / name) for name in (_MODEL, _TRAINING))
         state = plain_json.read(place / "state.json")
         if not isinstance(state, dict):
             raise ValueError("state.json holds no names with values")
@@ -112,19 +139,18 @@ def _read(place: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, 
         raise InputError(f"{error.filename or place}: not there; is this a checkpoint?") from None
     except (ValueError, AttributeError, TypeError, OSError) as error:
         raise DamagedError(f"{place}: damaged, cannot be read ({error}); take an earlier checkpoint") from None
-    return model, training, state
+    return Loaded(model, training, state, place)
 
 
 AVERAGE = "average."
 
 
-def load_judged(place: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The model's tensors as they are judged, averaged ones where there is an average, and the state."""
-    model, training, state = load(place)
-    for name, value in training.items():
-        if name.startswith(AVERAGE):
-            model[name.removeprefix(AVERAGE)] = value
-    return model, state
+def load_judged(place: Path) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, str]]:
+    """The model's tensors as they are judged, averaged ones where there is an average; the state; what holds them."""
+    found = load(place)
+    for name in found.averages:
+        found.model[name] = found.training[AVERAGE + name]
+    return found.model, found.state, {**found.held, **found.averages}
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -172,8 +198,12 @@ def _check_whole(optimizer: torch.optim.Optimizer, state: dict[int, dict[str, An
             )
 
 
-def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str) -> None:
-    """Weights into a module; another shape or another set of names is one clear line."""
+def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str, held: Mapping[str, str]) -> None:
+    """Weights into a module as it was built; another shape, another set of names or a NaN is one clear line.
+
+    `held` says of each tensor which file holds it, for that line.
+    """
+    built = not_finite(module.state_dict())
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
@@ -181,6 +211,18 @@ def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str) ->
         raise InputError(f"{where}: these weights are of another model ({first})") from None
     except InputError as error:  # a head's own words
         raise InputError(f"{where}: {error}") from None
+    check_finite(module.state_dict(), held, built)
+
+
+def not_finite(tensors: Mapping[str, Any]) -> set[str]:
+    """Names of tensors with numbers that are not finite; a network may be built with some, as a mask."""
+    return {name for name, value in tensors.items() if isinstance(value, Tensor) and not all_finite(value)}
+
+
+def check_finite(tensors: Mapping[str, Any], held: Mapping[str, str], spared: Iterable[str] = ()) -> None:
+    """Refuse numbers that are not finite, of which nothing but others would come; once, where they are loaded."""
+    for name in sorted(not_finite(tensors).difference(spared)):
+        raise not_finite_error(held.get(name, name), tensors[name], "take an earlier checkpoint, or train again")
 
 
 def own(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

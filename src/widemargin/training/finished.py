@@ -119,12 +119,17 @@ def finished(folder: str | Path, which: str = "last") -> Finished:
     if not checkpoint.exists(place):
         there = sorted(entry.name for entry in place.parent.glob("*") if entry.suffix not in (".new", ".old"))
         raise InputError(f"{folder} has no checkpoint {which!r} (it has {', '.join(there) or 'none'})")
-    tensors, state = checkpoint.load_judged(place)
-    return kept_model(run, state.get("sees"), tensors, place, str(place / "state.json"))
+    tensors, state, held = checkpoint.load_judged(place)
+    return kept_model(run, state.get("sees"), tensors, place, str(place / "state.json"), held)
 
 
-def kept_model(run: Run, given: Any, tensors: dict[str, Tensor], place: Path, where: str) -> Finished:
-    """The model of a run with weights that were kept; `given` is what it sees, as the file `where` has it."""
+def kept_model(
+    run: Run, given: Any, tensors: dict[str, Tensor], place: Path, where: str, held: dict[str, str]
+) -> Finished:
+    """The model of a run with weights that were kept; `given` is what it sees, as the file `where` has it.
+
+    `held` says of each tensor which file holds it.
+    """
     sees = seen_by(given, where)
     try:
         model = rebuilt(run, sees, tensors, where)
@@ -133,7 +138,7 @@ def kept_model(run: Run, given: Any, tensors: dict[str, Tensor], place: Path, wh
         raise InputError(said if said.startswith(where) else f"{where}: cannot be built again: {said}") from None
     if run.precision == "64-true":
         model.double()
-    checkpoint.restore_module(model, tensors, str(place))
+    checkpoint.restore_module(model, tensors, str(place), held)
     return Finished(run, model.eval(), sees, place)
 
 

@@ -54,6 +54,7 @@ class Training:
         self.rank = self.fabric.global_rank
         self.inputs: Inputs = inputs_of(run, data_dir, self.rank, self.fabric.world_size)
         self.model = network(run, self.inputs.sees, fresh=not resumed, another=another)
+        self.built = checkpoint.not_finite(self.model.state_dict())  # what is so by design, such as a mask
         if not resumed:
             self.inputs.prepare_network(self.model)
             if run.init_from is not None:
@@ -77,17 +78,18 @@ class Training:
 
     def _begin_with(self, other: str) -> None:
         """The backbone of another run; the class weights stay new, under whatever loss this run has."""
-        start = checkpoint.load_judged(Path(other) / "checkpoints" / "last")[0]
+        start, _, held = checkpoint.load_judged(Path(other) / "checkpoints" / "last")
         wanted = {name: value for name, value in self.model.state_dict().items() if name.startswith("backbone.")}
         if any(name not in start or start[name].shape != value.shape for name, value in wanted.items()):
             raise InputError(f"--init-from {other}: its weights are of another network")
+        checkpoint.check_finite({name: start[name] for name in wanted}, held, self.built)
         self.model.load_state_dict({name: start[name] for name in wanted}, strict=False)
 
     # ---------------------------------------------------------------- keeping
 
     def save(self, place: Path) -> None:
         """A checkpoint of this moment, by the first process; weights that are no numbers take no good one's place."""
-        if names := unsound(self.model):
+        if names := self._not_finite():
             ending = "; the last good checkpoint is kept" if self.kept else ""
             what = f"step {self.step}: the update left weights that are not finite in {names[0]}"
             raise DivergedError(f"{what}. Try a smaller --lr, --clip 1, or a warm-up{ending}")
@@ -112,15 +114,25 @@ class Training:
         self.fabric.barrier()
         self.kept = True
 
+    def _not_finite(self) -> list[str]:
+        """Names of what would be kept and is no number: weights, which all processes share, then what the first has."""
+        if (names := unsound(self.model)) or self.rank:
+            return names
+        averages = {} if self.average is None else self.average.values
+        wrong = checkpoint.not_finite(self.model.state_dict()) | checkpoint.not_finite(averages)
+        return sorted(wrong - self.built)
+
     def restore(self, place: Path) -> None:
         """Go on from a checkpoint."""
-        model, tensors, state = checkpoint.load(place)
+        kept = checkpoint.load(place)
+        model, tensors, state, _ = kept
         try:
             run_files.progress(state)
-            checkpoint.restore_module(self.model, model, str(place))
+            checkpoint.restore_module(self.model, model, str(place), kept.held)
             checkpoint.restore_optimizer(self.optimizer, tensors, state["optimizer"])
             if self.average is not None:
                 self.average.load(tensors, checkpoint.AVERAGE)
+                checkpoint.check_finite(self.average.values, kept.averages, self.built)
             self.plateau.load(state["plateau"])
             self.fabric.strategy.precision.load_state_dict(state["precision"])
             self.epoch, self.step, self.seconds = state["epoch"], state["step"], state["seconds"]
