@@ -42,6 +42,8 @@ def record(value: Any) -> dict[str, Any]:
             if figure is not None and key != "tar":
                 _number(figure, key)
     _names(found.get("versions", {}), "versions")
+    for part, count in _names(_names(found.get("manifest", {}), "manifest").get("images", {}), "images").items():
+        _number(count, part)
     matrix = found.get("confusion")
     if matrix is not None:
         if not isinstance(matrix, list) or not all(isinstance(row, list) and len(row) == len(matrix) for row in matrix):
@@ -81,6 +83,8 @@ def progress(value: Any) -> dict[str, Any]:
     plateau = _names(found.get("plateau"), "plateau")
     for name in ("best", "waited", "dropped"):
         _number(plateau.get(name), f"plateau.{name}")
+    if "manifest" in found and not isinstance(_names(found["manifest"], "manifest").get("digest"), str):
+        raise ValueError("manifest has no digest")
     if found.get("within") is not None:
         within = _names(found["within"], "within")
         _number(within.get("spent"), "within.spent")
