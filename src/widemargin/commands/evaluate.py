@@ -143,8 +143,8 @@ def _by_protocol(run: Finished, options: argparse.Namespace) -> None:
         say(line)
     path = Path(options.folder, f"evaluation-{name}.json")
     facts = {"checkpoint": options.checkpoint, **judged.facts}
-    if inputs is not None and inputs.manifest is not None:
-        facts["manifest"] = inputs.manifest_facts()
+    if inputs is not None and (listed := inputs.manifest_facts()):
+        facts["manifest"] = listed
     path.write_text(json.dumps(facts, indent=1), encoding="utf-8")
     shown = [] if inputs is None else neighbour_rows(x, inputs.test, run.run.seed)
     if inputs is not None and inputs.changes is not None:

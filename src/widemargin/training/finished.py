@@ -13,6 +13,7 @@ from torch import Tensor
 from .. import plain_json
 from ..angle import direction
 from ..classifier import MarginModel
+from ..data.folder import scan_folder
 from ..data.manifest import NAME
 from ..errors import InputError
 from ..folder_lock import alone_in
@@ -50,7 +51,8 @@ class Finished:
         if list(inputs.classes) != self.sees["classes"]:
             raise InputError(f"{self.run.data} has other classes than the run {self.place} was trained on")
         found = judge(self.model, self.run, inputs, inputs.test, flips=flips)
-        return {**found, "manifest": inputs.manifest_facts()} if inputs.manifest is not None else found
+        facts = inputs.manifest_facts()
+        return {**found, "manifest": facts} if facts else found
 
     def inputs(self, data_dir: str | None, *, assign_new: bool = False) -> Inputs:
         """What the run is tested on: of a folder of images those that its manifest names, none that was trained on.
@@ -82,18 +84,20 @@ class Finished:
         if manifest is None and assign_new:
             raise InputError(f"{path}: not there; --assign-new goes with runs that have a manifest of their images")
         found = inputs_of(run, data_dir, manifest=manifest, begun=True, assign_new=assign_new, only_test=True)
-        then = _images_judged(self.record()) if manifest is None else None
-        if then is not None and then != len(found.test):
-            raise InputError(
-                f"{run.data}: {len(found.test)} test images, {then} when the run ended, and it has no manifest: nobody "
-                "knows which were trained on; bring the folder back to what it was, or train again"
-            )
+        then, now = _images_judged(self.record()) if manifest is None else None, len(found.test)
+        if then is not None and then != now:
+            said = f"{now:,} test images, {then:,} when the run ended"
+            if not run.unseen and scan_folder(run.data).test is not None:
+                found.notes += (f"{said}: files of its test folder were added or removed since",)
+            else:
+                raise InputError(
+                    f"{run.data}: {said}, and it has no manifest: nobody knows which were trained on; bring the folder "
+                    "back to what it was, or train again"
+                )
         return found
 
     def _without_run_folder(self, run: Run, root: Path) -> Inputs:
         """The test images as the folder gives them; which ones were drawn is not known outside of the run folder."""
-        from ..data.folder import scan_folder
-
         if scan_folder(root).test is None and not run.unseen:
             raise InputError(
                 f"{self.place.parent}: which images of {root} were trained on stands in the run's {NAME} only; "

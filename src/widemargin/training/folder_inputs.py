@@ -15,10 +15,12 @@ from ..errors import InputError
 from ..run import Run
 from .inputs import Inputs, augment_for, check_held_out, divided
 
+_HASHED = 2 << 30  # bytes that are hashed in seconds; of a larger folder only those files that are used
 _BY_NUMBER = (
     "no manifest: the run is of version 0.1.0, and its parts are drawn again from the number of files; "
     "if any was added or removed since, some test images were trained on"
 )
+_AS_GIVEN = "no manifest: the run is of version 0.1.0, and the test images are those of its test folder as it is now"
 
 
 def of_folder(
@@ -46,7 +48,8 @@ def of_folder(
 
 def _as_kept(run: Run, tree: Tree, manifest: Manifest, shares: Shares, assign_new: bool, only_test: bool) -> Inputs:
     """The images that the manifest names, as far as they are still there and the same."""
-    hashed = PARTS if assign_new else (TEST,) if only_test else (TRAIN, HELD_OUT, TEST)
+    quick = sum(row.size for row in manifest.rows) <= _HASHED
+    hashed = PARTS if assign_new or quick else (TEST,) if only_test else (TRAIN, HELD_OUT, TEST)
     compared = compare(manifest, tree, hashed)
     changes = compared.changes
     if assign_new and changes:
@@ -81,10 +84,11 @@ def _from_rows(run: Run, tree: Tree, manifest: Manifest, there: Manifest, only_t
 def _by_number(run: Run, tree: Tree, only_test: bool) -> Inputs:
     """The images of a run that has no manifest; with one from now on, unless it is only tested."""
     drawn = scanned_by_number(tree, run.seed)
+    note = _BY_NUMBER if tree.test is None or run.unseen else _AS_GIVEN
     if only_test:
         run = replace(run, share=1.0, hold_out=0.0)
     train, held_out, test = divided(run, drawn)
-    found = Inputs(train, held_out, test, augment_for(run, drawn), run, notes=(_BY_NUMBER,))
+    found = Inputs(train, held_out, test, augment_for(run, drawn), run, notes=(note,))
     found.by_number = True
     if only_test:
         return found

@@ -68,7 +68,7 @@ class Inputs:
     def manifest_facts(self) -> dict[str, Any]:
         """What the manifest says, as JSON takes it; nothing where there is none."""
         if self.manifest is None:
-            return {}
+            return {"missing": self.notes[0]} if self.by_number else {}
         facts = {"images": self.manifest.counts()}
         return facts if self.changes is None else {**facts, **self.changes.facts()}
 
