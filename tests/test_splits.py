@@ -256,8 +256,10 @@ def test_what_was_trained_on_is_never_tested_on_wherever_it_turns_up(tmp_path):
     assert names(now, "gone") == {trained[0]}
     (tmp_path / tested[0]).write_text(old)  # what was trained on comes back in a test image
     write(tmp_path, "dog/again.png", old)  # and under a new name
-    now = changed(tmp_path, now)[1]
+    _, now, notes = changed(tmp_path, now)
     assert names(now, "excluded") == {tested[0]}
+    assert f"stands in two classes: {trained[0]} and dog/again.png" in notes[1]
+    assert f"{tested[0]} is {trained[0]}" in notes[2]
     assert "dog/again.png" in names(now, "train")
     (tmp_path / trained[1]).rename(tmp_path / "dog" / "moved.png")
     now = changed(tmp_path, now)[1]

@@ -140,7 +140,9 @@ def take_in(manifest: Manifest, tree: Tree, compared: Compared, shares: Shares) 
     files = [File(*file, *content) for file, content in zip(new, contents, strict=True)]
     old = [kept[row.path] for row in manifest.rows if row.part != GONE and row.path not in removed]
     fresh = assign([*old, *gone], files, shares)
-    return Manifest((*old, *fresh, *gone)), [_taken_in(fresh, len(changed), len(removed)), *repeated(fresh)]
+    result = Manifest((*old, *fresh, *gone))
+    notes = repeated(result.rows, changed | {row.path for row in fresh})
+    return result, [_taken_in(fresh, len(changed), len(removed)), *notes]
 
 
 def _taken_in(fresh: Sequence[Row], changed: int, removed: int) -> str:

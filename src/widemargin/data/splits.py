@@ -125,13 +125,18 @@ def count_unseen(total: int, share: float, where: str) -> int:
     return min(max(round(share * total), 2), total - 2)
 
 
-def repeated(rows: Sequence[Row]) -> list[str]:
-    """A line about contents that stand under two labels, and one about those excluded from the test; or nothing."""
+def repeated(rows: Iterable[Row], new: Collection[str] | None = None) -> list[str]:
+    """A line about contents that stand under two labels, and one about those that are excluded; or nothing.
+
+    With `new` only the rows of these paths are told about, beside whichever row has the same content.
+    """
     notes = []
     first: dict[str, Row] = {}
     labels, excluded = [], []
-    for row in sorted(rows, key=lambda row: row.part == EXCLUDED):
+    for row in sorted(rows, key=lambda row: (row.part == EXCLUDED, new is not None and row.path in new)):
         other = first.setdefault(row.sha256, row)
+        if new is not None and row.path not in new:
+            continue
         if row.part == EXCLUDED:
             excluded.append((row, other))
         elif row.label != other.label:

@@ -158,6 +158,8 @@ class Training:
             self.epoch, self.step, self.seconds = state["epoch"], state["step"], state["seconds"]
             self.best = -math.inf if state["best"] is None else state["best"]
             self.within = state.get("within")
+            if self.within is not None and self.assign_new:  # an epoch may have fewer steps than were done of it
+                self.within["step"] = min(self.within["step"], self.steps)
             self.kept = True
             if self.within is not None:
                 self._begin_epoch()  # now and not later: what cannot be gone on from is told as a checkpoint's fault
