@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -282,6 +283,30 @@ def test_new_images_join_a_resumed_run_on_request(cut):
     assert {path: now[path] for path in before} == before
     steps = [line["step"] for line in lines(cut / "run")]
     assert steps[1] - steps[0] == len(paths(cut / "run", "train")) // 8 > steps[0]
+
+
+def test_a_run_left_in_an_epoch_goes_on_with_fewer_steps(cut, tmp_path):
+    """More steps were done of the epoch than it has now."""
+    from widemargin.run import Run
+    from widemargin.training.moving import Training
+    from widemargin.training.stopping import Stop
+    from widemargin.training.telling import Telling
+
+    run = replace(Run.read(cut / "run"), repeats=4)
+    training = Training(run, None)
+    for _ in range(8):  # left after every step
+        stop = Stop()
+        stop.asked = True
+        assert training.one_epoch(Telling(), stop) is None
+    training.save(tmp_path / "last")
+    assert training.within["step"] == 8
+    for path in paths(cut / "run", "train")[::2]:
+        (cut / "images" / path).unlink()
+    with pytest.warns(UserWarning, match="removed taken out"):
+        again = Training(run, None, resumed=True, manifest=training.inputs.manifest, assign_new=True)
+    again.restore(tmp_path / "last")
+    assert again.steps < 8
+    assert again.one_epoch(Telling())["step"] == 8
 
 
 def test_an_assignment_made_by_evaluate_is_not_trained_on_silently(cut, capsys):
