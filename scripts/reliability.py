@@ -35,6 +35,9 @@ anything did not survive.
   again later"). A second one leaves at once.
 - **A disk that is full or read-only, images that vanish**: one line, code 2; the last checkpoint and the log are
   whole, and `--resume` goes on when it is mended. No duration is measured by the clock on the wall, which may jump.
+- **A folder of images that changes** moves no image from one part to another: `manifest.csv` in the run folder says
+  which file was trained on, chosen by and tested on. New files belong to no part until `--assign-new`; what was added,
+  changed or removed is said; a run whose training images have changed goes on only if it is told to.
 - **A rank that dies** ends the others with a line that names it; one that is silent does so after `--timeout` seconds
   (1800). `torchrun --max-restarts 3 -m widemargin train … --resume` brings the run back by itself. On several
   machines set `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` for that: torchrun's attempts share a store otherwise, and may

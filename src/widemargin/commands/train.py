@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ..printable import say
+from .evaluate import ASSIGN_NEW
 
 if TYPE_CHECKING:
     from ..run import Run
@@ -40,8 +41,8 @@ _NUMBERS: tuple[tuple[str, Any, str], ...] = (
     ("share", float, "part of the training images that is used"),
     ("dim", int, "length of the embeddings, by a linear layer; 0 keeps the backbone's own"),
     ("per-class", int, "images of each class in a batch, for losses on pairs and triplets (P×K)"),
-    ("unseen", float, "part of the classes that is kept back entirely, to be judged on"),
-    ("hold-out", float, "part of the training images kept back to choose by"),
+    ("unseen", float, "part of the classes that is kept back entirely, to be judged on; they choose nothing"),
+    ("hold-out", float, "part of the training images kept back to choose the checkpoint `best` by; nothing else does"),
     ("input-size", int, "pixels along a side"),
     ("ckpt-freq", int, "epochs between checkpoints that are kept"),
     ("seed", int, "start of every random draw"),
@@ -96,6 +97,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--name", metavar="NAME", help="what the run is called (also WANDB_NAME)")
     parser.add_argument("--out", metavar="DIR", help="run folder (default runs/NAME)")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("--assign-new", action="store_true", help=f"with --resume: {ASSIGN_NEW}")
     parser.add_argument(
         "--timeout", type=float, metavar="S", help="seconds after which a silent process is given up (default 1800)"
     )
@@ -141,6 +143,7 @@ def run(options: argparse.Namespace) -> None:
             also=options.logger,
             quiet=options.quiet,
             command=_typed(options),
+            assign_new=options.assign_new,
             **({} if options.timeout is None else {"timeout": options.timeout}),
         )
     except RuntimeError as error:

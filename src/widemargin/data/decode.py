@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from ..errors import InputError
+from .content import check_regular
 
 # Asked for by name, for PIL guesses by content: an EPS file called .png would be handed to Ghostscript.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -21,8 +22,7 @@ Box = tuple[int, int, int, int]
 
 def read_image(path: Path) -> Image.Image:
     """The image as RGB, upright."""
-    if path.exists() and not path.is_file():  # a pipe or a device would never end
-        raise InputError(f"{path}: not a file; remove it from among the images")
+    check_regular(path)
     try:
         with Image.open(path, formats=FORMATS) as opened:
             if opened.width * opened.height > LARGEST:

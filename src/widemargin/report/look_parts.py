@@ -22,7 +22,8 @@ _NAMED = 20  # classes that can be named around a circle
 def look_parts(seen: Look) -> list[str]:
     """The parts, in the order of a page."""
     small = ["".join(part) for part in (_mistakes(seen), _embeddings(seen)) if part]
-    return [*([page.side(small)] if small else []), *_pairs(seen)]
+    told = [page.paragraph(seen.told, "note")] if seen.told else []
+    return [*told, *([page.side(small)] if small else []), *_pairs(seen)]
 
 
 def _mistakes(seen: Look) -> list[str]:

@@ -174,7 +174,7 @@ def _alone(each: Told) -> list[str]:
         most = page.table(["class", "taken for", "times", "of the class"], rows) if rows else ""
         seen = page.figure(confusion(found, names, "Confusion matrix")) if len(names) <= MOST else ""
         parts.append(page.side(filter(None, (seen, most))))
-    parts += each.shown
+    parts += [*([page.paragraph(each.parts, "note")] if each.parts else []), *each.shown]
     options, own = ["option", "value"], _settings(each.run)
     parts += [page.heading("Settings", "What is trained on what, and what is not the default.")]
     parts += [
@@ -219,6 +219,7 @@ def markdown(told: Sequence[Told], command: str) -> str:
     for each in told:
         lines += ["", f"## {escaped.markdown(each.name)}", ""]
         lines += [f"{escaped.markdown(each.missing)}.", ""] if each.missing else []
+        lines += [each.parts, ""] if each.parts else []
         lines += ["| option | value |", "|---|---|"]
         lines += [f"| {name[0]} | {escaped.markdown(value[0])} |" for name, value in _settings(each.run) if name[1]]
         if each.record:

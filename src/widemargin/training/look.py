@@ -44,6 +44,8 @@ class Look:
     """Unit class weights [C, D], where they are those of the images' classes."""
     pairs: tuple[NDArray[np.float64], NDArray[np.bool_]] | None = None
     """Cosines of pairs and whether they are of one class, where the run is judged by pairs."""
+    told: str = ""
+    """Which images of a folder these are, and what became of the others."""
 
 
 @torch.no_grad()
@@ -69,7 +71,8 @@ def look(done: Finished, data_dir: str | None = None, most: int = MOST) -> Look:
     weights = None if head is None or done.run.unseen else direction(head.weight.detach().double())[0].numpy()
     unit = direction(x.double())[0]
     pairs = None if answers else _pairs(unit, y, done.run.seed)
-    return Look(len(y), unit.numpy(), y.numpy(), tuple(some.classes), mistakes, weights, pairs)
+    told = " ".join(inputs.notes) if inputs.changes is None else inputs.changes.line()
+    return Look(len(y), unit.numpy(), y.numpy(), tuple(some.classes), mistakes, weights, pairs, told)
 
 
 def _pairs(unit: Tensor, y: Tensor, seed: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:

@@ -43,6 +43,8 @@ def record(value: Any) -> dict[str, Any]:
             if figure is not None and key != "tar":
                 _number(figure, key)
     _names(found.get("versions", {}), "versions")
+    for part, count in _names(_names(found.get("manifest", {}), "manifest").get("images", {}), "images").items():
+        _number(count, part)
     if found.get("confusion") is not None:
         found["confusion"] = Confusion.from_json(found["confusion"])
     return found
@@ -78,6 +80,8 @@ def progress(value: Any) -> dict[str, Any]:
     plateau = _names(found.get("plateau"), "plateau")
     for name in ("best", "waited", "dropped"):
         _number(plateau.get(name), f"plateau.{name}")
+    if "manifest" in found and not isinstance(_names(found["manifest"], "manifest").get("digest"), str):
+        raise ValueError("manifest has no digest")
     if found.get("within") is not None:
         within = _names(found["within"], "within")
         _number(within.get("spent"), "within.spent")

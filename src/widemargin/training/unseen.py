@@ -19,7 +19,7 @@ from ..metrics.verification import Verification, folds_of, verify
 
 _PAIRS = 6000  # of each kind, as LFW has in all
 _LEAST = 20  # images that a class keeps
-_MOST = 10_000  # every image looks at every other, and a class of thousands has as many to be found
+MOST = 10_000  # every image looks at every other, and a class of thousands has as many to be found
 
 
 @torch.no_grad()
@@ -59,12 +59,12 @@ def judge_embeddings(x: Tensor, y: Tensor, seed: int = 0) -> dict[str, Any]:
 
 def _some(x: Tensor, y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """All images, or as many as can be judged in seconds: large classes are thinned, of very many some are drawn."""
-    if len(y) <= _MOST:
+    if len(y) <= MOST:
         return x, y
     draw = torch.Generator().manual_seed(seed)
     names, place, counts = torch.unique(y, return_inverse=True, return_counts=True)
-    each = min(int(counts.max()), max(_LEAST, _MOST // len(names)))
-    chosen = permutation(draw, len(names))[: max(2, _MOST // each)]
+    each = min(int(counts.max()), max(_LEAST, MOST // len(names)))
+    chosen = permutation(draw, len(names))[: max(2, MOST // each)]
     order = permutation(draw, len(y))
     grouped = order[torch.argsort(place[order], stable=True)]  # class by class, within each at random
     rank = torch.arange(len(y), device=y.device) - (counts.cumsum(0) - counts)[place[grouped]]
