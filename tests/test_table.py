@@ -191,7 +191,7 @@ def test_an_unreadable_file_is_one_line(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     (tmp_path / "data.csv").write_text(good())
-    monkeypatch.setattr("pathlib.Path.open", refuse)
+    monkeypatch.setattr("os.open", refuse)
     with pytest.raises(InputError, match=r"cannot be read \(Permission denied\)"):
         read_table(tmp_path / "data.csv")
 

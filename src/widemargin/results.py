@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from . import plain_json
+from .bounded_files import LARGEST_HELD, NotAFileError, open_regular, read_lines
 from .data.table import Table
 from .errors import InputError
 from .literal import is_number
@@ -127,26 +128,30 @@ class Store:
             self.folder.mkdir(parents=True, exist_ok=True)
             if overwrite:
                 self.path.unlink(missing_ok=True)
+            if os.path.lexists(self.path):
+                open_regular(self.path).close()  # not a pipe, which a writer would wait for
             with self.path.open("a"):
                 pass
-        except OSError as error:
-            raise InputError(f"{folder}: cannot be written ({error.strerror or error}); choose another --out") from None
+        except (OSError, NotAFileError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise InputError(f"{folder}: cannot be written ({why}); choose another --out") from None
         self.results = self._read()
 
     def _read(self) -> dict[tuple[str, str], Result]:
         """Lines that are there; a last line that was cut off is forgotten and its work done again."""
-        data = self.path.read_bytes()
-        *whole, rest = data.split(b"\n")
         found: dict[tuple[str, str], Result] = {}
-        for number, line in enumerate(whole, 1):
+        whole = 0  # bytes of lines that have an end
+        for number, line in enumerate(read_lines(self.path, LARGEST_HELD), 1):
+            if not line.endswith(b"\n"):
+                os.truncate(self.path, whole)  # in place: what is there stays there whatever happens
+                break
+            whole += len(line)
             try:
                 result = from_json(line)
             except (ValueError, TypeError, KeyError):
                 advice = "delete the line, or start anew with --overwrite"
                 raise InputError(f"{self.path}: line {number} is not a result; {advice}") from None
             found[result.key] = result
-        if rest:
-            os.truncate(self.path, len(data) - len(rest))  # in place: what is there stays there whatever happens
         return found
 
     def matching(self, key: tuple[str, str], seed: int, settings: dict[str, Any]) -> Result | None:

@@ -13,8 +13,9 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,11 +23,14 @@ import torch
 from torch import Tensor, nn
 
 from .. import plain_json
+from ..bounded_files import check_holes, open_regular
 from ..errors import InputError
-from ..tensor_files import all_finite, not_finite_error, read_safetensors
+from ..tensor_files import StoredTensors, all_finite, not_finite_error, stored_tensors
 
 _SUMS = "sha256.json"
 _MODEL, _TRAINING = "model.safetensors", "training.safetensors"
+_BESIDE = 64 << 20  # bytes of names and numbers beside what is asked for
+_MOST_MOMENTS = 8  # times the model: an optimizer keeps two moments, an average is one more
 
 
 def save(
@@ -62,7 +66,8 @@ def save(
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
+        check_holes(file, path)
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -81,43 +86,65 @@ def exists(place: Path) -> bool:
     return place.is_dir() or place.with_name(place.name + ".old").is_dir()
 
 
+@dataclass(frozen=True)
+class Kept:
+    """The files of a checkpoint, looked at: the state, and which tensors there are; none of these is read yet."""
+
+    model: StoredTensors
+    training: StoredTensors
+    state: dict[str, Any]
+
+    @property
+    def averages(self) -> dict[str, str]:
+        """Of each averaged tensor, by the name that it has in the model, the file that holds it and its name there."""
+        held = self.training.held
+        return {name.removeprefix(AVERAGE): place for name, place in held.items() if name.startswith(AVERAGE)}
+
+
 class Loaded(NamedTuple):
-    """A checkpoint that was read, and the folder that it was read from."""
+    """A checkpoint that was read."""
 
     model: dict[str, Tensor]
     training: dict[str, Tensor]
     state: dict[str, Any]
-    place: Path
-
-    @property
-    def held(self) -> dict[str, str]:
-        """Of each tensor of the model the file that holds it and its name there."""
-        return held_in(self.place / _MODEL, self.model)
-
-    @property
-    def averages(self) -> dict[str, str]:
-        """The same of each averaged tensor, by the name that it has in the model."""
-        names = (name.removeprefix(AVERAGE) for name in self.training if name.startswith(AVERAGE))
-        return held_in(self.place / _TRAINING, names, AVERAGE)
+    held: dict[str, str]
+    """Of each tensor of the model the file that holds it and its name there."""
+    averages: dict[str, str]
+    """The same of each averaged tensor, by the name that it has in the model."""
 
 
-def held_in(path: Path, names: Iterable[str], start: str = "") -> dict[str, str]:
-    """Where tensors stand: the file and, behind `start`, their names in it."""
-    return {name: f"{path}: {start}{name}" for name in names}
+def load(place: Path, model_bytes: int | None = None) -> Loaded:
+    """Model tensors, training tensors and state of a checkpoint; of its spare, with a warning, where it is damaged.
+
+    A file of far more than the `model_bytes` that the model has is refused before it is read.
+    """
+    kept = look(place)
+    for stored, times in ((kept.model, 2), (kept.training, 2 * _MOST_MOMENTS)):
+        if model_bytes is not None:
+            check_size(stored.nbytes, times * model_bytes, str(stored.path))
+    return Loaded(kept.model.read(), kept.training.read(), kept.state, kept.model.held, kept.averages)
 
 
-def load(place: Path) -> Loaded:
-    """Model tensors, training tensors and state of a checkpoint; of its spare, with a warning, where it is damaged."""
+def check_size(found: int, wanted: int, where: str) -> None:
+    """Refuse tensors of far more bytes than are wanted, before they are read."""
+    if found > wanted + _BESIDE:
+        raise InputError(
+            f"{where}: these weights are of another model (tensors of {found:,} bytes, at most {wanted:,} are wanted)"
+        )
+
+
+def look(place: Path) -> Kept:
+    """What a checkpoint holds; its spare, with a warning, where it is damaged."""
     spare = place.with_name(place.name + ".old")
     if not place.is_dir() and spare.is_dir():
-        return _read(spare)  # killed between the two renames
+        return _look(spare)  # killed between the two renames
     try:
-        return _read(place)
+        return _look(place)
     except DamagedError as error:
         if not spare.is_dir():
             raise
-        found = _read(spare)
-        warnings.warn(f"{error}; going on from the one before it", stacklevel=3)
+        found = _look(spare)
+        warnings.warn(f"{error}; going on from the one before it", stacklevel=4)
         return found
 
 
@@ -125,13 +152,13 @@ class DamagedError(InputError):
     """A checkpoint whose files are there but are not what was written."""
 
 
-def _read(place: Path) -> Loaded:
+def _look(place: Path) -> Kept:
     try:
-        sums = plain_json.read(place / _SUMS) if (place / _SUMS).is_file() else {}
+        sums = plain_json.read(place / _SUMS) if os.path.lexists(place / _SUMS) else {}
         for name, wanted in sums.items():
             if _sha256(place / Path(name).name) != wanted:
                 raise ValueError(f"SHA-256 of {name} is another than when it was written")
-        model, training = (read_safetensors(place / name) for name in (_MODEL, _TRAINING))
+        model, training = (stored_tensors(place / name) for name in (_MODEL, _TRAINING))
         state = plain_json.read(place / "state.json")
         if not isinstance(state, dict):
             raise ValueError("state.json holds no names with values")
@@ -139,18 +166,51 @@ def _read(place: Path) -> Loaded:
         raise InputError(f"{error.filename or place}: not there; is this a checkpoint?") from None
     except (ValueError, AttributeError, TypeError, OSError) as error:
         raise DamagedError(f"{place}: damaged, cannot be read ({error}); take an earlier checkpoint") from None
-    return Loaded(model, training, state, place)
+    return Kept(model, training, state)
 
 
 AVERAGE = "average."
 
 
-def load_judged(place: Path) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, str]]:
-    """The model's tensors as they are judged, averaged ones where there is an average; the state; what holds them."""
-    found = load(place)
-    for name in found.averages:
-        found.model[name] = found.training[AVERAGE + name]
-    return found.model, found.state, {**found.held, **found.averages}
+@dataclass(frozen=True)
+class Judged:
+    """The model's tensors as they are judged, averaged ones where there is an average; not read yet."""
+
+    kept: Kept
+
+    @property
+    def averaged(self) -> dict[str, int]:
+        """Bytes of every averaged tensor, by the name that it has in the model."""
+        sizes = self.kept.training.sizes
+        return {name.removeprefix(AVERAGE): size for name, size in sizes.items() if name.startswith(AVERAGE)}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of every tensor by its name."""
+        return {**self.kept.model.sizes, **self.averaged}
+
+    @property
+    def held(self) -> dict[str, str]:
+        """Of each tensor the file that holds it and its name there."""
+        return {**self.kept.model.held, **self.kept.averages}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of them."""
+        return sum(self.sizes.values())
+
+    def read(self, names: Collection[str] | None = None) -> dict[str, Tensor]:
+        """All of them, or those of these names."""
+        wanted = list(self.sizes) if names is None else list(names)
+        averaged = self.kept.training.read([AVERAGE + name for name in wanted])
+        found = {name.removeprefix(AVERAGE): value for name, value in averaged.items()}
+        return {**self.kept.model.read([name for name in wanted if name not in found]), **found}
+
+
+def load_judged(place: Path) -> tuple[Judged, dict[str, Any]]:
+    """The model's tensors as they are judged, to be read when it is known what is wanted of them, and the state."""
+    kept = look(place)
+    return Judged(kept), kept.state
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:

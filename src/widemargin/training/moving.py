@@ -24,7 +24,7 @@ from .epoch_sums import EpochSums
 from .inputs import Inputs, inputs_of
 from .judging import judge
 from .launch import TIMEOUT, launched
-from .network import Another, Average, Step, network
+from .network import Another, Average, Step, network, state_bytes
 from .optimizers import optimizer, set_rate
 from .rates import Plateau, learning_rate
 from .stopping import Stop
@@ -94,11 +94,14 @@ class Training:
 
     def _begin_with(self, other: str) -> None:
         """The backbone of another run; the class weights stay new, under whatever loss this run has."""
-        start, _, held = checkpoint.load_judged(Path(other) / "checkpoints" / "last")
+        kept, _ = checkpoint.load_judged(Path(other) / "checkpoints" / "last")
         wanted = {name: value for name, value in self.model.state_dict().items() if name.startswith("backbone.")}
+        there = sum(size for name, size in kept.sizes.items() if name in wanted)
+        checkpoint.check_size(there, 2 * sum(value.nbytes for value in wanted.values()), f"--init-from {other}")
+        start = kept.read(wanted)
         if any(name not in start or start[name].shape != value.shape for name, value in wanted.items()):
             raise InputError(f"--init-from {other}: its weights are of another network")
-        checkpoint.check_finite({name: start[name] for name in wanted}, held, self.built)
+        checkpoint.check_finite({name: start[name] for name in wanted}, kept.held, self.built)
         self.model.load_state_dict({name: start[name] for name in wanted}, strict=False)
         self._compare_with(Path(other))
 
@@ -155,8 +158,8 @@ class Training:
 
     def restore(self, place: Path) -> None:
         """Go on from a checkpoint."""
-        kept = checkpoint.load(place)
-        model, tensors, state, _ = kept
+        kept = checkpoint.load(place, state_bytes(self.model))
+        model, tensors, state = kept[:3]
         try:
             run_files.progress(state)
             self._check_images(state, place)

@@ -46,8 +46,16 @@ def network(run: Run, sees: dict[str, Any], fresh: bool = True, another: Another
     return MarginModel(backbone, _objective(run, dim, classes) if another is None else another(dim, len(classes)))
 
 
-def rebuilt(run: Run, sees: Any, tensors: dict[str, Tensor], where: str) -> MarginModel:
-    """The network of a run that was kept, empty, to take these tensors; what describes it may be a stranger's."""
+def state_bytes(model: nn.Module) -> int:
+    """Bytes of all tensors that a checkpoint of the model holds."""
+    return sum(value.nbytes for value in model.state_dict().values() if isinstance(value, Tensor))
+
+
+def rebuilt(run: Run, sees: Any, weights: int, where: str) -> MarginModel:
+    """The network of a run that was kept, empty, to take weights of so many bytes.
+
+    What describes it may be a stranger's.
+    """
     try:
         values = sees["channels"] * sees["size"] ** 2
         known = all(isinstance(name, str) for name in sees["classes"]) and isinstance(sees["classes"], list)
@@ -55,7 +63,7 @@ def rebuilt(run: Run, sees: Any, tensors: dict[str, Tensor], where: str) -> Marg
             raise ValueError
     except (KeyError, TypeError, ValueError, OverflowError):
         raise InputError(f"{where}: does not say what images the network sees; take another checkpoint") from None
-    with no_larger_than(sum(value.nbytes for value in tensors.values()), where):
+    with no_larger_than(weights, where):
         return network(run, sees, fresh=False)
 
 

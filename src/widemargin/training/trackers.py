@@ -16,10 +16,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..bounded_files import read_file
 from ..errors import InputError
 from ..run import Run
 
 _EVENTS = re.compile(r"events\.out\.tfevents\.(\d{10})\.")  # as TensorFlow, TensorBoard and torch name them
+_LONGEST_ID = 1000  # bytes
 
 
 class Tracker(Protocol):
@@ -140,7 +142,7 @@ def _identity(path: Path) -> str:
     """The id that was drawn when the run began."""
     if not path.exists():
         path.write_text(secrets.token_hex(4) + "\n", encoding="utf-8")
-    return path.read_text(encoding="utf-8").strip()
+    return read_file(path, _LONGEST_ID).decode("utf-8", "replace").strip()
 
 
 TRACKERS: dict[str, type[TensorBoard] | type[Wandb]] = {"tensorboard": TensorBoard, "wandb": Wandb}
