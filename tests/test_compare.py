@@ -238,7 +238,7 @@ def test_a_training_that_diverged_is_not_passed_off_as_a_result(capsys):
 def test_several_tables_and_baselines_on_the_same_folds(capsys):
     Path("one.csv").write_text(good())
     Path("two.csv").write_text(with_column("colour", lambda k: ("red", "green", "?")[k % 3]))
-    assert compare("one.csv", "two.csv", "iris", *TWO, "--baselines", "--folds", "3") == 0
+    assert compare("one.csv", "two.csv", "iris", *TWO, "--baselines", "--folds", "3", "--min-steps", "150") == 0
     found = lines("compare-one-two-iris")
     methods = ["softmax", "arcgrad(s=5)", *BASELINES]
     assert [(line["set"], line["loss"]) for line in found] == [(s, m) for s in ("one", "two", "iris") for m in methods]
