@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from widemargin import plain_json, tensor_files
-from widemargin.data import bounded, decode, fetch, parquet, uci_clean
+from widemargin.data import bounded, decode, fetch, parquet, table_memory, uci_clean
 from widemargin.errors import InputError
 from widemargin.printable import printable
 from widemargin.report import page
@@ -208,9 +208,9 @@ def test_parquet_files_say_how_large_they_are(tmp_path, monkeypatch):
 
     sink = io.BytesIO()
     pq.write_table(pa.table({"x": [1.0] * 50, "y": ["a"] * 50}), sink)
-    monkeypatch.setattr(parquet, "LARGEST_CELLS", 99)
+    monkeypatch.setattr(table_memory, "LARGEST_CELLS", 99)
     with pytest.raises(InputError, match="50 rows of 2 columns"):
-        parquet.grid(sink.getvalue(), "it")
+        parquet.grid(sink.getvalue(), table_memory.TableMemory("it", 1000))
 
 
 def test_pictures_are_of_known_formats_whatever_they_are_called(tmp_path):

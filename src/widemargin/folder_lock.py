@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from .errors import InputError
 
 NAME = ".lock"
 _NOT_HERE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # file systems that know no locks
+_OWN_FILE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _ours: set[Path] = set()  # a record lock does not hold against its own process
 
 
@@ -46,9 +48,13 @@ def _opened(path: Path, folder: str | Path) -> int:
     while True:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            # No link: what it leads to would be overwritten. No pipe or device: these are waited for.
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | _OWN_FILE, 0o644)
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                os.close(handle)
+                raise OSError(errno.EINVAL, f"{NAME} is not a file")
         except OSError as error:
-            why = error.strerror or error
+            why = f"{NAME} is a link" if error.errno == errno.ELOOP else error.strerror or error
             raise InputError(f"{folder}: cannot be written ({why}); mend that, or choose another --out") from None
         try:
             _lock(handle, folder)

@@ -20,7 +20,7 @@ from .errors import InputError
 from .printable import printable
 from .report.escaped import in_code, markdown
 from .run import Run
-from .tensor_files import TensorFileError, read_safetensors
+from .tensor_files import TensorFileError, stored_tensors
 
 if TYPE_CHECKING:
     from .training.finished import Finished
@@ -108,11 +108,11 @@ def load(folder: str | Path) -> Finished:
         if facts["format"] != _FORMAT:
             raise InputError(f"{folder / FACTS}: format {facts['format']!r} is not known to this version")
         run = Run.from_json(json.dumps(facts["run"]), str(folder / FACTS))
-        tensors = read_safetensors(folder / WEIGHTS)
+        weights = stored_tensors(folder / WEIGHTS)
     except FileNotFoundError as error:
         raise InputError(f"{error.filename or folder}: not there; is {folder} a model's folder?") from None
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         if isinstance(error, InputError) and not isinstance(error, plain_json.NotJSONError | TensorFileError):
             raise
         raise InputError(f"{folder}: damaged, cannot be read ({error})") from None
-    return kept_model(run, facts.get("sees"), tensors, folder / WEIGHTS, str(folder / FACTS))
+    return kept_model(run, facts.get("sees"), weights, folder / WEIGHTS, str(folder / FACTS))

@@ -10,10 +10,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from .bounded_files import TooLargeError, read_file
 from .errors import InputError
 
 LARGEST = 64 << 20  # bytes; a million class names are half of that
 DEEPEST = 64  # levels; ours have six
+MOST_CONTAINERS = 1 << 20  # lists and objects, each of which takes up to 230 bytes where the text has two
 
 
 class NotJSONError(InputError):
@@ -24,6 +26,8 @@ def parsed(text: str | bytes, where: str) -> Any:
     """The value that a text holds; `where` begins the message if it holds none."""
     if len(text) > LARGEST:
         raise NotJSONError(f"{where}: more than {LARGEST >> 20} MiB of JSON")
+    if _containers(text) > MOST_CONTAINERS:
+        raise NotJSONError(f"{where}: more than {MOST_CONTAINERS:,} lists and objects of JSON")
     try:
         value = json.loads(text)
     except RecursionError:
@@ -37,10 +41,31 @@ def parsed(text: str | bytes, where: str) -> Any:
 
 def read(path: Path) -> Any:
     """The value in a file; a file that cannot be opened raises OSError, as always."""
-    if path.exists() and not path.is_file():  # a pipe or device would never end
-        raise NotJSONError(f"{path}: not a file")
-    with path.open("rb") as file:
-        return parsed(file.read(LARGEST + 1), str(path))
+    try:
+        data = read_file(path, LARGEST)
+    except TooLargeError:
+        raise NotJSONError(f"{path}: more than {LARGEST >> 20} MiB of JSON") from None
+    return parsed(data, str(path))
+
+
+def _containers(text: str | bytes) -> int:
+    """How many lists and objects a text has at the most: brackets inside words count too."""
+    if isinstance(text, bytes):
+        return text.count(b"[") + text.count(b"{")
+    return text.count("[") + text.count("{")
+
+
+def line_per_name(values: dict[str, Any], *, ensure_ascii: bool = True) -> str:
+    """The text of names with values, each on one line: long columns of numbers are a line, not a line per number.
+
+    >>> print(line_per_name({"loss": "arcgrad", "counts": [3, 1]}))
+    {
+     "loss": "arcgrad",
+     "counts": [3, 1]
+    }
+    """
+    lines = (f" {json.dumps(name)}: {json.dumps(value, ensure_ascii=ensure_ascii)}" for name, value in values.items())
+    return "{\n" + ",\n".join(lines) + "\n}"
 
 
 def _deeper(value: Any, levels: int) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from . import plain_json
+from .bounded_files import read_file
 from .errors import InputError, shown, unknown
 
 OPTIMIZERS = ("adam", "adamw", "sgd", "muon")
@@ -134,7 +135,7 @@ class Run:
         return json.dumps(asdict(self), indent=1, ensure_ascii=False)
 
     @classmethod
-    def from_json(cls, text: str, where: str = "run.json") -> Run:
+    def from_json(cls, text: str | bytes, where: str = "run.json") -> Run:
         """A run from its text; a field that does not exist is an error, not silence."""
         values = plain_json.parsed(text, where)
         if not isinstance(values, dict):
@@ -153,9 +154,7 @@ class Run:
         """The run of a folder."""
         path = Path(folder) / "run.json"
         try:
-            return cls.from_json(path.read_text(encoding="utf-8"), str(path))
-        except UnicodeDecodeError:
-            raise InputError(f"{path}: not JSON") from None
+            return cls.from_json(read_file(path, plain_json.LARGEST), str(path))
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror or error}); is {folder} a run?") from None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from pathlib import Path
 from typing import IO, Any, cast
@@ -27,6 +28,7 @@ from torch.distributed.checkpoint.utils import _create_file_view
 from torch.futures import Future
 
 from . import plain_json
+from .bounded_files import check_holes, open_regular
 from .errors import InputError
 from .tensor_files import check_unpacked
 
@@ -58,7 +60,7 @@ class Reader(FileSystemReader):
         for item in plan.items:
             place: _StorageInfo = self.storage_data[item.storage_index]
             path = Path(self.path) / place.relative_path
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 check_unpacked(cast(IO[bytes], _create_file_view(file, place.offset, place.length)), str(path))
         return super().read_data(plan, planner)
 
@@ -112,11 +114,14 @@ def _check_room(
     folder: Path, path: Path, kinds: dict[str, TensorStorageMetadata], places: dict[MetadataIndex, _StorageInfo]
 ) -> None:
     """That the tensors need no more memory than their files have bytes: room is made before anything is read."""
-    files = {place.relative_path for place in places.values()}
-    held = sum((folder / file).stat().st_size for file in files if (folder / file).is_file())
-    for file in sorted(files):
-        if not (folder / file).is_file():
-            raise InputError(f"{folder / file}: not there; take an earlier checkpoint")
+    held = 0
+    for name in sorted({place.relative_path for place in places.values()}):
+        try:
+            with open_regular(folder / name) as file:
+                check_holes(file, folder / name)
+                held += os.fstat(file.fileno()).st_size
+        except FileNotFoundError:
+            raise InputError(f"{folder / name}: not there; take an earlier checkpoint") from None
     claimed = sum(kind.properties.dtype.itemsize * math.prod(kind.size) for kind in kinds.values())
     if max(claimed, sum(place.length for place in places.values())) > held:
         raise InputError(f"{path}: tensors of {claimed:,} bytes, of which its files hold {held:,}; not read")

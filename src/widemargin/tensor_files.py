@@ -6,69 +6,152 @@ trust; a PyTorch file is a zip archive whose members may be packed, and unpack t
 
 from __future__ import annotations
 
+import os
 import zipfile
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 import torch
 from torch import Tensor
 
+from . import plain_json
+from .bounded_files import check_holes, open_regular
 from .errors import InputError
+from .memory import check_memory
 
 LARGEST_HEADER = 16 << 20  # bytes; a header has about a hundred for each tensor
+LARGEST_DIRECTORY = 16 << 20  # bytes of a zip archive's list of members, about a hundred for each
 
 
 class TensorFileError(InputError):
     """A file that does not hold what its format promises."""
 
 
-def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Every tensor by its name; a file that is not there raises FileNotFoundError."""
+@dataclass(frozen=True)
+class StoredTensors:
+    """A safetensors file whose header was read and nothing else: which tensors it holds, and how large they are."""
+
+    path: Path
+    sizes: Mapping[str, int]
+    """Bytes of every tensor by its name."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors together."""
+        return sum(self.sizes.values())
+
+    @property
+    def held(self) -> dict[str, str]:
+        """Of each tensor this file and its name, for messages."""
+        return {name: f"{self.path}: {name}" for name in self.sizes}
+
+    def read(self, names: Collection[str] | None = None) -> dict[str, Tensor]:
+        """The tensors, or those of these names, if there is memory for them."""
+        from safetensors import SafetensorError, safe_open
+
+        wanted = list(self.sizes) if names is None else [name for name in names if name in self.sizes]
+        with open_regular(self.path) as file:
+            if _sizes(file, self.path) != self.sizes:
+                raise TensorFileError(f"{self.path}: has changed while it was read")
+            check_memory(sum(self.sizes[name] for name in wanted), str(self.path))
+            try:
+                # Mapped into memory, as is usual, every tensor leaves some bytes behind (0.8.0), and a file that is
+                # replaced meanwhile ends the process.
+                with safe_open(_name_of(file, self.path), framework="pt", backend="pread") as tensors:
+                    return {name: tensors.get_tensor(name) for name in wanted}
+            except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, OverflowError) as error:
+                raise TensorFileError(f"{self.path}: not a readable safetensors file ({error})") from None
+
+
+def stored_tensors(path: Path) -> StoredTensors:
+    """What a safetensors file holds, by its header; a file that is not there raises FileNotFoundError."""
     try:
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
+        import safetensors  # noqa: F401
     except ImportError:
         raise InputError(f"{path}: install safetensors to read it (pip install safetensors)") from None
-    check_header(path)
-    try:
-        # Mapped into memory, as is usual, every tensor leaves some bytes behind (0.8.0), and a file that is replaced
-        # meanwhile ends the process.
-        return dict(load_file(path, backend="pread"))
-    except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError) as error:
-        raise TensorFileError(f"{path}: not a readable safetensors file ({error})") from None
+    with open_regular(path) as file:
+        return StoredTensors(path, _sizes(file, path))
 
 
-def check_header(path: Path) -> None:
-    """That the length of the header, which comes first, fits the file and stays within reason."""
-    size = path.stat().st_size
-    if not path.is_file():  # a pipe or device would never end
-        raise TensorFileError(f"{path}: not a file")
-    with path.open("rb") as file:
-        start = file.read(8)
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Every tensor by its name; a file that is not there raises FileNotFoundError."""
+    return stored_tensors(path).read()
+
+
+def _sizes(file: BinaryIO, path: Path) -> dict[str, int]:
+    """Bytes of every tensor, as the header has it; one that lies about them, or a file of holes, is refused."""
+    size = os.fstat(file.fileno()).st_size
+    file.seek(0)
+    start = file.read(8)
     length = int.from_bytes(start, "little")
     if len(start) < 8 or length > size - 8:
         raise TensorFileError(f"{path}: not a readable safetensors file (cut short, or another format)")
     if length > LARGEST_HEADER:
         raise TensorFileError(f"{path}: a header of {length:,} bytes, more than the {LARGEST_HEADER:,} that are read")
+    try:
+        header = plain_json.parsed(file.read(length), "its header")
+        header.pop("__metadata__", None)
+        places = {name: tuple(facts["data_offsets"]) for name, facts in header.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TensorFileError(f"{path}: not a readable safetensors file ({error})") from None
+    for name, place in places.items():
+        whole = len(place) == 2 and all(type(one) is int for one in place)
+        if not whole or not 0 <= place[0] <= place[1] <= size - 8 - length:
+            raise TensorFileError(f"{path}: not a readable safetensors file ({name!r} lies outside of it)")
+    sizes = {name: end - begin for name, (begin, end) in places.items()}
+    if sum(sizes.values()) > size:
+        raise TensorFileError(f"{path}: not a readable safetensors file (its tensors overlap)")
+    check_holes(file, path)
+    return sizes
+
+
+def _name_of(file: BinaryIO, path: Path) -> str:
+    """A name for the very file that is open, where the system has such names: another cannot take its place."""
+    name = f"/proc/self/fd/{file.fileno()}"
+    return name if os.path.exists(name) else str(path)
+
+
+def all_finite(value: Tensor) -> bool:
+    """Whether a tensor holds neither NaN nor infinity: one pass, and no mask as large as the tensor."""
+    if not value.is_floating_point() or not value.numel():
+        return True
+    low, high = (value if value.element_size() > 1 else value.float()).detach().aminmax()
+    return bool(low.isfinite() & high.isfinite())
+
+
+def not_finite_error(where: str, value: Tensor, advice: str) -> InputError:
+    """What to say of a tensor that is not; `where` names the file and the tensor in it."""
+    wrong = int((~value.detach().float().isfinite()).sum())
+    return InputError(f"{where} is not finite ({wrong:,} of {value.numel():,} numbers are NaN or infinite); {advice}")
 
 
 def read_torch(path: Path) -> Any:
     """What a PyTorch file holds, if it is plain tensors, numbers and words in plain containers."""
-    if not path.is_file():
-        raise TensorFileError(f"{path}: no such file")
-    with path.open("rb") as file:
-        check_unpacked(file, str(path))
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many kinds; the first line says which
-        reason = str(error).splitlines()[0][:120] if str(error).strip() else ""
-        # A damaged file may fail with nothing but a number; then the kind of failure says more.
-        reason = reason if any(letter.isalpha() for letter in reason) else type(error).__name__
-        raise TensorFileError(f"{path}: cannot be read as plain tensors, is it a PyTorch file? ({reason})") from None
+        file = open_regular(path)
+    except OSError:
+        raise TensorFileError(f"{path}: no such file") from None
+    with file:
+        check_holes(file, path)
+        check_unpacked(file, str(path))
+        check_memory(os.fstat(file.fileno()).st_size, str(path))
+        file.seek(0)
+        try:
+            return torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:  # torch raises many kinds; the first line says which
+            reason = str(error).splitlines()[0][:120] if str(error).strip() else ""
+            # A damaged file may fail with nothing but a number; then the kind of failure says more.
+            reason = reason if any(letter.isalpha() for letter in reason) else type(error).__name__
+            raise TensorFileError(
+                f"{path}: cannot be read as plain tensors, is it a PyTorch file? ({reason})"
+            ) from None
 
 
 def check_unpacked(file: IO[bytes], where: str) -> None:
     """That no member of a PyTorch archive is packed: PyTorch never packs, and would unpack whatever size it says."""
+    _check_directory(file, where)
     try:
         with zipfile.ZipFile(file) as archive:
             packed = [entry.filename for entry in archive.infolist() if entry.compress_type != zipfile.ZIP_STORED]
@@ -78,3 +161,23 @@ def check_unpacked(file: IO[bytes], where: str) -> None:
     file.seek(0, 2)
     if packed or claimed > file.tell():
         raise TensorFileError(f"{where}: its contents are packed, which PyTorch never does; not read")
+
+
+def _check_directory(file: IO[bytes], where: str) -> None:
+    """That the list of members of a zip archive, which its reader takes in as a whole, is none of gigabytes."""
+    file.seek(0, 2)
+    last = max(0, file.tell() - (1 << 16) - 22)
+    file.seek(last)
+    end = file.read()
+    place = end.rfind(b"PK\5\6")
+    if place >= 0:
+        lengths = [int.from_bytes(end[place + 12 : place + 16], "little")]
+        locator = end[max(0, place - 20) : place]
+        if locator.startswith(b"PK\6\7"):  # sizes in 64 bits, in a record that readers look for in two places
+            for start in (last + place - 76, int.from_bytes(locator[8:16], "little")):
+                file.seek(max(0, min(start, last + place)))
+                record = file.read(56)
+                lengths += [int.from_bytes(record[40:48], "little")] if record.startswith(b"PK\6\6") else []
+        if max(lengths) > LARGEST_DIRECTORY:
+            raise TensorFileError(f"{where}: a list of members of {max(lengths):,} bytes; not read")
+    file.seek(0)

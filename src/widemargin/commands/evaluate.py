@@ -61,11 +61,11 @@ def add(commands: Any) -> None:
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Print the figures, write them with the confusion matrix to `evaluation.json`."""
-    import json
+    """Print the figures, write them with what is taken for what to `evaluation.json`."""
     import math
     from pathlib import Path
 
+    from ..plain_json import line_per_name
     from ..training.finished import finished
     from ..training.judging import headline
 
@@ -82,7 +82,7 @@ def evaluate(options: argparse.Namespace) -> None:
         print(", ".join(f"{names[key]} {math.degrees(value):.2f}°" for key, value in found["angles"].items()))
     path = Path(options.folder, "evaluation.json")
     facts = {"checkpoint": options.checkpoint, **found, "classes": run.sees["classes"]}
-    path.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
+    path.write_text(line_per_name(facts, ensure_ascii=False), encoding="utf-8")
     say(f"wrote {path}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import TYPE_CHECKING, Any
 
 from ..printable import say
@@ -72,7 +73,7 @@ def _runs_in(given: list[str]) -> list[Any]:
     for text in given:
         folder = Path(text)
         inside = sorted((path.parent for path in folder.glob("*/run.json")), key=_by_number)
-        if (folder / "run.json").is_file():
+        if os.path.lexists(folder / "run.json"):
             found.append(folder)
         elif inside:
             found += inside
@@ -116,7 +117,7 @@ def _told(folder: Any, data_dir: str | None, pictures: bool) -> Told:
     run = Run.read(folder)
     lines = Log.lines(folder / "metrics.jsonl")
     record: dict[str, Any] | None = None
-    if (folder / "record.json").is_file():
+    if os.path.lexists(folder / "record.json"):
         try:
             record = run_files.record(plain_json.read(folder / "record.json"))
         except ValueError as error:

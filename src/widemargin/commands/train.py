@@ -103,7 +103,10 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--find-lr", action="store_true", help="train nothing: try rates on a copy and suggest one")
     parser.add_argument("--quiet", action="store_true", help="no bar on a terminal, no line per epoch elsewhere")
-    parser.add_argument("--log", nargs="+", default=[], metavar="KIND", help="also tensorboard, wandb")
+    parser.add_argument("--logger", nargs="+", default=[], metavar="KIND", help="also tensorboard, wandb")
+    # As version 0.1.0 spelt it. torchrun takes it for one of its own options (--log-dir, --logs-specs) and leaves.
+    hidden = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+    parser.add_argument("--log", dest="logger", nargs="+", metavar="KIND", **hidden)
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
     seeds = parser.add_argument_group("the seeds' own flags")
     seeds.add_argument("--data-set", metavar="NAME", help="as DATA")
@@ -137,7 +140,7 @@ def run(options: argparse.Namespace) -> None:
             folder,
             resume=options.resume,
             data_dir=place,
-            also=options.log,
+            also=options.logger,
             quiet=options.quiet,
             command=_typed(options),
             assign_new=options.assign_new,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 from zipfile import ZipFile, ZipInfo
 
+from ..bounded_files import read_file
 from ..errors import InputError
 
 _CHUNK = 1 << 20
@@ -52,13 +53,9 @@ def member_bytes(archive: ZipFile, entry: ZipInfo) -> bytes:
 def file_bytes(path: Path, most: int) -> bytes:
     """All bytes of a file of a known kind, which has so many at most."""
     try:
-        with path.open("rb") as stream:
-            data = stream.read(most + 1) if path.is_file() else b""
+        return read_file(path, most)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
-    if len(data) > most:
-        raise InputError(f"{path}: more than the {most:,} bytes expected at most; not read")
-    return data
 
 
 def gunzipped(data: bytes, most: int, where: str) -> bytes:

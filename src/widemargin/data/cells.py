@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none", "-"})
+_LONGEST_MISSING = max(map(len, MISSING))
 LABEL_MISSING = MISSING - {"none"}  # "none" is a fair name for a class, as in "none, mild, severe"
 
 
@@ -14,7 +15,8 @@ def missing(word: str, tokens: frozenset[str] = MISSING) -> bool:
     >>> [missing(word) for word in ("", " N/A ", "?", "0", "no")]
     [True, True, True, False, False]
     """
-    return word.strip().lower() in tokens
+    bare = word.strip()
+    return len(bare) <= _LONGEST_MISSING and bare.lower() in tokens  # a long word is not copied to be compared
 
 
 def number(word: str) -> float | None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from .table import Table
+from .table_memory import check_cells
 
 # More columns than that are a mistake in the file sooner than a table, and each is a row of weights per model.
 WIDEST = 50_000
@@ -46,22 +47,23 @@ class Scaling(NamedTuple):
 
 def encode(table: Table) -> Encoded:
     """The matrix [n, F] of a table."""
-    check_width(table)
-    columns: list[NDArray[np.float64]] = []
+    width = check_width(table)
+    x = np.empty((len(table), width))
     names: list[str] = []
     numeric: list[bool] = []
     for column in sorted(table.columns, key=lambda column: column.levels is not None):
         if column.levels is None:
-            columns.append(_conditioned(column.values.astype(np.float64)))
+            x[:, len(names)] = _conditioned(column.values.astype(np.float64))
             names.append(column.name)
             numeric.append(True)
             continue
         codes = [*range(len(column.levels)), *([-1] if (column.values < 0).any() else [])]
         for code in codes:
-            columns.append((column.values == code).astype(np.float64))
+            x[:, len(names)] = column.values == code
             names.append(f"{column.name}={'missing' if code < 0 else column.levels[code]}")
             numeric.append(False)
-    return Encoded(np.stack(columns, axis=1), np.array(numeric), tuple(names))
+    x = x if len(names) == width else np.ascontiguousarray(x[:, : len(names)])
+    return Encoded(x, np.array(numeric), tuple(names))
 
 
 def check_width(table: Table) -> int:
@@ -69,6 +71,7 @@ def check_width(table: Table) -> int:
     width = sum(1 if column.levels is None else len(column.levels) + 1 for column in table.columns)
     if width > WIDEST:
         raise InputError(f"{table.source or table.name}: {width} columns after encoding; {WIDEST} are the limit")
+    check_cells(len(table), width, table.source or table.name, " after encoding")
     return width
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
+from ..bounded_files import read_file
 from ..errors import InputError
 
 TRIES, PAUSE, TIMEOUT = 3, 0.5, 30.0
@@ -73,9 +74,17 @@ def written(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
+def _has(path: Path, sha256: str, limit: int) -> bool:
+    """Whether a file is the one that is wanted."""
+    try:
+        return digest(read_file(path, limit)) == sha256
+    except (OSError, InputError):
+        return False
+
+
 def fetch(url: str, path: Path, *, sha256: str | None = None, limit: int = LIMIT) -> Path:
     """`path`, downloaded from `url` unless it is there already; tried three times when the network falters."""
-    if path.is_file() and (sha256 is None or digest(path.read_bytes()) == sha256):
+    if path.is_file() and (sha256 is None or _has(path, sha256, limit)):
         return path
     address = mirrored(url)
     if not allowed(address):

@@ -192,10 +192,11 @@ def scanned_by_number(tree: Tree, seed: int) -> FolderSet:
     """The parts as version 0.1.0 drew them, from the number of files: for its runs, which have no manifest."""
     tree.check()
     classes = tuple(tree.train)
+    place = {word: number for number, word in enumerate(classes)}  # a list would be searched for every image
 
     def images(files: dict[str, list[Path]]) -> FolderImages:
         paths = tuple(path for found in files.values() for path in found)
-        labels = [classes.index(word) for word, found in files.items() for _ in found]
+        labels = [place[word] for word, found in files.items() for _ in found]
         return FolderImages(tree.name, paths, torch.tensor(labels, dtype=torch.int64), classes)
 
     if tree.test is not None:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import torch
 
 from ..errors import InputError
+from .draws import permutation
 from .folder import FolderImages
 from .images import Images
 from .splits import count_unseen
@@ -19,7 +20,7 @@ def split_identities(images: Some, share: float, seed: int) -> tuple[Some, Some]
     """Images of seen and of unseen classes, each with its own labels from 0 on; `share` of the classes is unseen."""
     total = len(images.classes)
     count = count_unseen(total, share, images.name)
-    order = torch.randperm(total, generator=torch.Generator().manual_seed(seed))
+    order = permutation(torch.Generator().manual_seed(seed), total)
     unseen, seen = order[:count].sort().values, order[count:].sort().values
     return _of_classes(images, seen), check_pairs(_of_classes(images, unseen))
 

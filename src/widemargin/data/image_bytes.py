@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..bounded_files import open_regular
 from ..errors import InputError
+from .bounded import file_bytes
 from .image_catalogue import SETS, ImageEntry, ImageFile
 
+LARGEST_NAMES = 1 << 16  # bytes of a file of class names
 Pair = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
@@ -41,7 +45,7 @@ def _classes(entry: ImageEntry, folder: Path) -> tuple[str, ...]:
     path = folder / entry.names_file
     if not entry.names_file or not path.is_file():
         return entry.classes
-    names = tuple(path.read_text("utf-8", "replace").split("\n"))
+    names = tuple(file_bytes(path, LARGEST_NAMES).decode("utf-8", "replace").split("\n"))
     names = tuple(name.strip() for name in names if name.strip())
     if len(set(names)) != len(entry.classes) or len(names) != len(entry.classes):
         raise InputError(f"{path}: {len(names)} class names, {len(entry.classes)} different ones are expected")
@@ -56,8 +60,9 @@ def _read_cifar(entry: ImageEntry, files: tuple[ImageFile, ...], folder: Path) -
     for file in files:
         path, expected = folder / file.name, file.count * entry.record
         try:
-            size = path.stat().st_size
-            raw = np.fromfile(path, dtype=np.uint8) if size == expected else None
+            with open_regular(path) as opened:
+                size = os.fstat(opened.fileno()).st_size
+                raw = np.fromfile(opened, dtype=np.uint8) if size == expected else None
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from None
         if raw is None or raw.size != expected:
@@ -87,7 +92,7 @@ def _idx_array(entry: ImageEntry, file: ImageFile, folder: Path, shape: tuple[in
     header = bytes((0, 0, 8, len(shape))) + b"".join(size.to_bytes(4, "big") for size in shape)
     expected = len(header) + int(np.prod(shape))
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+        with open_regular(path) as opened, gzip.open(opened) if path.suffix == ".gz" else opened as stream:
             data = stream.read(expected + 1)  # never more: a small .gz can unpack to anything
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path}: a damaged file ({' '.join(str(error).split())}); download it again") from None

@@ -16,14 +16,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ..bounded_files import open_regular
 from ..errors import InputError
 from .bounded import Bounded
 from .fetch import FetchError, cache_dir, fetch, written
-from .image_bytes import Originals, path_of, read
+from .image_bytes import LARGEST_NAMES, Originals, path_of, read
 from .image_catalogue import ImageEntry
 
 LARGEST_ARCHIVE = 256 << 20
-LARGEST_NAMES = 1 << 16
 _BESIDE = 1 << 20  # bytes of names, headers and what else lies beside the wanted members
 
 
@@ -119,7 +119,7 @@ def _download(entry: ImageEntry, folder: Path) -> None:
 def _check_archive(entry: ImageEntry, archive: Path) -> None:
     expected = dict(entry.packed).get(archive.name)
     try:
-        with archive.open("rb") as stream:
+        with open_regular(archive, LARGEST_ARCHIVE) as stream:
             found = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise InputError(f"{archive}: cannot be read ({error.strerror})") from None
@@ -138,17 +138,21 @@ def _unpack(entry: ImageEntry, archive: Path, folder: Path) -> None:
     try:
         # Read as a stream, so that neither a bomb in front of a member nor one in its name's place unpacks beyond this.
         most = sum(sizes.values()) + _BESIDE
-        with gzip.open(archive) as unpacked, _tar(Bounded(unpacked, most, str(archive))) as pack:
+        with (
+            open_regular(archive) as stream,
+            gzip.open(stream) as unpacked,
+            _tar(Bounded(unpacked, most, str(archive))) as pack,
+        ):
             for member in pack:
                 name = member.name.rpartition("/")[2]
                 if not member.isfile() or (name not in missing and name != entry.names_file):
                     continue
                 if member.size != sizes.get(name, member.size) or (name not in sizes and member.size > LARGEST_NAMES):
                     raise InputError(f"{archive}: {name} has {member.size:,} bytes, not those of {entry.name!r}")
-                stream = pack.extractfile(member)
-                assert stream is not None
+                content = pack.extractfile(member)
+                assert content is not None
                 with written(folder / name) as target:
-                    shutil.copyfileobj(stream, target)
+                    shutil.copyfileobj(content, target)
                 missing.discard(name)
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, OSError) as error:
         why = " ".join(str(error).split()) or type(error).__name__

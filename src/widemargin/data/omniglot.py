@@ -70,7 +70,7 @@ def _found(folders: list[Path]) -> Arrays:
 
 def _from_arrays(path: Path) -> Arrays:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(io.BytesIO(file_bytes(path, _LARGEST_UNPACKED))) as archive:
             checked_zip(archive, _LARGEST_UNPACKED, str(path))
             images, labels, drawer, names = (
                 np.load(io.BytesIO(member_bytes(archive, archive.getinfo(f"{name}.npy"))), allow_pickle=False)

@@ -8,6 +8,7 @@ Reference: Samaria and Harter, Parameterisation of a stochastic model for human 
 from __future__ import annotations
 
 import hashlib
+import io
 import zipfile
 import zlib
 from pathlib import Path
@@ -17,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .bounded import checked_zip, member_bytes
+from .bounded import checked_zip, file_bytes, member_bytes
 from .fetch import FetchError, cache_dir, fetch
 from .images import Images, ImageSet
 
@@ -71,11 +72,9 @@ def _members() -> list[str]:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({error.strerror or error}); orl_faces has 40 × 10 pictures"
-        ) from None
+        return file_bytes(path, len(_HEADER) + 2 * WIDE * TALL)
+    except InputError as error:
+        raise InputError(f"{error}; orl_faces has 40 × 10 pictures") from None
 
 
 def _from_archive(path: Path) -> NDArray[np.uint8]:
@@ -83,7 +82,7 @@ def _from_archive(path: Path) -> NDArray[np.uint8]:
     wanted = set(_members())
     found: dict[str, bytes] = {}
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(io.BytesIO(file_bytes(path, _LARGEST))) as archive:
             for entry in checked_zip(archive, _LARGEST_UNPACKED, str(path)).infolist():
                 name = "/".join(entry.filename.split("/")[-2:])
                 if name in wanted and entry.file_size <= 1 << 16:

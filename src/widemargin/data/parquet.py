@@ -1,7 +1,15 @@
-"""Parquet files as a grid, by pyarrow if it is installed."""
+"""Parquet files as a grid, by pyarrow if it is installed: column by column, within the memory that a table may take.
+
+What a file says of itself is looked at first: rows × columns, the sizes of its columns, and the size of every page, for
+pages are unpacked as their own headers say. Words are read as codes of a dictionary, so that a word which stands in a
+million rows is in memory once; columns of structures and bytes are not read at all. pyarrow starts no threads for this:
+with torch in the same process, its threads sometimes end the process with an abort when Python exits.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from sys import getsizeof
 from typing import Any
 
 import numpy as np
@@ -9,12 +17,17 @@ import numpy as np
 from ..errors import InputError, short
 from .cells import shown
 from .grid import Cells, Grid, checked_names
+from .parquet_pages import PageError, largest_page
+from .table_memory import TableMemory, check_cells
+from .text import LARGEST
 
-LARGEST_CELLS = 1 << 27
+_AT_ONCE = 1 << 16
+_LONGEST_WORD = 131_072  # characters, as in CSV
 
 
-def grid(data: bytes, file: str) -> Grid:
+def grid(data: bytes, memory: TableMemory) -> Grid:
     """The columns of a Parquet file; numbers stay numbers, all else becomes words."""
+    file = memory.file
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -23,50 +36,115 @@ def grid(data: bytes, file: str) -> Grid:
             f'{file}: Parquet needs pyarrow; pip install "widemargin[parquet]", or save the table as CSV'
         ) from None
     try:
-        told = pq.ParquetFile(pa.BufferReader(data)).metadata
-        if told.num_rows * max(1, told.num_columns) > LARGEST_CELLS:  # a column of one value packs to almost nothing
-            raise InputError(f"{file}: {told.num_rows:,} rows of {told.num_columns} columns; take a sample of its rows")
-        table = pq.read_table(pa.BufferReader(data))
+        source = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
+        told, schema = source.metadata, source.schema_arrow
+        check_cells(told.num_rows, told.num_columns, file)
+        names = checked_names([str(name).strip() for name in schema.names], file)
+        if len(names) < 2:
+            raise InputError(f"{file}: {len(names)} columns; features and a column of classes are needed")
+        if told.num_rows == 0:
+            raise InputError(f"{file}: columns but no rows")
+        usable = [_readable(pa, field.type) for field in schema]
+        _check_sizes(data, told, memory)
+        memory.take_cells(told.num_rows, sum(usable))
+        coded = [field.name for field in schema if _is_text(pa, field.type)]
+        source = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, read_dictionary=coded)
     except InputError:
         raise
     except (pa.ArrowException, OSError, ValueError, MemoryError):
         raise InputError(f"{file}: a damaged Parquet file; write or download it again") from None
-    names = checked_names([str(name).strip() for name in table.column_names], file)
-    if len(names) < 2:
-        raise InputError(f"{file}: {len(names)} columns; features and a column of classes are needed")
-    if table.num_rows == 0:
-        raise InputError(f"{file}: columns but no rows")
     columns: list[Cells] = []
     notes: list[str] = []
     kept: list[str] = []
-    for name, column in zip(names, table.columns, strict=True):
-        try:
-            cells = _cells(pa, column)
-        except (pa.ArrowException, ValueError, OverflowError) as error:  # dates beyond the year 9999, words in no UTF-8
-            why = short(" ".join(str(error).split()))
-            raise InputError(f"{file}: column {shown(name)} cannot be read ({why}); leave it out or mend it") from None
-        if cells is None:
-            notes.append(f"left out {shown(name)} (it holds {shown(str(column.type))}, neither numbers nor words)")
-        else:
-            kept.append(name)
-            columns.append(cells)
+    for name, field, wanted in zip(names, schema, usable, strict=True):
+        if not wanted:
+            notes.append(f"left out {shown(name)} (it holds {shown(str(field.type))}, neither numbers nor words)")
+            continue
+        kept.append(name)
+        columns.append(_column(pa, source, field.name, name, memory))
     if len(kept) < 2:
         raise InputError(f"{file}: no column to learn from: {'; '.join(notes)}")
-    return Grid(file, kept, columns, list(range(1, table.num_rows + 1)), notes)
+    if len({len(column) for column in columns}) > 1:
+        raise InputError(f"{file}: a damaged Parquet file; write or download it again")
+    return Grid(file, kept, columns, range(1, len(columns[0]) + 1), notes)
 
 
-def _cells(pa: Any, column: Any) -> Cells | None:
-    """A column as whole numbers, numbers or words; None for lists and other structures."""
-    kind = column.type
+def _check_sizes(data: bytes, told: Any, memory: TableMemory) -> None:
+    """That neither the columns as a whole nor a single page unpack to more than a table may take."""
+    chunks = [told.row_group(k).column(c) for k in range(told.num_row_groups) for c in range(told.num_columns)]
+    unpacked = sum(max(0, chunk.total_uncompressed_size) for chunk in chunks)
+    for chunk in chunks:
+        start = chunk.data_page_offset
+        if chunk.has_dictionary_page and 0 < (chunk.dictionary_page_offset or 0) < start:
+            start = chunk.dictionary_page_offset
+        try:
+            unpacked = max(unpacked, largest_page(data, start, start + chunk.total_compressed_size))
+        except PageError:
+            raise ValueError from None
+    memory.take(unpacked)
+    memory.used -= unpacked  # pages are unpacked one after the other, and what they become is counted by the cell
+
+
+def _column(pa: Any, source: Any, stored_name: str, name: str, memory: TableMemory) -> Cells:
+    """One column as whole numbers, numbers or words."""
+    try:
+        column = source.read(columns=[stored_name], use_threads=False).column(stored_name)
+        return _cells(pa, column, memory)
+    except InputError:
+        raise
+    except (pa.ArrowException, OSError, MemoryError, ValueError, OverflowError, KeyError) as error:
+        # Pages that are damaged, dates beyond the year 9999, words in no UTF-8.
+        why = short(" ".join(str(error).split()))
+        raise InputError(
+            f"{memory.file}: column {shown(name)} cannot be read ({why}); leave it out or mend it"
+        ) from None
+
+
+def _is_text(pa: Any, kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _readable(pa: Any, kind: Any) -> bool:
+    """Whether a column holds numbers or words; lists, other structures and bytes are neither."""
     types = pa.types
     if types.is_dictionary(kind):
-        return _cells(pa, column.cast(kind.value_type))
-    if types.is_integer(kind) and not types.is_uint64(kind) and not column.null_count:
+        return _readable(pa, kind.value_type)
+    tests: tuple[Callable[[Any], bool], ...] = (types.is_nested, types.is_binary, types.is_large_binary)
+    return not any(test(kind) for test in (*tests, types.is_fixed_size_binary, types.is_binary_view))
+
+
+def _cells(pa: Any, column: Any, memory: TableMemory) -> Cells:
+    """A column as whole numbers, numbers or words."""
+    kind, types = column.type, pa.types
+    if types.is_dictionary(kind):
+        inner = kind.value_type
+        if types.is_integer(inner) or types.is_floating(inner) or types.is_decimal(inner) or types.is_null(inner):
+            return _cells(pa, column.cast(inner), memory)
+    elif types.is_integer(kind) and not types.is_uint64(kind) and not column.null_count:
         return np.asarray(column.to_numpy(), dtype=np.int64)
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+    elif types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
-    if types.is_null(kind):
+    elif types.is_null(kind):
         return np.full(len(column), np.nan)
-    if types.is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind):
-        return None
-    return ["" if value is None else str(value).strip() for value in column.to_pylist()]
+    found: list[str] = []
+    for words in _words(pa, column, memory):
+        found += words
+    return found
+
+
+def _words(pa: Any, column: Any, memory: TableMemory) -> Iterator[list[str]]:
+    """A column's words, some rows at a time; equal words of a part of the file are one object."""
+    length = 0  # of all words one after the other, as a table in text has them
+    for chunk in column.chunks:
+        coded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
+        words = ["" if value is None else str(value).strip() for value in coded.dictionary.to_pylist()]
+        if words and len(max(words, key=len)) > _LONGEST_WORD:
+            raise ValueError(f"a word of more than {_LONGEST_WORD:,} characters")
+        memory.take(sum(map(getsizeof, words)))
+        words.append("")  # where nothing stands
+        codes = coded.indices.fill_null(len(words) - 1)
+        length += int(np.array([len(word) for word in words])[codes.to_numpy()].sum())
+        if length > LARGEST:
+            raise ValueError(f"words of more than {LARGEST:,} characters")
+        for start in range(0, len(codes), _AT_ONCE):
+            yield [words[code] for code in codes.slice(start, _AT_ONCE).to_pylist()]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..bounded_files import read_file
 from ..errors import InputError, unknown
 from .bounded import file_bytes
 from .fetch import FetchError, cache_dir, digest, fetch, mirrored, written
@@ -67,8 +68,8 @@ def _from_folders(entry: UciSet, data_dir: str | Path | None) -> tuple[str, str]
 def _from_cache(entry: UciSet) -> tuple[str, str] | None:
     path = cache_dir() / "uci" / entry.file
     try:
-        data = path.read_bytes()
-    except OSError:
+        data = read_file(path, LARGEST)
+    except (OSError, InputError):
         return None
     # A damaged file in the cache is nobody's work: it is made again.
     return (data.decode(), str(path)) if digest(data) == entry.sha256 else None
@@ -83,7 +84,7 @@ def _made(entry: UciSet) -> tuple[str, str]:
         try:
             with tempfile.TemporaryDirectory() as folder:
                 paths = [fetch(url, Path(folder) / str(k), limit=LARGEST) for k, url in enumerate(source.urls)]
-                originals = [path.read_bytes() for path in paths]
+                originals = [file_bytes(path, LARGEST) for path in paths]
             place = mirrored(source.urls[0])
             text = _right(entry, _clean(entry, source, originals, place), place)
         except InputError as error:

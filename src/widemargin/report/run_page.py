@@ -163,16 +163,16 @@ def _angles(each: Told, name: str = "") -> list[str]:
 def _alone(each: Told) -> list[str]:
     """What is told of each run by itself."""
     parts: list[str] = []
-    matrix = (each.record or {}).get("confusion")
-    if matrix:
-        names = list(each.classes) or [str(k) for k in range(len(matrix))]
+    found = (each.record or {}).get("confusion")
+    if found is not None:
+        names = each.classes if len(each.classes) == found.classes else [str(k) for k in range(found.classes)]
         parts.append(page.heading("What is taken for what", "A row is a true class, a column the answer."))
         rows = [
             [(true, ""), (said, ""), (str(count), ""), (f"{share:.1f} %", "")]
-            for true, said, count, share in worst(matrix, names)
+            for true, said, count, share in worst(found, names)
         ]
         most = page.table(["class", "taken for", "times", "of the class"], rows) if rows else ""
-        seen = page.figure(confusion(matrix, names, "Confusion matrix")) if len(names) <= MOST else ""
+        seen = page.figure(confusion(found, names, "Confusion matrix")) if len(names) <= MOST else ""
         parts.append(page.side(filter(None, (seen, most))))
     parts += [*([page.paragraph(each.parts, "note")] if each.parts else []), *each.shown]
     options, own = ["option", "value"], _settings(each.run)

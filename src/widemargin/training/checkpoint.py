@@ -13,18 +13,24 @@ import json
 import os
 import shutil
 import warnings
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from .. import plain_json
+from ..bounded_files import check_holes, open_regular
 from ..errors import InputError
-from ..tensor_files import read_safetensors
+from ..tensor_files import StoredTensors, all_finite, not_finite_error, stored_tensors
 
 _SUMS = "sha256.json"
+_MODEL, _TRAINING = "model.safetensors", "training.safetensors"
+_BESIDE = 64 << 20  # bytes of names and numbers beside what is asked for
+_MOST_MOMENTS = 8  # times the model: an optimizer keeps two moments, an average is one more
 
 
 def save(
@@ -37,8 +43,8 @@ def save(
     shutil.rmtree(fresh, ignore_errors=True)
     try:
         fresh.mkdir(parents=True)
-        save_file(own(model), fresh / "model.safetensors")
-        save_file(own(training), fresh / "training.safetensors")
+        save_file(own(model), fresh / _MODEL)
+        save_file(own(training), fresh / _TRAINING)
         (fresh / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
         sums = {path.name: _sha256(path) for path in sorted(fresh.iterdir())}
         (fresh / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
@@ -60,7 +66,8 @@ def save(
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
+        check_holes(file, path)
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -79,18 +86,65 @@ def exists(place: Path) -> bool:
     return place.is_dir() or place.with_name(place.name + ".old").is_dir()
 
 
-def load(place: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
-    """Model tensors, training tensors and state of a checkpoint; of its spare, with a warning, where it is damaged."""
+@dataclass(frozen=True)
+class Kept:
+    """The files of a checkpoint, looked at: the state, and which tensors there are; none of these is read yet."""
+
+    model: StoredTensors
+    training: StoredTensors
+    state: dict[str, Any]
+
+    @property
+    def averages(self) -> dict[str, str]:
+        """Of each averaged tensor, by the name that it has in the model, the file that holds it and its name there."""
+        held = self.training.held
+        return {name.removeprefix(AVERAGE): place for name, place in held.items() if name.startswith(AVERAGE)}
+
+
+class Loaded(NamedTuple):
+    """A checkpoint that was read."""
+
+    model: dict[str, Tensor]
+    training: dict[str, Tensor]
+    state: dict[str, Any]
+    held: dict[str, str]
+    """Of each tensor of the model the file that holds it and its name there."""
+    averages: dict[str, str]
+    """The same of each averaged tensor, by the name that it has in the model."""
+
+
+def load(place: Path, model_bytes: int | None = None) -> Loaded:
+    """Model tensors, training tensors and state of a checkpoint; of its spare, with a warning, where it is damaged.
+
+    A file of far more than the `model_bytes` that the model has is refused before it is read.
+    """
+    kept = look(place)
+    for stored, times in ((kept.model, 2), (kept.training, 2 * _MOST_MOMENTS)):
+        if model_bytes is not None:
+            check_size(stored.nbytes, times * model_bytes, str(stored.path))
+    return Loaded(kept.model.read(), kept.training.read(), kept.state, kept.model.held, kept.averages)
+
+
+def check_size(found: int, wanted: int, where: str) -> None:
+    """Refuse tensors of far more bytes than are wanted, before they are read."""
+    if found > wanted + _BESIDE:
+        raise InputError(
+            f"{where}: these weights are of another model (tensors of {found:,} bytes, at most {wanted:,} are wanted)"
+        )
+
+
+def look(place: Path) -> Kept:
+    """What a checkpoint holds; its spare, with a warning, where it is damaged."""
     spare = place.with_name(place.name + ".old")
     if not place.is_dir() and spare.is_dir():
-        return _read(spare)  # killed between the two renames
+        return _look(spare)  # killed between the two renames
     try:
-        return _read(place)
+        return _look(place)
     except DamagedError as error:
         if not spare.is_dir():
             raise
-        found = _read(spare)
-        warnings.warn(f"{error}; going on from the one before it", stacklevel=3)
+        found = _look(spare)
+        warnings.warn(f"{error}; going on from the one before it", stacklevel=4)
         return found
 
 
@@ -98,13 +152,13 @@ class DamagedError(InputError):
     """A checkpoint whose files are there but are not what was written."""
 
 
-def _read(place: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
+def _look(place: Path) -> Kept:
     try:
-        sums = plain_json.read(place / _SUMS) if (place / _SUMS).is_file() else {}
+        sums = plain_json.read(place / _SUMS) if os.path.lexists(place / _SUMS) else {}
         for name, wanted in sums.items():
             if _sha256(place / Path(name).name) != wanted:
                 raise ValueError(f"SHA-256 of {name} is another than when it was written")
-        model, training = (read_safetensors(place / f"{name}.safetensors") for name in ("model", "training"))
+        model, training = (stored_tensors(place / name) for name in (_MODEL, _TRAINING))
         state = plain_json.read(place / "state.json")
         if not isinstance(state, dict):
             raise ValueError("state.json holds no names with values")
@@ -112,19 +166,51 @@ def _read(place: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, 
         raise InputError(f"{error.filename or place}: not there; is this a checkpoint?") from None
     except (ValueError, AttributeError, TypeError, OSError) as error:
         raise DamagedError(f"{place}: damaged, cannot be read ({error}); take an earlier checkpoint") from None
-    return model, training, state
+    return Kept(model, training, state)
 
 
 AVERAGE = "average."
 
 
-def load_judged(place: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The model's tensors as they are judged, averaged ones where there is an average, and the state."""
-    model, training, state = load(place)
-    for name, value in training.items():
-        if name.startswith(AVERAGE):
-            model[name.removeprefix(AVERAGE)] = value
-    return model, state
+@dataclass(frozen=True)
+class Judged:
+    """The model's tensors as they are judged, averaged ones where there is an average; not read yet."""
+
+    kept: Kept
+
+    @property
+    def averaged(self) -> dict[str, int]:
+        """Bytes of every averaged tensor, by the name that it has in the model."""
+        sizes = self.kept.training.sizes
+        return {name.removeprefix(AVERAGE): size for name, size in sizes.items() if name.startswith(AVERAGE)}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of every tensor by its name."""
+        return {**self.kept.model.sizes, **self.averaged}
+
+    @property
+    def held(self) -> dict[str, str]:
+        """Of each tensor the file that holds it and its name there."""
+        return {**self.kept.model.held, **self.kept.averages}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of them."""
+        return sum(self.sizes.values())
+
+    def read(self, names: Collection[str] | None = None) -> dict[str, Tensor]:
+        """All of them, or those of these names."""
+        wanted = list(self.sizes) if names is None else list(names)
+        averaged = self.kept.training.read([AVERAGE + name for name in wanted])
+        found = {name.removeprefix(AVERAGE): value for name, value in averaged.items()}
+        return {**self.kept.model.read([name for name in wanted if name not in found]), **found}
+
+
+def load_judged(place: Path) -> tuple[Judged, dict[str, Any]]:
+    """The model's tensors as they are judged, to be read when it is known what is wanted of them, and the state."""
+    kept = look(place)
+    return Judged(kept), kept.state
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -172,8 +258,12 @@ def _check_whole(optimizer: torch.optim.Optimizer, state: dict[int, dict[str, An
             )
 
 
-def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str) -> None:
-    """Weights into a module; another shape or another set of names is one clear line."""
+def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str, held: Mapping[str, str]) -> None:
+    """Weights into a module as it was built; another shape, another set of names or a NaN is one clear line.
+
+    `held` says of each tensor which file holds it, for that line.
+    """
+    built = not_finite(module.state_dict())
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
@@ -181,6 +271,18 @@ def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str) ->
         raise InputError(f"{where}: these weights are of another model ({first})") from None
     except InputError as error:  # a head's own words
         raise InputError(f"{where}: {error}") from None
+    check_finite(module.state_dict(), held, built)
+
+
+def not_finite(tensors: Mapping[str, Any]) -> set[str]:
+    """Names of tensors with numbers that are not finite; a network may be built with some, as a mask."""
+    return {name for name, value in tensors.items() if isinstance(value, Tensor) and not all_finite(value)}
+
+
+def check_finite(tensors: Mapping[str, Any], held: Mapping[str, str], spared: Iterable[str] = ()) -> None:
+    """Refuse numbers that are not finite, of which nothing but others would come; once, where they are loaded."""
+    for name in sorted(not_finite(tensors).difference(spared)):
+        raise not_finite_error(held.get(name, name), tensors[name], "take an earlier checkpoint, or train again")
 
 
 def own(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

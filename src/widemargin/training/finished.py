@@ -18,10 +18,11 @@ from ..data.manifest import NAME
 from ..errors import InputError
 from ..folder_lock import alone_in
 from ..run import Run
+from ..tensor_files import StoredTensors
 from . import checkpoint, run_files
 from .inputs import Inputs, image_folder, inputs_of, kept_manifest
 from .judging import judge
-from .network import rebuilt
+from .network import rebuilt, state_bytes
 from .unseen import MOST, embed
 from .writing import write_pieces, writing
 
@@ -186,22 +187,26 @@ def finished(folder: str | Path, which: str = "last") -> Finished:
     if not checkpoint.exists(place):
         there = sorted(entry.name for entry in place.parent.glob("*") if entry.suffix not in (".new", ".old"))
         raise InputError(f"{folder} has no checkpoint {which!r} (it has {', '.join(there) or 'none'})")
-    tensors, state = checkpoint.load_judged(place)
-    found = kept_model(run, state.get("sees"), tensors, place, str(place / "state.json"))
+    weights, state = checkpoint.load_judged(place)
+    found = kept_model(run, state.get("sees"), weights, place, str(place / "state.json"))
     return replace(found, folder=Path(folder), listed="manifest" in state)
 
 
-def kept_model(run: Run, given: Any, tensors: dict[str, Tensor], place: Path, where: str) -> Finished:
-    """The model of a run with weights that were kept; `given` is what it sees, as the file `where` has it."""
+def kept_model(run: Run, given: Any, weights: checkpoint.Judged | StoredTensors, place: Path, where: str) -> Finished:
+    """The model of a run with weights that were kept; `given` is what it sees, as the file `where` has it.
+
+    The network is made first, no larger than its weights, and then the weights are read, if they are of its size.
+    """
     sees = seen_by(given, where)
     try:
-        model = rebuilt(run, sees, tensors, where)
+        model = rebuilt(run, sees, weights.nbytes, where)
     except InputError as error:
         said = str(error)
         raise InputError(said if said.startswith(where) else f"{where}: cannot be built again: {said}") from None
     if run.precision == "64-true":
         model.double()
-    checkpoint.restore_module(model, tensors, str(place))
+    checkpoint.check_size(weights.nbytes, 2 * state_bytes(model), str(place))
+    checkpoint.restore_module(model, weights.read(), str(place), weights.held)
     return Finished(run, model.eval(), sees, place)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import plain_json
+from ..bounded_files import LARGEST_HELD, LARGEST_LOG, read_lines
 from ..errors import InputError, unknown
 from ..run import Run
 from .run_files import epoch_line
@@ -23,13 +24,13 @@ class Log:
     def __init__(self, folder: Path, upto: int, also: Iterable[str], run: Run) -> None:
         self.path = folder / "metrics.jsonl"
         # Line by line: a run of thousands of epochs, resumed again and again, needs no more memory each time.
-        write_pieces(self.path, (text for text, line in _read(self.path) if line["epoch"] <= upto))
+        write_pieces(self.path, (text for text, line in _read(self.path, LARGEST_LOG) if line["epoch"] <= upto))
         self.others: list[Tracker] = [TRACKERS[kind](folder, upto, run) for kind in check_logs(also)]
 
     @staticmethod
     def lines(path: Path) -> list[dict[str, Any]]:
         """What is there; a last line that was cut off is left out."""
-        return [line for _, line in _read(path)]
+        return [line for _, line in _read(path, LARGEST_HELD)]
 
     def add(self, line: dict[str, Any]) -> None:
         """One more epoch."""
@@ -49,19 +50,18 @@ class Log:
             other.close(failed=kind is not None)
 
 
-def _read(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+def _read(path: Path, most: int) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """Each line as it stands, and what it says; a last one that was cut off is left out."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return
-    with path.open("rb") as file:
-        for number, text in enumerate(file, 1):
-            if not text.endswith(b"\n"):
-                return
-            try:
-                yield text, epoch_line(plain_json.parsed(text, "JSON"))
-            except ValueError as error:
-                why = f"line {number} is no epoch of a run ({error})"
-                raise InputError(f"{path}: {why}; the file was edited by hand, delete the line") from None
+    for number, text in enumerate(read_lines(path, most), 1):
+        if not text.endswith(b"\n"):
+            return
+        try:
+            yield text, epoch_line(plain_json.parsed(text, "JSON"))
+        except ValueError as error:
+            why = f"line {number} is no epoch of a run ({error})"
+            raise InputError(f"{path}: {why}; the file was edited by hand, delete the line") from None
 
 
 def check_logs(also: Iterable[str]) -> list[str]:
@@ -69,7 +69,7 @@ def check_logs(also: Iterable[str]) -> list[str]:
     kinds = list(dict.fromkeys(also))
     for kind in kinds:
         if kind not in TRACKERS:
-            raise unknown("log", kind, list(TRACKERS))
+            raise unknown("logger", kind, list(TRACKERS))
         if find_spec(kind) is None:
-            raise InputError(f'--log {kind} needs it: pip install "widemargin[{kind}]"')
+            raise InputError(f'--logger {kind} needs it: pip install "widemargin[{kind}]"')
     return kinds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -13,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .. import ranks
+from .. import plain_json, ranks
 from ..data import manifest
 from ..errors import InputError, StoppedError
 from ..folder_lock import alone_in
@@ -201,5 +200,6 @@ def _record(training: Training, folder: Path, command: str | None) -> dict[str, 
         record["held_out"] = choosing(training.judge(training.inputs.held_out, flips=False))
     if training.rank == 0:
         with writing(folder):
-            write_whole(folder / "record.json", json.dumps({**record, "confusion": test.get("confusion")}, indent=1))
+            whole = {**record, "confusion": test.get("confusion")}
+            write_whole(folder / "record.json", plain_json.line_per_name(whole))
     return record

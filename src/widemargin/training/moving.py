@@ -24,7 +24,7 @@ from .epoch_sums import EpochSums
 from .inputs import Inputs, inputs_of
 from .judging import judge
 from .launch import TIMEOUT, launched
-from .network import Another, Average, Step, network
+from .network import Another, Average, Step, network, state_bytes
 from .optimizers import optimizer, set_rate
 from .rates import Plateau, learning_rate
 from .stopping import Stop
@@ -70,6 +70,7 @@ class Training:
         for note in self.inputs.notes if self.rank == 0 else ():
             warnings.warn(f"{run.data}: {note}", stacklevel=2)
         self.model = network(run, self.inputs.sees, fresh=not resumed, another=another)
+        self.built = checkpoint.not_finite(self.model.state_dict())  # what is so by design, such as a mask
         if not resumed:
             self.inputs.prepare_network(self.model)
             if run.init_from is not None:
@@ -93,10 +94,14 @@ class Training:
 
     def _begin_with(self, other: str) -> None:
         """The backbone of another run; the class weights stay new, under whatever loss this run has."""
-        start = checkpoint.load_judged(Path(other) / "checkpoints" / "last")[0]
+        kept, _ = checkpoint.load_judged(Path(other) / "checkpoints" / "last")
         wanted = {name: value for name, value in self.model.state_dict().items() if name.startswith("backbone.")}
+        there = sum(size for name, size in kept.sizes.items() if name in wanted)
+        checkpoint.check_size(there, 2 * sum(value.nbytes for value in wanted.values()), f"--init-from {other}")
+        start = kept.read(wanted)
         if any(name not in start or start[name].shape != value.shape for name, value in wanted.items()):
             raise InputError(f"--init-from {other}: its weights are of another network")
+        checkpoint.check_finite({name: start[name] for name in wanted}, kept.held, self.built)
         self.model.load_state_dict({name: start[name] for name in wanted}, strict=False)
         self._compare_with(Path(other))
 
@@ -116,7 +121,7 @@ class Training:
 
     def save(self, place: Path) -> None:
         """A checkpoint of this moment, by the first process; weights that are no numbers take no good one's place."""
-        if names := unsound(self.model):
+        if names := self._not_finite():
             ending = "; the last good checkpoint is kept" if self.kept else ""
             what = f"step {self.step}: the update left weights that are not finite in {names[0]}"
             raise DivergedError(f"{what}. Try a smaller --lr, --clip 1, or a warm-up{ending}")
@@ -143,16 +148,26 @@ class Training:
         self.fabric.barrier()
         self.kept = True
 
+    def _not_finite(self) -> list[str]:
+        """Names of what would be kept and is no number: weights, which all processes share, then what the first has."""
+        if (names := unsound(self.model)) or self.rank:
+            return names
+        averages = {} if self.average is None else self.average.values
+        wrong = checkpoint.not_finite(self.model.state_dict()) | checkpoint.not_finite(averages)
+        return sorted(wrong - self.built)
+
     def restore(self, place: Path) -> None:
         """Go on from a checkpoint."""
-        model, tensors, state = checkpoint.load(place)
+        kept = checkpoint.load(place, state_bytes(self.model))
+        model, tensors, state = kept[:3]
         try:
             run_files.progress(state)
             self._check_images(state, place)
-            checkpoint.restore_module(self.model, model, str(place))
+            checkpoint.restore_module(self.model, model, str(place), kept.held)
             checkpoint.restore_optimizer(self.optimizer, tensors, state["optimizer"])
             if self.average is not None:
                 self.average.load(tensors, checkpoint.AVERAGE)
+                checkpoint.check_finite(self.average.values, kept.averages, self.built)
             self.plateau.load(state["plateau"])
             self.fabric.strategy.precision.load_state_dict(state["precision"])
             self.epoch, self.step, self.seconds = state["epoch"], state["step"], state["seconds"]

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import short
 from ..literal import is_number
+from ..metrics.confusion import Confusion
 
 _NUMBERS = ("loss", "train_top1", "lr", "seconds", "images_per_second", "step")
 
@@ -34,7 +35,7 @@ def epoch_line(line: Any) -> dict[str, Any]:
 
 
 def record(value: Any) -> dict[str, Any]:
-    """`record.json`: the figures of a finished run."""
+    """`record.json`: the figures of a finished run, with its `confusion` as a `Confusion`."""
     found = _written(_names(value, "it"))
     _number(found.get("seconds", 0.0), "seconds")
     for name in ("test", "angles"):
@@ -44,12 +45,8 @@ def record(value: Any) -> dict[str, Any]:
     _names(found.get("versions", {}), "versions")
     for part, count in _names(_names(found.get("manifest", {}), "manifest").get("images", {}), "images").items():
         _number(count, part)
-    matrix = found.get("confusion")
-    if matrix is not None:
-        if not isinstance(matrix, list) or not all(isinstance(row, list) and len(row) == len(matrix) for row in matrix):
-            raise ValueError("confusion is no square of counts")
-        for row in matrix:
-            _counts(row, "confusion")
+    if found.get("confusion") is not None:
+        found["confusion"] = Confusion.from_json(found["confusion"])
     return found
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..angle import between, direction
 from ..classifier import MarginModel
+from ..data.draws import integers, permutation, uniform
 from ..errors import InputError
 from ..metrics.angles import mean_angle
 from ..metrics.fewshot import few_shot
@@ -41,7 +42,7 @@ def judge_embeddings(x: Tensor, y: Tensor, seed: int = 0) -> dict[str, Any]:
     """
     x, y = _some(x, y, seed)
     found = retrieve(x, y, ks=(1, 5))
-    centres = torch.zeros(int(y.max()) + 1, x.shape[1]).index_add_(0, y, x)
+    centres = x.new_zeros(int(y.max()) + 1, x.shape[1]).index_add_(0, y, x)
     present = torch.bincount(y, minlength=len(centres)).nonzero().squeeze(1)
     result: dict[str, Any] = {
         "images": len(y),
@@ -63,10 +64,10 @@ def _some(x: Tensor, y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     draw = torch.Generator().manual_seed(seed)
     names, place, counts = torch.unique(y, return_inverse=True, return_counts=True)
     each = min(int(counts.max()), max(_LEAST, MOST // len(names)))
-    chosen = torch.randperm(len(names), generator=draw)[: max(2, MOST // each)]
-    order = torch.randperm(len(y), generator=draw)
+    chosen = permutation(draw, len(names))[: max(2, MOST // each)]
+    order = permutation(draw, len(y))
     grouped = order[torch.argsort(place[order], stable=True)]  # class by class, within each at random
-    rank = torch.arange(len(y)) - (counts.cumsum(0) - counts)[place[grouped]]
+    rank = torch.arange(len(y), device=y.device) - (counts.cumsum(0) - counts)[place[grouped]]
     rows = grouped[(rank < each) & torch.isin(place[grouped], chosen)].sort().values
     return x[rows], y[rows]
 
@@ -105,17 +106,17 @@ def sampled_pairs(y: Tensor, seed: int, pairs: int) -> tuple[Tensor, Tensor, Ten
     if not bool(able.any()) or int((counts > 0).sum()) < 2:
         raise InputError("pairs want two classes, and a class with two images")
     anchors = able.nonzero().squeeze(1)
-    first = anchors[torch.randint(len(anchors), (pairs,), generator=draw)]
+    first = anchors[integers(draw, pairs, len(anchors))]
     place = torch.empty_like(order)
-    place[order] = torch.arange(len(y)) - start[y[order]]
-    step = 1 + (torch.rand(pairs, generator=draw) * (counts[y[first]] - 1)).long()
+    place[order] = torch.arange(len(y), device=y.device) - start[y[order]]
+    step = 1 + (uniform(draw, pairs) * (counts[y[first]] - 1)).long()
     partner = order[start[y[first]] + (place[first] + step) % counts[y[first]]]
-    other = torch.randint(len(y), (pairs,), generator=draw)
-    stranger = torch.randint(len(y), (pairs,), generator=draw)
+    other = integers(draw, pairs, len(y))
+    stranger = integers(draw, pairs, len(y))
     while bool((clash := y[other] == y[stranger]).any()):
-        stranger[clash] = torch.randint(len(y), (int(clash.sum()),), generator=draw)
-    same = torch.arange(2 * pairs) % 2 == 0
-    left, right = torch.empty(2 * pairs, dtype=torch.int64), torch.empty(2 * pairs, dtype=torch.int64)
+        stranger[clash] = integers(draw, int(clash.sum()), len(y))
+    same = torch.arange(2 * pairs, device=y.device) % 2 == 0
+    left, right = y.new_empty(2 * pairs), y.new_empty(2 * pairs)
     left[same], right[same] = first, partner
     left[~same], right[~same] = other, stranger
     return left, right, same

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ...bounded_files import read_file
 from ...errors import InputError
 from ...run import Run
 from .run_list import folder_of
 
 EXECUTORS = ("local", "slurm")
 _JOB = "job.txt"  # in a run's folder: the number of the job that does it
+_LONGEST_JOB = 1000  # bytes
 
 
 def here(runs: Sequence[Run], place: Path, data_dir: str | None) -> None:
@@ -85,5 +87,5 @@ def _under_way(folder: Path, logs: Path, cluster: str) -> bool:
     path = folder / _JOB
     if cluster != "slurm" or not path.exists():
         return False
-    job: Any = submitit.SlurmJob(logs, path.read_text(encoding="utf-8").strip())
+    job: Any = submitit.SlurmJob(logs, read_file(path, _LONGEST_JOB).decode("utf-8", "replace").strip())
     return not job.done(force_check=True)

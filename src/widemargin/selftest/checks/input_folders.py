@@ -18,6 +18,8 @@ LONG = False
 
 COUNTS = (250, 4_000)
 FILES = ("metrics.jsonl", "record.json", "manifest.csv", "results.jsonl")
+_MISTAKES = {"true": [2, 0], "answer": [0, 1], "times": [2, 1]}
+_COLUMNS = {"images": [4, 4, 4], "right": [3, 4, 2], "mistakes": _MISTAKES}  # as a record of very many classes has it
 
 
 def run(size: Size) -> Outcome:
@@ -35,6 +37,8 @@ def run(size: Size) -> Outcome:
         rows = good[name].splitlines() if name.endswith(".jsonl") else [good[name]]
         values: list[Any] = [json.loads(row) for row in rows]
         place = mutator.draw.randrange(len(values))
+        if name == "record.json" and mutator.draw.random() < 0.5:
+            values[place]["confusion"] = _COLUMNS
         values[place] = mutator.misshapen(values[place])
         return name, b"".join(json.dumps(value).encode() + b"\n" for value in values)
 
