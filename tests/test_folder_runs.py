@@ -438,8 +438,8 @@ def test_a_model_without_its_run_folder_knows_no_drawn_test_images(made, tmp_pat
 def best_of(run: Path) -> tuple[int, dict[str, torch.Tensor]]:
     from widemargin.training import checkpoint
 
-    model, _, state = checkpoint.load(run / "checkpoints" / "best")
-    return state["epoch"], model
+    found = checkpoint.load(run / "checkpoints" / "best")
+    return found.state["epoch"], found.model
 
 
 def exchange(one: Path, other: Path) -> None:
