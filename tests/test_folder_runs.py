@@ -404,6 +404,19 @@ def test_a_former_run_goes_on_with_the_same_bits_and_a_manifest(former, tmp_path
     assert train(former / "images", former / "cut", "--hold-out", "0.2", "--resume") == 0  # no warning any more
 
 
+def test_copies_that_a_former_run_was_tested_on_are_left_out_from_now_on(former):
+    for path in (former / "images" / "red").iterdir():
+        paint(path, 2, "one picture")  # as many files as before
+    with pytest.warns(UserWarning, match="no manifest|content of an image on the other side") as told:
+        assert train(former / "images", former / "run", "--hold-out", "0.2", "--resume") == 0
+    assert len(told) == 2
+    found = Manifest.read(former / "run" / "manifest.csv")
+    assert {row.label for row in found.of("excluded")} == {"red"}
+    assert not {row.sha256 for row in found.of("test")} & {row.sha256 for row in found.of("train", "held_out")}
+    record = json.loads((former / "run" / "record.json").read_text())
+    assert sum(map(sum, record["confusion"])) == len(found.of("test")) == 4
+
+
 def test_a_former_run_with_another_number_of_images_does_not_go_on(former, capsys):
     fill(former / "images", 20, begin=12)
     with pytest.warns(UserWarning, match="no manifest"):
@@ -425,8 +438,8 @@ def test_a_model_without_its_run_folder_knows_no_drawn_test_images(made, tmp_pat
 def best_of(run: Path) -> tuple[int, dict[str, torch.Tensor]]:
     from widemargin.training import checkpoint
 
-    model, _, state = checkpoint.load(run / "checkpoints" / "best")
-    return state["epoch"], model
+    found = checkpoint.load(run / "checkpoints" / "best")
+    return found.state["epoch"], found.model
 
 
 def exchange(one: Path, other: Path) -> None:

@@ -216,8 +216,8 @@ def _images_judged(record: dict[str, Any]) -> int | None:
         found = run_files.record(record)
     except ValueError:
         return None
-    if found.get("confusion"):
-        return int(sum(map(sum, found["confusion"])))
+    if found.get("confusion") is not None:
+        return int(sum(found["confusion"].images))
     images = (found.get("test") or {}).get("images")
     return int(images) if images is not None and images < MOST else None  # of more some are drawn
 

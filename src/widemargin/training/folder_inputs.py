@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from ..data.changes import Changes, compare, some, take_in
 from ..data.content import contents_of
 from ..data.folder import FolderImages, FolderSet, Tree, draw_manifest, images_of, scan_folder, scanned_by_number
 from ..data.identities import check_pairs
-from ..data.manifest import HELD_OUT, PARTS, TEST, TRAIN, UNUSED, Manifest, Row
-from ..data.splits import Shares
+from ..data.manifest import EXCLUDED, HELD_OUT, PARTS, TEST, TRAIN, UNUSED, Manifest, Row
+from ..data.splits import Shares, repeated
 from ..errors import InputError
 from ..run import Run
 from .inputs import Inputs, augment_for, check_held_out, divided
@@ -100,7 +102,14 @@ def _by_number(run: Run, tree: Tree, only_test: bool) -> Inputs:
     parts |= {path: UNUSED for path in labels if path not in parts}
     contents = contents_of(parts)
     rows = [Row(*labels[path], part, *content) for (path, part), content in zip(parts.items(), contents, strict=True)]
+    trained = {row.sha256 for row in rows if row.part in (TRAIN, HELD_OUT)}
+    copies = [row.part == TEST and row.sha256 in trained for row in rows]  # which that version tested on
+    rows = [replace(row, part=EXCLUDED) if copy else row for row, copy in zip(rows, copies, strict=True)]
+    found.test = test.take(
+        torch.tensor([row.part == TEST for row in rows if row.part in (TEST, EXCLUDED)]).nonzero()[:, 0]
+    )
     found.manifest, found.drawn = Manifest(tuple(rows)), True
+    found.notes += tuple(repeated(rows))
     return found
 
 
