@@ -29,9 +29,11 @@ from .commands import (
     train,
 )
 from .errors import InputError, StoppedError, one_line, short
-from .printable import plain_warnings, printable, say
+from .printable import plain_warnings, say
 
 SHELLS = ("bash", "zsh", "tcsh")
+_OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory|not enough memory")
+_NO_MEMORY = "out of memory; take a smaller --batch-size or --input-size, fewer --jobs, or a sample of the rows"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -160,25 +162,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except InputError as error:
-        print(f"widemargin: {error}", file=sys.stderr)
+        _complain(str(error))
         return 2
     except StoppedError as error:
-        print(f"widemargin: {error}", file=sys.stderr)
+        _complain(str(error))
         return error.code
     except MemoryError:
-        print("widemargin: out of memory; take fewer --jobs, or a sample of the rows", file=sys.stderr)
+        _complain(_NO_MEMORY)
+        return 2
+    except RuntimeError as error:
+        if not _OUT_OF_MEMORY.search(str(error)):  # torch has no error of its own for this
+            raise
+        _complain(_NO_MEMORY)
         return 2
     except BrokenPipeError:  # the reader left, as `| head` does
         _silence_output()
         return 0
     except OSError as error:
-        place = f" to {error.filename}" if error.filename else " the output"
-        print(printable(f"widemargin: cannot write{place}: {error.strerror or error}"), file=sys.stderr)
+        place = f"{short(str(error.filename), 300)}: cannot be used" if error.filename else "cannot write the output"
+        _complain(f"{place}: {error.strerror or error}")
         _silence_output()
         return 2
     except KeyboardInterrupt:
-        print("widemargin: interrupted; what was done is kept, the same command goes on", file=sys.stderr)
+        _complain("interrupted; what was done is kept, the same command goes on")
         return 130
+
+
+def _complain(text: str) -> None:
+    """The one line of an error: printable and never long, whatever stands in the input that it quotes."""
+    print(one_line(f"widemargin: {text}"), file=sys.stderr)
 
 
 def _silence_output() -> None:

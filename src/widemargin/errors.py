@@ -12,8 +12,13 @@ _LONGEST = 1000  # characters of a message; what is longer came from the input, 
 
 
 def short(text: str, longest: int = 80) -> str:
-    """The text, or the beginning of a long one, for a message of one line."""
-    return text if len(text) <= longest else text[: longest - 3] + "…"
+    """The text, or the beginning of a long one, for a message of one line.
+
+    >>> print(short("a\\nb"), len(short("x" * 99)), len(short("\\x1b" * 99)))
+    a\\nb 78 78
+    """
+    found = printable(text[: longest + 1])  # escapes take up to ten characters each
+    return found if len(found) <= longest else found[: longest - 3] + "…"
 
 
 def shown(value: Any) -> str:
@@ -31,8 +36,16 @@ def shown(value: Any) -> str:
 
 
 def one_line(text: str) -> str:
-    """A message as one printable line of bearable length: whatever a name or a file holds, it ends no line."""
-    return printable(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 300]} … {text[-250:]}")
+    """A message as one printable line of bearable length: whatever a name or a file holds, it ends no line.
+
+    >>> len(one_line("x" * 10**6)) <= 1000, len(one_line("\\x1b" * 10**6)) <= 1000
+    (True, True)
+    """
+    return _middle_out(printable(_middle_out(text)))
+
+
+def _middle_out(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 300]} … {text[-250:]}"
 
 
 class InputError(ValueError):

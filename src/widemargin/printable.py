@@ -37,20 +37,24 @@ def lines(text: str) -> str:
 
 
 def say(text: str, *, aside: bool = False) -> None:
-    """Print one line in which words of others stand; `aside` goes to standard error."""
-    print(printable(text), file=sys.stderr if aside else sys.stdout, flush=aside)
+    """Print one line in which words of others stand; `aside` goes to standard error, and is cut like an error."""
+    from .errors import one_line
+
+    print(one_line(text) if aside else printable(text), file=sys.stderr if aside else sys.stdout, flush=aside)
 
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
     """Warnings as one line each, of words that stay words; where in the source they were raised helps no reader."""
+    from .errors import one_line
+
     before = warnings.formatwarning
 
-    def one_line(message: Warning | str, category: type[Warning], *_: object, **__: object) -> str:
+    def formatted(message: Warning | str, category: type[Warning], *_: object, **__: object) -> str:
         what = "note" if issubclass(category, UserWarning) else category.__name__
-        return f"widemargin: {what}: {printable(' '.join(str(message).split()))}\n"
+        return one_line(f"widemargin: {what}: {' '.join(str(message).split())}") + "\n"
 
-    warnings.formatwarning = one_line
+    warnings.formatwarning = formatted
     try:
         yield
     finally:

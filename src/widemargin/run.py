@@ -15,6 +15,7 @@ from .errors import InputError, shown, unknown
 OPTIMIZERS = ("adam", "adamw", "sgd", "muon")
 SCHEDULES = ("onecycle", "cosine", "plateau", "constant")
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true")
+LARGEST_SIDE = 4096  # pixels of an image as a network sees it: 200 MB of numbers in colour
 _MOST = 2**31 - 1  # of anything that is counted; beyond it something deep inside would give up
 _LAST_SEED = 2**63 - 1
 _LARGEST = 1e300
@@ -122,8 +123,9 @@ class Run:
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not number or not (low < value <= high if name == "share" else low <= value < high):
                 raise InputError(f"{name} must lie between {low} and {high}, got {shown(value)}")
-        if self.input_size is not None and (type(self.input_size) is not int or not 1 <= self.input_size <= 65_536):
-            raise InputError(f"input_size must be a whole number from 1 to 65,536, got {shown(self.input_size)}")
+        size = self.input_size
+        if size is not None and (type(size) is not int or not 1 <= size <= LARGEST_SIDE):
+            raise InputError(f"input_size must be a whole number from 1 to {LARGEST_SIDE:,}, got {shown(size)}")
 
     @property
     def data_name(self) -> str:

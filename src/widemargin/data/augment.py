@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError, shown, unknown
+from ..run import LARGEST_SIDE
 from .draws import Rows, Source, integers
 from .geometry import (
     INTERPOLATIONS,
@@ -49,7 +50,6 @@ __all__ = [
 ]
 
 FLIPS = ("none", "random", "alternating")
-LARGEST_SIDE = 65_536
 ZOOM = 256 / 224  # the field's evaluation: resize to this times the size, keep the centre
 
 

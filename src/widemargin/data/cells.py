@@ -39,7 +39,8 @@ def shown(text: str, longest: int = 40) -> str:
     >>> print(shown("one\\ntwo"), shown("x" * 99))
     'one\\ntwo' 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…'
     """
-    return repr(text if len(text) <= longest else text[: longest - 1] + "…")
+    found = repr(text if len(text) <= longest else text[: longest - 1] + "…")
+    return found if len(found) <= 2 * longest else f"{found[: 2 * longest - 2]}…{found[-1]}"
 
 
 def several(names: Iterable[str], most: int = 5) -> str:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from ..bounded_files import NotAFileError, open_regular
 from ..errors import InputError
 
 
@@ -21,13 +22,14 @@ class Content(NamedTuple):
 
 def content_of(path: Path) -> Content:
     """Read and hash a file."""
-    check_regular(path)
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             return Content(os.fstat(file.fileno()).st_size, digest)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
+    except NotAFileError as error:
+        raise InputError(f"{error}; remove it from among the images") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); repair or remove it") from None
 
@@ -36,9 +38,3 @@ def contents_of(paths: Iterable[Path]) -> list[Content]:
     """The same for many files, in their order; hashing leaves Python's lock alone, so threads share the work."""
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1), thread_name_prefix="hash") as pool:
         return list(pool.map(content_of, paths))
-
-
-def check_regular(path: Path) -> None:
-    """Refuse a pipe or a device among images: reading it would never end."""
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path}: not a file; remove it from among the images")

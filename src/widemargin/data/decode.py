@@ -2,56 +2,112 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from ..bounded_files import NotAFileError, open_regular
 from ..errors import InputError
-from .content import check_regular
 
 # Asked for by name, for PIL guesses by content: an EPS file called .png would be handed to Ghostscript.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 LARGEST = 89_478_485  # pixels, PIL's own bound: a small file can unpack to more memory than there is
+LONGEST_SIDE = 65_535  # pixels, JPEG's own bound: PIL keeps a pointer for every row, so that tall ribbons are dear
+LARGEST_FILE = 1 << 29  # bytes: as many pixels in 48 bits each
+_LARGE = 1 << 24  # pixels from which on images are decoded one at a time
+_ROWS_OF = 1 << 22  # pixels that are scaled at once
 
 Box = tuple[int, int, int, int]
 
 
+_turn = threading.Lock()
+
+
+@contextmanager
+def image_of(path: Path) -> Iterator[Image.Image]:
+    """The image as RGB, upright, for as long as it is used; of large ones one at a time, whatever threads ask."""
+    try:
+        file = open_regular(path, LARGEST_FILE)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except NotAFileError as error:
+        raise InputError(f"{error}; remove it from among the images") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+    with file, ExitStack() as stack:
+        image = _decoded(file, path, stack)
+        file.close()
+        yield image
+
+
 def read_image(path: Path) -> Image.Image:
     """The image as RGB, upright."""
-    check_regular(path)
+    with image_of(path) as image:
+        return image
+
+
+def _decoded(file: BinaryIO, path: Path, stack: ExitStack) -> Image.Image:
+    """What the file holds; its size is known from its header before anything is decoded."""
     try:
-        with Image.open(path, formats=FORMATS) as opened:
+        with Image.open(file, formats=FORMATS) as opened:
+            if max(opened.size) > LONGEST_SIDE:
+                wide, tall = opened.size
+                raise InputError(
+                    f"{path}: {wide:,} × {tall:,} pixels, more than {LONGEST_SIDE:,} along a side; "
+                    "make it smaller or remove it"
+                )
             if opened.width * opened.height > LARGEST:
                 raise Image.DecompressionBombError
+            if opened.width * opened.height > _LARGE:
+                stack.enter_context(_turn)
             opened.load()
-            turned: Image.Image = opened
             with suppress(Exception):  # a broken tag does not spoil the picture
-                turned = ImageOps.exif_transpose(opened)
-            return _rgb(turned)
+                ImageOps.exif_transpose(opened, in_place=True)
+            return _rgb(opened)
+    except InputError:
+        raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise InputError(f"{path}: more than {LARGEST:,} pixels; make it smaller or remove it") from None
     except MemoryError:
         raise InputError(f"{path}: too little memory to unpack it; make it smaller or remove it") from None
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
     except Exception as error:  # whatever a damaged file makes its decoder raise
-        why = (" ".join(str(error).split()) or type(error).__name__).replace(str(path), path.name)
+        why = (" ".join(str(error).split()) or type(error).__name__).replace(repr(file), repr(path.name))
         raise InputError(f"{path}: cannot be read as an image ({why}); repair or remove it") from None
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    if image.mode[0] in "IF":  # 16 or 32 bits a pixel, which PIL would clip instead of scale
-        values = np.array(image, dtype=np.float32)  # in place all the way: of many pixels every copy counts
-        np.nan_to_num(values, copy=False)
-        values *= 1 / 257 if image.mode[0] == "I" else 255.0 if values.max(initial=0.0) <= 1.0 else 1.0
-        image = Image.fromarray(values.round(out=values).clip(0, 255, out=values).astype(np.uint8))
-    if image.mode == "P" or "transparency" in image.info:
-        image = image.convert("RGBA")
-    return image.convert("RGB")
+    image.info.pop("transparency", None)  # PIL warns of what it means for a palette; the colours are the same
+    return (_eight_bits(image) if image.mode[0] in "IF" else image).convert("RGB")
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """16 or 32 bits a pixel scaled to 8, which PIL would clip; some rows at a time, for every copy counts."""
+    found = np.empty((image.height, image.width), dtype=np.uint8)
+    factor = np.float32(1 / 257)
+    if image.mode[0] == "F":
+        factor = np.float32(255.0 if max(_largest(rows) for _, rows in _rows(image)) <= 1.0 else 1.0)
+    for top, rows in _rows(image):
+        found[top : top + len(rows)] = (rows * factor).round().clip(0, 255)
+    return Image.fromarray(found)
+
+
+def _largest(rows: NDArray[np.float32]) -> float:
+    return float(rows.max(initial=0.0))
+
+
+def _rows(image: Image.Image) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """Rows of an image as numbers, 0 where there is none, and where they begin."""
+    count = max(1, _ROWS_OF // max(1, image.width))
+    for top in range(0, image.height, count):
+        part = image.crop((0, top, image.width, min(image.height, top + count))) if image.height > count else image
+        yield top, np.nan_to_num(np.array(part, dtype=np.float32))
 
 
 def fitted(image: Image.Image, size: int, zoom: float = 1.0, interpolation: str = "bicubic") -> NDArray[np.uint8]:

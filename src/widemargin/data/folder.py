@@ -24,7 +24,7 @@ from ..errors import InputError
 from .augment import Augment
 from .batches import Batch, ahead, batch_of, order_of
 from .content import contents_of
-from .decode import SUFFIXES, cut, fitted, read_image
+from .decode import SUFFIXES, cut, fitted, image_of
 from .draws import integers
 from .geometry import draw_boxes, random_boxes
 from .images import Images, ImageSet
@@ -64,7 +64,8 @@ class FolderImages:
         x = torch.empty((len(self), 3, size, size), dtype=torch.uint8)
 
         def read(row: int) -> None:
-            x[row] = _channels_first(fitted(read_image(self.paths[row]), size, 1.0, interpolation))
+            with image_of(self.paths[row]) as image:
+                x[row] = _channels_first(fitted(image, size, 1.0, interpolation))
 
         with ThreadPoolExecutor(_workers()) as pool:
             for _ in pool.map(read, range(len(self))):
@@ -285,11 +286,13 @@ class FolderBatches:
         return batch_of(x, self.images.y.index_select(0, rows), mix)
 
     def _one(self, row: int, drawn: Tensor | None) -> Tensor:
-        augment, image = self.augment, read_image(self.images.paths[row])
-        if drawn is None or augment.scale is None:
-            return _channels_first(fitted(image, augment.size, augment.zoom(0), augment.interpolation))
-        box = [int(side) for side in random_boxes(drawn[None], image.height, image.width, augment.scale, augment.ratio)]
-        return _channels_first(cut(image, (box[0], box[1], box[2], box[3]), augment.size, augment.interpolation))
+        augment = self.augment
+        with image_of(self.images.paths[row]) as image:
+            if drawn is None or augment.scale is None:
+                return _channels_first(fitted(image, augment.size, augment.zoom(0), augment.interpolation))
+            sides = random_boxes(drawn[None], image.height, image.width, augment.scale, augment.ratio)
+            top, left, tall, wide = (int(side) for side in sides)
+            return _channels_first(cut(image, (top, left, tall, wide), augment.size, augment.interpolation))
 
 
 def _channels_first(pixels: NDArray[np.uint8]) -> Tensor:

@@ -92,7 +92,7 @@ def _column(pa: Any, source: Any, stored_name: str, name: str, memory: TableMemo
         return _cells(pa, column, memory)
     except InputError:
         raise
-    except (pa.ArrowException, OSError, MemoryError, ValueError, OverflowError, KeyError) as error:
+    except (pa.ArrowException, OSError, MemoryError, ValueError, OverflowError, LookupError) as error:
         # Pages that are damaged, dates beyond the year 9999, words in no UTF-8.
         why = short(" ".join(str(error).split()))
         raise InputError(

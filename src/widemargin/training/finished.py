@@ -20,7 +20,7 @@ from ..folder_lock import alone_in
 from ..run import Run
 from ..tensor_files import StoredTensors
 from . import checkpoint, run_files
-from .inputs import Inputs, image_folder, inputs_of, kept_manifest
+from .inputs import Inputs, at_once, image_folder, inputs_of, kept_manifest
 from .judging import judge
 from .network import rebuilt, state_bytes
 from .unseen import MOST, embed
@@ -60,7 +60,7 @@ class Finished:
 
         `assign_new` gives a part to files that were added since, and writes that down in the run folder.
         """
-        run = replace(self.run, batch_size=1, per_class=0)
+        run = replace(self.run, batch_size=1, per_class=0, repeats=1)
         root = image_folder(run)
         if root is None:
             return inputs_of(replace(run, share=1.0, hold_out=0.0), data_dir, assign_new=assign_new)
@@ -127,6 +127,7 @@ class Finished:
     def embed_files(self, paths: Sequence[str | Path], batch: int = 256) -> Tensor:
         """Embeddings [N, D] of image files."""
         like, found = next(self.model.parameters()), []
+        batch = at_once(batch, self.sees["channels"], self.sees["size"])
         self.model.eval()
         for start in range(0, len(paths), batch):
             x = torch.cat([self._as_seen(Path(path)) for path in paths[start : start + batch]])
@@ -152,7 +153,7 @@ class Finished:
 
     def seen(self, images: Images) -> Iterator[tuple[Tensor, Tensor]]:
         """Images of another set, as the network sees its own in evaluation."""
-        augment, batch = self.augment, 500
+        augment, batch = self.augment, at_once(500, self.sees["channels"], self.sees["size"])
         if images.x.shape[1] != self.sees["channels"]:
             have, wants = images.x.shape[1], self.sees["channels"]
             raise InputError(f"{images.name} has {have} channels, the run was trained on {wants}")

@@ -27,6 +27,16 @@ if TYPE_CHECKING:
     Samples: TypeAlias = Images | FolderImages
 
 _WHITEN, _AT_ONCE = 5000, 500
+_NUMBERS_AT_ONCE = 1 << 27  # of a batch that is judged: half a gibibyte; 500 images of 299 × 299 pixels in colour
+
+
+def at_once(batch: int, channels: int, size: int) -> int:
+    """How many images of this size are judged at once: a batch, or fewer where that would fill the memory.
+
+    >>> at_once(500, 3, 224), at_once(500, 3, 1024), at_once(500, 3, 4096)
+    (500, 42, 2)
+    """
+    return max(1, min(batch, _NUMBERS_AT_ONCE // (channels * size * size)))
 
 
 @dataclass(eq=False)
@@ -99,6 +109,7 @@ class Inputs:
         """Images in their order as the network sees them in evaluation, and their labels."""
         from ..data.folder import FolderBatches, FolderImages
 
+        batch = at_once(batch, self.sees["channels"], self.sees["size"])
         if isinstance(images, FolderImages):
             plain = self.augment.for_evaluation()
             for x, y, _ in FolderBatches(images, batch, plain, 0, drop_last=False, shuffle=False).epoch(0):

@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import short
 from ..literal import is_number
 from ..metrics.confusion import Confusion
+from ..run import LARGEST_SIDE
 
 _NUMBERS = ("loss", "train_top1", "lr", "seconds", "images_per_second", "step")
 
@@ -56,9 +57,9 @@ def sees(value: Any) -> dict[str, Any]:
     classes = found.get("classes")
     if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
         raise ValueError("sees.classes is no list of names")
-    for name, low in (("channels", 1), ("size", 1), ("native", 0)):
-        if type(found.get(name)) is not int or not low <= found[name] <= 65_536:
-            raise ValueError(f"sees.{name} is no whole number from {low} to 65,536")
+    for name, low, high in (("channels", 1, 65_536), ("size", 1, LARGEST_SIDE), ("native", 0, 65_536)):
+        if type(found.get(name)) is not int or not low <= found[name] <= high:
+            raise ValueError(f"sees.{name} is no whole number from {low} to {high:,}")
     augment = _names(found.get("augment"), "sees.augment")
     for name in ("mean", "std"):
         if not isinstance(augment.get(name), list) or len(augment[name]) not in (1, found["channels"]):
