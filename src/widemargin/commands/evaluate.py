@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 _PROTOCOL_NUMBERS = (
-    ("sampled-pairs", 6000, "pairs of each kind that are drawn"),
     ("batch", 1024, "queries that meet the gallery together; memory grows with it"),
     ("neighbours", 5, "of knn"),
     ("ways", 5, "classes of a fewshot episode"),
@@ -36,6 +35,9 @@ def add(commands: Any) -> None:
     judge.add_argument("--pairs", metavar="FILE", help="verification of the pairs in a CSV with columns a, b, same")
     for name, default, meaning in _PROTOCOL_NUMBERS:
         judge.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{meaning} (default {default})")
+    judge.add_argument(
+        "--sampled-pairs", type=int, metavar="N", help="draw N distinct pairs of each kind (default: all pairs)"
+    )
     judge.add_argument("--faiss", action="store_true", help="search with faiss, which gives the same numbers")
     judge.set_defaults(run=evaluate)
     name = commands.add_parser("predict", help="name images with a trained run")
@@ -94,7 +96,7 @@ def _by_protocol(run: Finished, options: argparse.Namespace) -> None:
     if options.pairs and name != "verification":
         raise InputError(f"--pairs belongs to --protocol verification, not to {name}")
     for option in ("sampled_pairs", "batch", "neighbours", "ways", "shots", "episodes"):
-        if getattr(options, option) < 1:
+        if getattr(options, option) is not None and getattr(options, option) < 1:
             raise InputError(f"--{option.replace('_', '-')} must be at least 1, got {getattr(options, option)}")
     if options.pairs:
         given = protocols.read_pairs(options.pairs)
@@ -102,7 +104,8 @@ def _by_protocol(run: Finished, options: argparse.Namespace) -> None:
         place = {path: k for k, path in enumerate(files)}
         first, second = torch.tensor([place[a] for a, _, _ in given]), torch.tensor([place[b] for _, b, _ in given])
         x = run.embed_files(files)
-        judged = protocols.verification_of(x, first, second, torch.tensor([same for *_, same in given]))
+        same = torch.tensor([same for *_, same in given])
+        judged = protocols.verification_of(x, first, second, same, [str(path.parent) for path in files])
     else:
         settings = protocols.Settings(
             pairs=options.sampled_pairs,
@@ -150,6 +153,8 @@ def predict(options: argparse.Namespace) -> None:
 def _rejecting(run: Finished, options: argparse.Namespace) -> float | None:
     """The cosine below which an image is unknown; None where nothing is refused."""
     from ..errors import InputError
+    from ..metrics.identity_intervals import LEAST_EVENTS
+    from ..metrics.verification import needed
 
     if options.reject_below is not None and options.target_far is not None:
         raise InputError("--reject-below and --target-far both set the threshold; take one of them")
@@ -164,9 +169,10 @@ def _rejecting(run: Finished, options: argparse.Namespace) -> float | None:
     if not run.run.unseen:
         raise InputError("--target-far wants images of unknown classes: train with --unseen, or give --reject-below")
     scores = run.nearness(run.embeddings(options.data_dir)[0]).sort(descending=True).values
-    passing = int(options.target_far * len(scores))
-    if passing < 1:
+    passing = int(options.target_far * len(scores) + 1e-9)
+    if passing < LEAST_EVENTS:
         raise InputError(
-            f"{len(scores)} unseen images cannot show a rate of {options.target_far:g}; give --reject-below"
+            f"a rate of {options.target_far:g} needs at least {LEAST_EVENTS} false alarms: "
+            f"{needed(options.target_far):,} unseen images; there are {len(scores):,}; give --reject-below"
         )
     return float((scores[passing - 1] + scores[passing]) / 2)

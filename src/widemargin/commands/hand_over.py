@@ -98,7 +98,7 @@ def verify(options: argparse.Namespace) -> None:
     cos, angle = float(one @ other), math.degrees(float(between(one, other)))
     threshold, why = options.threshold, "as given"
     if threshold is None:
-        threshold = calibrated_threshold(*run.embeddings(options.data_dir), options.target_far, run.run.seed)
+        threshold = calibrated_threshold(*run.embeddings(options.data_dir), options.target_far)
         why = f"{100 * options.target_far:g} % of different pairs pass"
     answer = "the same" if cos >= threshold else "not the same"
     say(f"{answer}: cosine {cos:.4f} ({angle:.1f}°), threshold {threshold:.4f} ({why})")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..data.augment import Augment
     from ..data.images import Images
     from .inputs import Samples
+    from .network import Another
 
 
 @dataclass(eq=False)
@@ -112,22 +113,24 @@ class Finished:
         return replace(augment, size=0, eval_zoom=1.0).evaluated(x)
 
 
-def finished(folder: str | Path, which: str = "last") -> Finished:
-    """The run of a folder at a checkpoint: `last`, `best` or `epoch-0010`."""
+def finished(folder: str | Path, which: str = "last", another: Another | None = None) -> Finished:
+    """The run of a folder at a checkpoint: `last`, `best` or `epoch-0010`; `another` objective, if trained with one."""
     run = Run.read(folder)
     place = Path(folder) / "checkpoints" / which
     if not checkpoint.exists(place):
         there = sorted(entry.name for entry in place.parent.glob("*") if entry.suffix not in (".new", ".old"))
         raise InputError(f"{folder} has no checkpoint {which!r} (it has {', '.join(there) or 'none'})")
     tensors, state = checkpoint.load_judged(place)
-    return kept_model(run, state.get("sees"), tensors, place, str(place / "state.json"))
+    return kept_model(run, state.get("sees"), tensors, place, str(place / "state.json"), another)
 
 
-def kept_model(run: Run, given: Any, tensors: dict[str, Tensor], place: Path, where: str) -> Finished:
+def kept_model(
+    run: Run, given: Any, tensors: dict[str, Tensor], place: Path, where: str, another: Another | None = None
+) -> Finished:
     """The model of a run with weights that were kept; `given` is what it sees, as the file `where` has it."""
     sees = seen_by(given, where)
     try:
-        model = rebuilt(run, sees, tensors, where)
+        model = rebuilt(run, sees, tensors, where, another)
     except InputError as error:
         said = str(error)
         raise InputError(said if said.startswith(where) else f"{where}: cannot be built again: {said}") from None

@@ -44,7 +44,7 @@ def network(run: Run, sees: dict[str, Any], fresh: bool = True, another: Another
     return MarginModel(backbone, _objective(run, dim, classes) if another is None else another(dim, len(classes)))
 
 
-def rebuilt(run: Run, sees: Any, tensors: dict[str, Tensor], where: str) -> MarginModel:
+def rebuilt(run: Run, sees: Any, tensors: dict[str, Tensor], where: str, another: Another | None = None) -> MarginModel:
     """The network of a run that was kept, empty, to take these tensors; what describes it may be a stranger's."""
     try:
         values = sees["channels"] * sees["size"] ** 2
@@ -54,7 +54,7 @@ def rebuilt(run: Run, sees: Any, tensors: dict[str, Tensor], where: str) -> Marg
     except (KeyError, TypeError, ValueError, OverflowError):
         raise InputError(f"{where}: does not say what images the network sees; take another checkpoint") from None
     with no_larger_than(sum(value.nbytes for value in tensors.values()), where):
-        return network(run, sees, fresh=False)
+        return network(run, sees, fresh=False, another=another)
 
 
 @contextmanager
