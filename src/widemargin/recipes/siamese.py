@@ -76,4 +76,3 @@ def run(options: argparse.Namespace) -> None:
             for k, (a, b, same) in enumerate(files):
                 table.writerow([a, b, int(same), *(f"{scores[k]:.6g}" for scores in columns.values())])
         print(f"wrote {options.out}")
-

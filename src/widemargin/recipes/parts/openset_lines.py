@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...run import Run
 from ...training.unseen import EVALUATION, Judgement
+from ...training.writing import write_whole
 
 if TYPE_CHECKING:
     from ...training.siamese import Siamese
