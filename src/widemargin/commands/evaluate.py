@@ -17,7 +17,6 @@ ASSIGN_NEW = (
     "drew the first, and written to manifest.csv; no other image moves"
 )
 _PROTOCOL_NUMBERS = (
-    ("sampled-pairs", 6000, "pairs of each kind that are drawn"),
     ("batch", 1024, "queries that meet the gallery together; memory grows with it"),
     ("neighbours", 5, "of knn"),
     ("ways", 5, "classes of a fewshot episode"),
@@ -42,6 +41,9 @@ def add(commands: Any) -> None:
     judge.add_argument("--pairs", metavar="FILE", help="verification of the pairs in a CSV with columns a, b, same")
     for name, default, meaning in _PROTOCOL_NUMBERS:
         judge.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{meaning} (default {default})")
+    judge.add_argument(
+        "--sampled-pairs", type=int, metavar="N", help="draw N distinct pairs of each kind (default: all pairs)"
+    )
     judge.add_argument("--faiss", action="store_true", help="search with faiss, which gives the same numbers")
     judge.set_defaults(run=evaluate)
     name = commands.add_parser("predict", help="name images with a trained run")
@@ -115,7 +117,7 @@ def _by_protocol(run: Finished, options: argparse.Namespace) -> None:
     if options.pairs and options.assign_new:
         raise InputError("--assign-new is for the run's own images; --pairs names others: leave one out")
     for option in ("sampled_pairs", "batch", "neighbours", "ways", "shots", "episodes"):
-        if getattr(options, option) < 1:
+        if getattr(options, option) is not None and getattr(options, option) < 1:
             raise InputError(f"--{option.replace('_', '-')} must be at least 1, got {getattr(options, option)}")
     if options.pairs:
         given = protocols.read_pairs(options.pairs)
@@ -123,7 +125,8 @@ def _by_protocol(run: Finished, options: argparse.Namespace) -> None:
         place = {path: k for k, path in enumerate(files)}
         first, second = torch.tensor([place[a] for a, _, _ in given]), torch.tensor([place[b] for _, b, _ in given])
         x, inputs = run.embed_files(files), None
-        judged = protocols.verification_of(x, first, second, torch.tensor([same for *_, same in given]))
+        same = torch.tensor([same for *_, same in given])
+        judged = protocols.verification_of(x, first, second, same, [str(path.parent) for path in files])
     else:
         settings = protocols.Settings(
             pairs=options.sampled_pairs,
@@ -178,6 +181,8 @@ def predict(options: argparse.Namespace) -> None:
 def _rejecting(run: Finished, options: argparse.Namespace) -> float | None:
     """The cosine below which an image is unknown; None where nothing is refused."""
     from ..errors import InputError
+    from ..metrics.identity_intervals import LEAST_EVENTS
+    from ..metrics.verification import needed
 
     if options.reject_below is not None and options.target_far is not None:
         raise InputError("--reject-below and --target-far both set the threshold; take one of them")
@@ -194,9 +199,10 @@ def _rejecting(run: Finished, options: argparse.Namespace) -> float | None:
     inputs = run.inputs(options.data_dir)
     say_changes(inputs, aside=True)
     scores = run.nearness(run.embeddings(inputs=inputs)[0]).sort(descending=True).values
-    passing = int(options.target_far * len(scores))
-    if passing < 1:
+    passing = int(options.target_far * len(scores) + 1e-9)
+    if passing < LEAST_EVENTS:
         raise InputError(
-            f"{len(scores)} unseen images cannot show a rate of {options.target_far:g}; give --reject-below"
+            f"a rate of {options.target_far:g} needs at least {LEAST_EVENTS} false alarms: "
+            f"{needed(options.target_far):,} unseen images; there are {len(scores):,}; give --reject-below"
         )
     return float((scores[passing - 1] + scores[passing]) / 2)

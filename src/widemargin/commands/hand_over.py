@@ -101,7 +101,7 @@ def verify(options: argparse.Namespace) -> None:
     if threshold is None:
         inputs = run.inputs(options.data_dir)
         say_changes(inputs, aside=True)
-        threshold = calibrated_threshold(*run.embeddings(inputs=inputs), options.target_far, run.run.seed)
+        threshold = calibrated_threshold(*run.embeddings(inputs=inputs), options.target_far)
         why = f"{100 * options.target_far:g} % of different pairs pass"
     answer = "the same" if cos >= threshold else "not the same"
     say(f"{answer}: cosine {cos:.4f} ({angle:.1f}°), threshold {threshold:.4f} ({why})")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..data.augment import Augment
     from ..data.images import Images
     from .inputs import Samples
+    from .network import Another
 
 
 @dataclass(eq=False)
@@ -181,26 +182,33 @@ class Finished:
         return replace(augment, size=0, eval_zoom=1.0).evaluated(x)
 
 
-def finished(folder: str | Path, which: str = "last") -> Finished:
-    """The run of a folder at a checkpoint: `last`, `best` or `epoch-0010`."""
+def finished(folder: str | Path, which: str = "last", another: Another | None = None) -> Finished:
+    """The run of a folder at a checkpoint: `last`, `best` or `epoch-0010`; `another` objective, if trained with one."""
     run = Run.read(folder)
     place = Path(folder) / "checkpoints" / which
     if not checkpoint.exists(place):
         there = sorted(entry.name for entry in place.parent.glob("*") if entry.suffix not in (".new", ".old"))
         raise InputError(f"{folder} has no checkpoint {which!r} (it has {', '.join(there) or 'none'})")
     weights, state = checkpoint.load_judged(place)
-    found = kept_model(run, state.get("sees"), weights, place, str(place / "state.json"))
+    found = kept_model(run, state.get("sees"), weights, place, str(place / "state.json"), another)
     return replace(found, folder=Path(folder), listed="manifest" in state)
 
 
-def kept_model(run: Run, given: Any, weights: checkpoint.Judged | StoredTensors, place: Path, where: str) -> Finished:
+def kept_model(
+    run: Run,
+    given: Any,
+    weights: checkpoint.Judged | StoredTensors,
+    place: Path,
+    where: str,
+    another: Another | None = None,
+) -> Finished:
     """The model of a run with weights that were kept; `given` is what it sees, as the file `where` has it.
 
     The network is made first, no larger than its weights, and then the weights are read, if they are of its size.
     """
     sees = seen_by(given, where)
     try:
-        model = rebuilt(run, sees, weights.nbytes, where)
+        model = rebuilt(run, sees, weights.nbytes, where, another)
     except InputError as error:
         said = str(error)
         raise InputError(said if said.startswith(where) else f"{where}: cannot be built again: {said}") from None

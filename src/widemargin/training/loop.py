@@ -30,6 +30,7 @@ from .network import Another
 from .roll_call import broken, lost
 from .stopping import Stop, stopping
 from .telling import Telling, telling
+from .unseen import EVALUATION
 from .writing import write_pieces, write_whole, writing
 
 _CALLING = 10.0  # seconds in which the processes that are left find out who is missing
@@ -178,7 +179,7 @@ def _refuse_another(run: Run, folder: Path) -> None:
 def _record(training: Training, folder: Path, command: str | None) -> dict[str, Any]:
     """The last epoch's figures on the test images, written to `record.json`."""
     run = training.run
-    test = training.judge(training.inputs.test)
+    test = training.judge(training.inputs.test, intervals=True)
     record = {
         "data": run.data,
         "loss": run.loss,
@@ -188,7 +189,7 @@ def _record(training: Training, folder: Path, command: str | None) -> dict[str, 
         "seconds": round(training.seconds, 1),
         "cores": torch.get_num_threads(),
         "processes": training.fabric.world_size,
-        "test": {name: value for name, value in test.items() if name not in ("angles", "confusion")},
+        "test": {name: value for name, value in test.items() if name not in ("angles", "confusion", "intervals")},
         "angles": test.get("angles", {}),
         "versions": versions(),
         "command": command or shlex.join(command_of(run)),
@@ -196,6 +197,8 @@ def _record(training: Training, folder: Path, command: str | None) -> dict[str, 
     }
     if training.inputs.manifest is not None:
         record["manifest"] = training.inputs.manifest_facts()
+    if "intervals" in test:
+        record |= {"intervals": test["intervals"], "evaluation": EVALUATION}
     if training.inputs.held_out is not None:
         record["held_out"] = choosing(training.judge(training.inputs.held_out, flips=False))
     if training.rank == 0:

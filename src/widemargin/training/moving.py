@@ -339,12 +339,12 @@ class Training:
             raise DivergedError(told)
         return Running(loss / seen, 100.0 * right / seen, seen / (time.perf_counter() - begun))
 
-    def judge(self, images: Samples, flips: bool = True) -> dict[str, Any]:
+    def judge(self, images: Samples, flips: bool = True, *, intervals: bool = False) -> dict[str, Any]:
         """The figures on some images, with the averaged weights where there is an average."""
         if self.average is not None:
             self.average.swap(self.model)
         try:
-            return judge(self.model, self.run, self.inputs, images, flips=flips)
+            return judge(self.model, self.run, self.inputs, images, flips=flips, intervals=intervals)
         finally:
             if self.average is not None:
                 self.average.swap(self.model)

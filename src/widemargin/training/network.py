@@ -51,7 +51,7 @@ def state_bytes(model: nn.Module) -> int:
     return sum(value.nbytes for value in model.state_dict().values() if isinstance(value, Tensor))
 
 
-def rebuilt(run: Run, sees: Any, weights: int, where: str) -> MarginModel:
+def rebuilt(run: Run, sees: Any, weights: int, where: str, another: Another | None = None) -> MarginModel:
     """The network of a run that was kept, empty, to take weights of so many bytes.
 
     What describes it may be a stranger's.
@@ -64,7 +64,7 @@ def rebuilt(run: Run, sees: Any, weights: int, where: str) -> MarginModel:
     except (KeyError, TypeError, ValueError, OverflowError):
         raise InputError(f"{where}: does not say what images the network sees; take another checkpoint") from None
     with no_larger_than(weights, where):
-        return network(run, sees, fresh=False)
+        return network(run, sees, fresh=False, another=another)
 
 
 @contextmanager

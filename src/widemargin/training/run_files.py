@@ -43,6 +43,11 @@ def record(value: Any) -> dict[str, Any]:
         for key, figure in _names(found.get(name) or {}, name).items():
             if figure is not None and key != "tar":
                 _number(figure, key)
+    for key, ends in _names(found.get("intervals") or {}, "intervals").items():
+        if ends is not None and not (isinstance(ends, list) and len(ends) == 2):
+            raise ValueError(f"intervals.{short(key)} is no pair of numbers")
+        for end in ends or ():
+            _number(end, f"intervals.{key}")
     _names(found.get("versions", {}), "versions")
     for part, count in _names(_names(found.get("manifest", {}), "manifest").get("images", {}), "images").items():
         _number(count, part)
