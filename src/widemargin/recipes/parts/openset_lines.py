@@ -183,7 +183,7 @@ def paired(run: Run, folder: Path, data_dir: str | None) -> None:
 
 def judge_paired(run: Run, folder: Path, data_dir: str | None) -> tuple[Judgement, tuple[str, ...]] | None:
     """A kept Siamese network; None for a run of before, which kept none."""
-    from ...tensor_files import read_safetensors
+    from ...tensor_files import stored_tensors
     from ...training.checkpoint import restore_module
     from ...training.inputs import inputs_of
     from ...training.siamese import PairNetwork
@@ -193,7 +193,8 @@ def judge_paired(run: Run, folder: Path, data_dir: str | None) -> tuple[Judgemen
         return None
     inputs = inputs_of(replace(run, per_class=0), data_dir)
     network = PairNetwork(_siamese(run), inputs.sees["channels"], inputs.sees["size"])
-    restore_module(network, read_safetensors(folder / _WEIGHTS), str(folder / _WEIGHTS))
+    kept = stored_tensors(folder / _WEIGHTS)
+    restore_module(network, kept.read(), str(kept.path), kept.held)
     return judge_siamese(network.eval(), inputs.test, inputs.augment, run.seed), inputs.test.classes
 
 
