@@ -143,7 +143,11 @@ CASES: dict[str, Case] = {
     "target in other case": Case(file(good(), "data.csv", "--target", "LABEL"), "did you mean 'label'?"),
     "one class": Case(file(good().replace(",b\n", ",a\n")), "only the class 'a'"),
     "no labels": Case(file("x,label\n1,\n2,?\n3,NA\n"), "has no label in any row"),
-    "a quantity as target": Case(file(labels(lambda k: f"{k * 0.37:.2f}")), "looks like a quantity, not classes"),
+    "a quantity as target": Case(file(labels(lambda k: f"{k * 0.37:.2f}")), "looks like a number to be predicted"),
+    "a price as target": Case(
+        file(labels(lambda k: str(1000 * (k % 40) + 50 * (k // 70)), 130)), "(80 different values in 130 rows)"
+    ),
+    "an age as target": Case(file(labels(lambda k: str(18 + k * 7 % 61), 2000)), "choose another --target, or bin it"),
     "an id as target": Case(file(labels(lambda k: f"p{k}")), "these are no classes"),
     "one class left": Case(file("x,label\n1,a\n2,a\n3,a\n4,b\n"), "only the class 'a' with two rows or more"),
     # columns

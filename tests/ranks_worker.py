@@ -31,7 +31,8 @@ def share(rank: int, batch: int) -> slice:
 def losses_of(spec: str, rank: int | None) -> dict[str, list[float]]:
     """Losses and state over the batches, of one rank's share or (None) of the whole batch."""
     torch.manual_seed(1)
-    objective = wm.Objective(spec, D, C).double()
+    group = None if rank is None else dist.group.WORLD
+    objective = wm.Objective(spec, D, C, group=group).double()
     seen: dict[str, list[float]] = {"losses": [], "state": []}
     for number, (x, y) in enumerate(global_batches()):
         mine = slice(None) if rank is None else share(rank, number)
@@ -46,7 +47,7 @@ def trained_in_parallel(rank: int) -> list[float]:
     """Class weights after two steps under DistributedDataParallel with unequal batches."""
     torch.manual_seed(1)
     body = nn.Sequential(nn.Linear(D, 8, dtype=torch.float64), nn.ReLU(), nn.Linear(8, D, dtype=torch.float64))
-    model = wm.MarginModel(body, wm.Objective("adacos", D, C).double())
+    model = wm.MarginModel(body, wm.Objective("adacos", D, C, group=dist.group.WORLD).double())
     parallel = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
     for number, (x, y) in enumerate(global_batches()[:3]):

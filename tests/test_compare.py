@@ -2,14 +2,16 @@
 
 import html
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from sklearn.datasets import load_diabetes, make_classification
 
 from bad_tables import CASES, good, with_column
-from widemargin.baselines import BASELINES
 from widemargin.catalogue import parse
 from widemargin.cli import main
 from widemargin.compare import Plan, spelled
@@ -18,9 +20,10 @@ from widemargin.data.paper import table1
 from widemargin.data.uci import TABLE1, load_set
 from widemargin.errors import InputError
 from widemargin.recipes.table1 import FLOORED, METHODS
-from widemargin.results import Store
+from widemargin.results import BASELINES, Store
 
-QUICK = ["--runs", "1", "--folds", "2", "--epochs", "0", "--min-steps", "5", "--hidden", "4", "4", "--jobs", "1"]
+SHORT = ["--runs", "1", "--folds", "2", "--epochs", "0", "--min-steps", "5", "--hidden", "4", "4", "--jobs", "1"]
+QUICK = [*SHORT, "--no-baselines"]
 TWO = ["--losses", "softmax, arcgrad(s=5)"]
 
 
@@ -168,6 +171,47 @@ def test_losses_are_spelled_once_and_in_full():
         "arcface(s=64, m=0.5)",
     ]
     assert spelled("softmax", baselines=True) == ["softmax", *BASELINES]
+    assert spelled("softmax", baselines=None) == ["softmax", "majority", "logistic_regression", "random_forest"]
+
+
+def test_two_classes_leave_adacos_out_of_the_default_list_and_say_so(capsys):
+    Path("two.csv").write_text(good())
+    assert compare("two.csv") == 0
+    others = [method for method in METHODS.values() if method != "adacos"]
+    assert [line["loss"] for line in lines("compare-two")] == others
+    said = capsys.readouterr()
+    assert said.err.startswith("note: adacos is left out, because two has two classes and it learns nothing from two; ")
+    assert '--losses "softmax, arcgrad(s=5), adacos(floor=2)" includes it' in said.err
+    assert said.err.count("\n") == 1
+    assert "adacos" not in said.out
+    assert "adacos is left out" in Path("compare-two/report.html").read_text()
+    assert compare("two.csv", "--losses", "softmax, adacos", "--out", "asked") == 0  # a list of one's own is obeyed
+    assert [line["loss"] for line in lines("asked")] == ["softmax", "adacos"]
+    assert "left out" not in capsys.readouterr().err
+
+
+def test_one_table_of_two_classes_leaves_adacos_out_of_all(capsys):
+    Path("two.csv").write_text(good())
+    assert compare("iris", "two.csv") == 0  # ranks need the same losses on every set
+    assert {line["set"] for line in lines("compare-iris-two")} == {"iris", "two"}
+    assert "adacos" not in {line["loss"] for line in lines("compare-iris-two")}
+    assert "because two has two classes" in capsys.readouterr().err
+
+
+def test_a_number_as_target_is_refused_or_said_to_be_a_class(capsys):
+    rows, target = load_diabetes(return_X_y=True)
+    body = "".join(f"{row[0]:.4f},{row[2]:.4f},{value:.0f}\n" for row, value in zip(rows, target, strict=True))
+    Path("diabetes.csv").write_text("age,bmi,target\n" + body)
+    assert compare("diabetes.csv", *TWO) == 2
+    said = capsys.readouterr().err
+    assert said == (
+        "widemargin: diabetes.csv: column 'target' looks like a number to be predicted (214 different values in 442 "
+        "rows); widemargin classifies: choose another --target, or bin it first (--target-is-class if these are "
+        "classes)\n"
+    )
+    assert not Path("compare-diabetes").exists()
+    assert compare("diabetes.csv", *TWO, "--target-is-class") == 0
+    assert "left out the 84 classes with a single row" in capsys.readouterr().err
 
 
 def test_two_classes_and_adacos_are_noted_before_the_work(capsys):
@@ -194,7 +238,7 @@ def test_a_training_that_diverged_is_not_passed_off_as_a_result(capsys):
 def test_several_tables_and_baselines_on_the_same_folds(capsys):
     Path("one.csv").write_text(good())
     Path("two.csv").write_text(with_column("colour", lambda k: ("red", "green", "?")[k % 3]))
-    assert compare("one.csv", "two.csv", "iris", *TWO, "--baselines", "--folds", "3") == 0
+    assert compare("one.csv", "two.csv", "iris", *TWO, "--baselines", "--folds", "3", "--min-steps", "150") == 0
     found = lines("compare-one-two-iris")
     methods = ["softmax", "arcgrad(s=5)", *BASELINES]
     assert [(line["set"], line["loss"]) for line in found] == [(s, m) for s in ("one", "two", "iris") for m in methods]
@@ -211,15 +255,117 @@ def test_several_tables_and_baselines_on_the_same_folds(capsys):
     assert "Critical-difference diagram" in page
 
 
+def default(*arguments):
+    """Without a word on baselines."""
+    return main(["compare", *SHORT, *arguments])
+
+
+def test_quick_baselines_run_by_default_on_the_first_folds(capsys):
+    assert default("iris", *TWO, "--runs", "2", "--folds", "3", "--out", "quick") == 0
+    found = {line["loss"]: line for line in lines("quick")}
+    assert list(found) == ["softmax", "arcgrad(s=5)", "majority", "logistic_regression", "random_forest"]
+    assert {loss: len(line["folds"]) for loss, line in found.items()} == dict(zip(found, (6, 6, 6, 3, 3), strict=True))
+    assert all(len(line["train"]) == len(line["folds"]) for line in found.values())
+    assert found["random_forest"]["train"] == [100.0] * 3
+    assert found["random_forest"]["settings"]["first_folds"] == 3
+    out = capsys.readouterr().out
+    for word in (*found, "train", "logistic_regression and random_forest: the first 3 of these folds"):
+        assert word in out
+    assert compare("iris", *TWO, "--runs", "2", "--folds", "3", "--out", "without") == 0
+    assert [line["loss"] for line in lines("without")] == ["softmax", "arcgrad(s=5)"]
+    assert "random_forest" not in capsys.readouterr().out
+    # all of them on all folds: what is there is kept, but for those on too few folds
+    assert default("iris", *TWO, "--runs", "2", "--folds", "3", "--out", "quick", "--baselines") == 0
+    every = {line["loss"]: line for line in lines("quick")}
+    assert capsys.readouterr().err.startswith("3 of 7 results were there already")
+    assert set(every) == {"softmax", "arcgrad(s=5)", *BASELINES}
+    assert all(len(line["folds"]) == 6 for line in every.values())
+    assert every["random_forest"]["folds"][:3] == found["random_forest"]["folds"]
+    assert default("iris", *TWO, "--runs", "2", "--folds", "3", "--out", "quick") == 0
+    assert capsys.readouterr().err.startswith("5 of 5 results were there already")
+    assert "svm" in Path("quick/report.html").read_text()  # what is there is shown
+    assert compare("iris", *TWO, "--runs", "2", "--folds", "3", "--out", "quick") == 0
+    assert "random_forest" not in Path("quick/report.html").read_text()  # unless none is wanted
+
+
+def test_an_interrupted_comparison_of_an_older_version_goes_on(capsys):
+    """Lines without training accuracies, and baselines on all folds."""
+    assert compare("iris", *TWO, "--baselines") == 0
+    path = Path("compare-iris/results.jsonl")
+    old = [{name: value for name, value in line.items() if name != "train"} for line in lines("compare-iris")]
+    old = [line for line in old if line["loss"] in ("softmax", "svm", "random_forest")]
+    path.write_text("".join(json.dumps(line) + "\n" for line in old))
+    before = path.read_bytes()
+    capsys.readouterr()
+    assert default("iris", *TWO) == 0
+    assert path.read_bytes().startswith(before)
+    said = capsys.readouterr()
+    assert said.err.startswith("2 of 5 results were there already")
+    assert re.search(r"softmax +│ +\d+\.\d\d±\d+\.\d\d. │ +– │", said.out)
+    assert re.search(r"arcgrad\(s=5\) +│ +\d+\.\d\d±\d+\.\d\d. │ +\d+\.\d\d │", said.out)
+
+
+def test_the_verdict_is_there_for_programs_too():
+    assert compare("iris", *TWO, "--out", "out") == 0
+    known = json.loads(Path("out/verdict.json").read_text())
+    assert known["kind"] in ("ahead", "no_evidence")
+    assert html.unescape(Path("out/report.html").read_text()).count(known["verdict"]) == 1
+    assert [one["set"] for one in known["sets"]] == ["iris"]
+
+
+def many_classes(rows=1600, classes=20):
+    x, y = make_classification(rows, 30, n_informative=20, n_classes=classes, n_clusters_per_class=1, random_state=0)
+    lines = [",".join([*(f"{value:.3f}" for value in row), f"k{label}"]) for row, label in zip(x, y, strict=True)]
+    return ",".join([*(f"x{k}" for k in range(30)), "label"]) + "\n" + "\n".join(lines)
+
+
+def test_settings_that_underfit_give_no_verdict_about_the_losses(capsys):
+    """Held back too much, both losses are far below a forest, and their difference is one of the settings."""
+    Path("many.csv").write_text(many_classes())
+    arguments = ["compare", "many.csv", "--losses", "softmax, arcgrad(s=30)", "--runs", "1", "--folds", "4"]
+    arguments += ["--jobs", "1"]
+    held_back = [*arguments, "--weight-decay", "3"]
+    assert main([*held_back, "--no-baselines", "--out", "unaware"]) == 0
+    assert "arcgrad(s=30) has the highest mean on this set and is ahead of softmax" in capsys.readouterr().out
+    assert main([*held_back, "--out", "under"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "These settings underfit; no statement about the losses. random_forest has" in out
+    tried = re.search(r"Try, with another --out: (--hidden .*? --epochs \d+)\.", out)[1]
+    page = html.unescape(Path("under/report.html").read_text())
+    for place in (out, page):
+        assert "ahead of" not in place
+        assert "highest mean" not in place
+    assert json.loads(Path("under/verdict.json").read_text())["kind"] == "underfit"
+    assert len(lines("under")) == 5  # the numbers are kept
+    assert main([*arguments, "--no-baselines", *tried.split(), "--out", "fitted"]) == 0
+    means = {line["loss"]: line["mean"] for line in lines("fitted")}
+    forest = next(line["mean"] for line in lines("under") if line["loss"] == "random_forest")
+    assert min(means.values()) > forest
+    assert "no evidence that the 2 methods differ" in capsys.readouterr().out
+
+
+def test_no_better_than_the_majority_class_is_said(capsys):
+    draw = np.random.default_rng(1)
+    names = [f"x{k}" for k in range(400)]
+    values = draw.normal(size=(80, 400)).round(2)
+    rows = [",".join([*map(str, row), "ab"[k % 2]]) for k, row in enumerate(values)]
+    Path("noise.csv").write_text("\n".join([",".join([*names, "label"]), *rows]))
+    assert default("noise.csv", *TWO, "--folds", "5", "--min-steps", "60") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "No loss is significantly better than the majority class" in out
+    assert "no statement about the losses" in out
+    assert json.loads(Path("compare-noise/verdict.json").read_text())["kind"] == "chance"
+
+
 def test_the_command_with_two_jobs_gives_the_same_folds_as_one_process():
     Path("mine.csv").write_text(good())
-    arguments = ["compare", "mine.csv", "--losses", "softmax, adacos(floor=2), arcgrad(s=5)", *QUICK[:-2]]
+    arguments = ["compare", "mine.csv", "--losses", "softmax, adacos(floor=2), arcgrad(s=5)", *QUICK]
     command = [Path(sys.executable).with_name("widemargin"), *arguments, "--jobs", "2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert "mine: accuracy in percent over 2 folds" in done.stdout
-    assert main([*arguments, "--jobs", "1", "--out", "one"]) == 0
+    assert main([*arguments, "--out", "one"]) == 0
     two, one = ({r["loss"]: (r["folds"], r["angles"]) for r in lines(folder)} for folder in ("compare-mine", "one"))
     assert len(one) == 3
     assert one == two
@@ -320,6 +466,8 @@ def test_table1_beside_the_papers(data_dir, capsys):
     assert "reproduce table1" in page
     assert "--min-steps 20" in page
     assert len(page) < 1 << 20
+    assert "random_forest" not in page  # the paper's methods alone, and its ranks over all fifteen sets
+    assert "Mean ranks over 15 sets" in page
     before = Path("out/results.jsonl").read_bytes()
     assert main(arguments) == 0
     assert Path("out/results.jsonl").read_bytes() == before

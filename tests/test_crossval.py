@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from widemargin import crossval
-from widemargin.baselines import BASELINES, cross_validate_baseline
+from widemargin import baselines, crossval
+from widemargin.baselines import cross_validate_baseline
 from widemargin.catalogue import losses
-from widemargin.crossval import Partition, check, cross_validate, partitions, predictions, rows_for
+from widemargin.crossval import Partition, check, cross_validate, partitions, predictions, rows_for, sample
 from widemargin.data.encode import DECORRELATED, SHRINKAGE, WIDEST, decorrelation, encode, scaling
 from widemargin.data.read import read_table
 from widemargin.data.table import Column, Table
 from widemargin.data.uci import load_set
 from widemargin.errors import InputError
+from widemargin.results import BASELINES, MAJORITY
 from widemargin.stack.protocol import Protocol
 from widemargin.stack.train import Stack
 
@@ -361,7 +362,7 @@ def test_a_table_with_gaps_and_words_from_file_to_score(tmp_path):
     assert np.mean(score.folds) > 85
     for name in BASELINES:
         small = cross_validate_baseline(table, name, partitions(table.y, 1, 3, 0), 0)
-        assert np.mean(small.folds) > 85, name
+        assert (np.mean(small.folds) > 85) == (name != MAJORITY), name
         assert small.angles == {}
 
 
@@ -375,6 +376,76 @@ def test_labels_drawn_at_random_are_not_learned(loss):
     table = table_of([*(number(x[:, k], f"x{k}") for k in range(12)), category(words)], y)
     score = cross_validate(table, loss, partitions(y, 1, 10, 0), Protocol(min_steps=100))
     assert 38 < np.mean(score.folds) < 60
+
+
+def test_training_accuracy_is_that_of_the_models_on_what_they_learnt_from(monkeypatch):
+    table = load_set("iris")
+    split = partitions(table.y, 1, 5, 0)
+    score = cross_validate(table, "softmax", split, SMALL, 3, torch.float64)
+    rows = rows_for(encode(table), table.y, 3, [part.training for part in split], torch.float64)
+    stack = Stack("softmax", rows, [part.training for part in split], [(3, k) for k in range(5)], SMALL)
+    stack.run()
+    answers = predictions(stack, [part.training for part in split])
+    wanted = [100 * np.mean(answers[k] == table.y[part.training]) for k, part in enumerate(split)]
+    assert score.train == pytest.approx(wanted)
+    assert score.train != score.folds
+    monkeypatch.setattr(crossval, "TRAIN_ROWS", 30)  # of 120
+    monkeypatch.setattr(crossval, "_STACK_WEIGHTS", 1)  # each model in a stack of its own, the same draws
+    for few in (cross_validate(table, "softmax", split, SMALL, 3, torch.float64) for _ in range(2)):
+        seen = [sample(part.training, table.y, 30, [3, k, 4]) for k, part in enumerate(split)]
+        answers = predictions(stack, seen)
+        assert few.train == pytest.approx([100 * np.mean(answers[k] == table.y[part]) for k, part in enumerate(seen)])
+        assert few.folds == score.folds
+
+
+def test_a_sample_keeps_the_shares_of_the_classes():
+    y = np.repeat([0, 1, 2], [500, 300, 200])
+    rows = np.random.default_rng(0).permutation(1000)[:900]
+    found = sample(rows, y, 90, [1, 2])
+    assert len(set(found.tolist())) == 90
+    assert set(found) <= set(rows)
+    np.testing.assert_allclose(np.bincount(y[found]), np.bincount(y[rows]) / 10, atol=1)
+    assert (found == sample(rows, y, 90, [1, 2])).all()
+    assert (found != sample(rows, y, 90, [1, 3])).any()
+    assert sample(rows, y, 900, [0]) is rows
+
+
+def test_baselines_are_fitted_to_a_sample_of_many_rows_and_tested_on_all(monkeypatch):
+    draw = np.random.default_rng(0)
+    y = draw.permutation(np.arange(600) % 3)
+    table = table_of([number(y + draw.normal(0, 0.7, 600), f"x{k}") for k in range(3)], y)
+    split = partitions(y, 1, 4, 0)
+    whole = cross_validate_baseline(table, "logistic_regression", split, 0)
+    monkeypatch.setattr(baselines, "FIT_ROWS", 60)
+    fitted, answers = [], baselines._answers
+    monkeypatch.setattr(baselines, "_answers", lambda *given: fitted.append(given[4]) or answers(*given))
+    few = cross_validate_baseline(table, "logistic_regression", split, 0)
+    assert [len(rows) for rows in fitted] == [60] * 4
+    assert all(set(rows) <= set(part.training) for rows, part in zip(fitted, split, strict=True))
+    assert few.folds != whole.folds
+    assert np.mean(few.folds) == pytest.approx(np.mean(whole.folds), abs=6)
+    right = [fold / 100 * len(part.test) for fold, part in zip(few.folds, split, strict=True)]
+    assert right == pytest.approx(np.round(right))  # of all rows of the test part
+
+
+def test_the_majority_class_is_that_of_the_table():
+    y = np.random.default_rng(0).permutation(np.repeat([0, 1], [149, 151]))
+    table = table_of([number(np.arange(300) % 7)], y)
+    score = cross_validate_baseline(table, MAJORITY, partitions(y, 3, 10, 0), 0)
+    assert np.mean(score.folds) == pytest.approx(100 * 151 / 300)  # no less, as a training part's majority would have
+    assert np.mean(score.train) == pytest.approx(100 * 151 / 300, abs=0.01)
+    few = [Partition(np.arange(100), np.arange(100, 130))]
+    assert cross_validate_baseline(table, MAJORITY, few, 0).folds == [100 * np.mean(y[100:130])]
+
+
+def test_training_accuracy_of_baselines_and_the_first_folds():
+    table = load_set("iris")
+    split = partitions(table.y, 2, 5, 0)
+    for name in BASELINES:
+        every, first = (cross_validate_baseline(table, name, part, 0) for part in (split, split[:3]))
+        assert first.folds == every.folds[:3]
+        assert first.train == every.train[:3]
+    assert cross_validate_baseline(table, "random_forest", split[:2], 0).train == [100.0, 100.0]
 
 
 def test_a_training_part_of_one_class_has_that_class_as_its_answer():

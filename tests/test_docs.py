@@ -140,7 +140,8 @@ class Desk:
         if words[0] == "train":
             more = ["--epochs", "1", "--batch-size", "12", "--opt", "sgd", "--lr", "0.05", "--quiet"]
             return [*more, "--input-size", "16", "--augment", "fast", "--out", self.done[shlex.join(words)]]
-        return ["--target-far", "0.1"] if "--target-far" in words else []  # so few images show no smaller one
+        # Ten false alarms or accepts are needed, and so few images show no smaller rate.
+        return ["--target-far", "0.25"] if "--target-far" in words or words[0] == "verify" else []
 
 
 @pytest.fixture(scope="module")

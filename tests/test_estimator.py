@@ -11,10 +11,10 @@ import pytest
 import torch
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.datasets import load_iris, make_blobs
+from sklearn.datasets import load_diabetes, load_iris, make_blobs
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, LeaveOneOut, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import check_dataframe_column_names_consistency, parametrize_with_checks
@@ -153,6 +153,18 @@ def test_rows_do_not_depend_on_their_company():
     model = quick().fit(X, Y)
     one_by_one = np.concatenate([model.predict_proba(X[i : i + 1]) for i in range(150)])
     np.testing.assert_allclose(one_by_one, model.predict_proba(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("labels", [Y, NAMES])
+def test_predictions_of_one_row_are_an_array_of_one(labels):
+    model = quick().fit(X, labels)
+    found = model.predict(X[:1])
+    assert isinstance(found, np.ndarray)
+    assert found.shape == (1,)
+    assert found.dtype == labels.dtype
+    assert found[0] == model.predict(X[:2])[0]
+    assert model.score(X[:1], labels[:1]) in (0.0, 1.0)
+    assert cross_val_predict(model, X[::15], labels[::15], cv=LeaveOneOut()).shape == (10,)
 
 
 def test_the_course_is_written_down(capsys):
@@ -317,6 +329,28 @@ def test_bad_rows_are_refused():
         model.angles(X[:2], ["setosa", "rose"])
     with pytest.raises(ValueError, match="Seed must be"):
         quick(random_state=-1).fit(X, Y)
+
+
+@pytest.mark.parametrize("kind", [float, int, np.float32])
+def test_a_number_to_be_predicted_is_refused(kind):
+    rows, target = load_diabetes(return_X_y=True)
+    with pytest.raises(wm.InputError, match=r"number to be predicted \(214 different values in 442 rows\)") as told:
+        quick().fit(rows, target.astype(kind))
+    assert "astype(str)" in str(told.value)
+    with pytest.raises(ValueError, match="Unknown label type"):
+        quick().fit(rows, target + 0.5)
+
+
+@pytest.mark.filterwarnings("ignore:The number of unique classes")
+def test_many_whole_numbers_are_classes_if_each_has_two_rows_or_they_are_counted():
+    y = np.repeat(np.arange(1000), 2) + 5000
+    rows = np.random.default_rng(0).normal(size=(2000, 3))
+    model = quick(min_steps=2, epochs=0).fit(rows, y)
+    assert len(model.classes_) == 1000
+    assert model.predict(rows[:3]).dtype == y.dtype
+    assert len(quick(min_steps=2, epochs=0).fit(rows[::2], y[::2] - 5000).classes_) == 1000  # a half: a row each
+    _, target = load_diabetes(return_X_y=True)  # said to be classes
+    assert len(quick(min_steps=2, epochs=0).fit(rows[:442], target.astype(str)).classes_) == 214
 
 
 def test_importing_the_package_waits_for_nothing():

@@ -136,10 +136,13 @@ def test_a_time_out_is_a_time(run, seconds):
 
 
 def test_nothing_asks_the_wall_clock():
-    """It may jump: whatever lasts is measured by a clock that does not."""
+    """It may jump: whatever lasts is measured by a clock that does not.
+
+    TensorBoard's event files have times of day in them by their format; their order does not depend on it.
+    """
     asked = re.compile(r"\btime\.time(_ns)?\(|\bdatetime\.(now|utcnow|today)\(")
-    found = [path for path in (ROOT / "src").rglob("*.py") if asked.search(path.read_text(encoding="utf-8"))]
-    assert found == []
+    found = [path.name for path in (ROOT / "src").rglob("*.py") if asked.search(path.read_text(encoding="utf-8"))]
+    assert found == ["trackers.py"]
 
 
 def test_a_record_is_json_without_surprises(images, tmp_path):

@@ -756,12 +756,18 @@ def test_shapes_without_values_pass_through():
     assert loss.shape == (3,)
 
 
-def test_softmax_learns_from_zero_weights():
+@pytest.mark.parametrize("road", ["dense", "stream", "sampled", "sharded"])
+@pytest.mark.parametrize("spec", ["softmax", "l_softmax(m=1)", "m_softmax(m=0)"])
+@pytest.mark.parametrize("by_logits", [False, True])
+def test_softmax_learns_from_zero_weights(road, spec, by_logits):
     """The product is the logit, so that a weight without a direction still gets torch's own gradient."""
-    head = wm.Head(D, C, "softmax", dtype=torch.float64)
+    if by_logits and road != "dense":
+        return
+    head = wm.Head(D, C, spec, road=road, dtype=torch.float64)
     torch.nn.init.zeros_(head.weight)
     x, y = torch.randn(7, D, dtype=torch.float64), torch.arange(7) % C
-    head(x, y).sum().backward()
+    loss = F.cross_entropy(head.logits(x, y), y, reduction="sum") if by_logits else head(x, y).sum()
+    loss.backward()
     plain = torch.zeros(C, D, dtype=torch.float64, requires_grad=True)
     F.cross_entropy(x @ plain.T, y, reduction="sum").backward()
     torch.testing.assert_close(head.weight.grad, plain.grad)

@@ -169,7 +169,7 @@ def test_a_loss_that_never_rises_again_is_told(bounded, run, tmp_path, capsys):
     ("words", "says"),
     [
         (["--resume"], "--find-lr tries rates on a fresh model, --resume goes on with a trained one: leave one out"),
-        (["--log", "tensorboard"], "leave --log out"),
+        (["--logger", "tensorboard"], "leave --logger out"),
         (["--batch-size", "5000"], "make no batch of 5000"),
     ],
 )

@@ -66,7 +66,7 @@ def test_pixels_under_l1_are_what_a_loop_says(data_dir):
     for i in range(30):
         gaps = [(int((x[i].int() - x[j].int()).abs().sum()), j) for j in range(30) if j != i]
         right += int(y[min(gaps)[1]] == y[i])
-    assert found["recall1"] == pytest.approx(100 * right / 30)
+    assert found.figures["recall1"] == pytest.approx(100 * right / 30)
     bins = traditional.histograms(torch.tensor([[0.0, 7.9, 8.0, 255.0]]))
     assert bins[0, 0] == 0.5
     assert bins[0, 1] == bins[0, 31] == 0.25

@@ -1,7 +1,9 @@
 """What a report says and shows: ranks, wins and groups of hand-made results; a page that is one safe file."""
 
+import json
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -11,14 +13,17 @@ import pytest
 
 from widemargin import stats
 from widemargin.catalogue import losses
-from widemargin.cli import main
-from widemargin.compare import PAPER_LOSSES
-from widemargin.report import page, svg
+from widemargin.cli import main, parser
+from widemargin.commands import tabular
+from widemargin.compare import PAPER_LOSSES, Plan
+from widemargin.report import advice, page, svg
 from widemargin.report.compare_page import compare_page
-from widemargin.report.comparison import comparison
+from widemargin.report.comparison import as_json, comparison
 from widemargin.report.palette import colour
 from widemargin.report.terminal import print_comparison
-from widemargin.results import Result
+from widemargin.results import Result, from_json
+
+RECORDS = Path(__file__).parents[1] / "records" / "table1.jsonl"
 
 ANGLES = {"wc_intra": 0.2, "w_inter": 2.0, "c_inter": 1.9}
 EVIL = """<script>alert(1)</script>"&quot;'&amp;<b"""
@@ -26,12 +31,13 @@ VOID = {"meta", "br", "img", "link", "input", "hr"}
 CLOSED = {"line", "circle", "rect", "polyline", "polygon", "path"}  # of SVG, which may close themselves
 
 
-def result(loss, folds, name="made", parts=10, angles=ANGLES):
+def result(loss, folds, name="made", parts=10, angles=ANGLES, train=None, **settings):
     folds = [float(fold) for fold in folds]
     std = float(np.std(folds, ddof=1))
     versions = {"widemargin": "0", "torch": EVIL}
-    settings = {"runs": len(folds) // parts, "parts": parts}
-    return Result(name, loss, float(np.mean(folds)), std, folds, 0, 1.5, versions, settings, angles)
+    settings = {"runs": len(folds) // parts, "parts": parts, **settings}
+    fitted = [] if train is None else [float(train)] * len(folds)
+    return Result(name, loss, float(np.mean(folds)), std, folds, 0, 1.5, versions, settings, angles, fitted)
 
 
 def noisy(mean, seed=0, count=20):
@@ -194,6 +200,196 @@ def test_one_method_has_nothing_to_be_compared_with(capsys):
             assert one.set in out
             assert one.groups == ()
             assert one.ranks == (1.0,)
+
+
+# Baselines beside the losses
+
+
+def with_baselines(losses, forest, name="made", majority=20.0, line=30.0, **settings):
+    """Results of losses {name: (test, train)} on 20 folds with baselines, two of them on ten; no fold is special."""
+    rows = [
+        result(loss, noisy(test, 7 * k), name, train=train, protocol={"dropout": 0.2}, **settings)
+        for k, (loss, (test, train)) in enumerate(losses.items())
+    ]
+    rows.append(result("majority", noisy(majority, 40), name, angles={}, train=majority))
+    for loss, mean in {"logistic_regression": line, "random_forest": forest}.items():
+        rows.append(result(loss, noisy(mean, 41, 10), name, angles={}, train=mean, first_folds=10))
+    return rows
+
+
+UNDERFIT = {"softmax": (30, 31), "arcgrad(s=30)": (38, 40)}
+FITTED = {"softmax": (75, 90), "arcgrad(s=30)": (90, 97)}
+
+
+def shown(found, capsys):
+    """What is printed, and the page's words and cells."""
+    print_comparison(found)
+    text = compare_page(found, [], "widemargin compare")
+    return capsys.readouterr().out, checked(text), text
+
+
+def test_settings_that_underfit_give_no_statement_anywhere(capsys):
+    without = comparison([row for row in with_baselines(UNDERFIT, 54) if not row.is_baseline])
+    assert "arcgrad(s=30) has the highest mean on this set and is ahead of softmax" in without.verdict
+    found = comparison(with_baselines(UNDERFIT, 54))
+    (one,) = found.sets
+    assert found.kind == one.kind == "underfit"
+    assert not one.stated
+    assert (one.not_worse, one.groups, one.best) == (frozenset(), (), None)
+    assert found.verdict.startswith("These settings underfit; no statement about the losses.")
+    options = "--hidden 256 64 --batch 64 --lr 0.005 --weight-decay 0.01 --dropout 0 --epochs 20"
+    assert f"Try, with another --out: {options}." in found.verdict
+    Plan([], [], protocol=tabular.protocol(parser().parse_args(["compare", *options.split()])))  # they exist
+    out, read, text = shown(found, capsys)
+    words = " ".join(data for tag, data in read.texts if tag != "style")
+    for place in (" ".join(out.split()), words):
+        assert "These settings underfit; no statement about the losses." in place
+        assert "ahead of" not in place
+        assert "best" not in place
+        assert "38." in place  # the numbers are there
+    assert "*" not in out
+    assert "≈" not in out
+    assert "rank" not in out
+    assert 'class="best"' not in text
+    assert 'class="alike"' not in text
+    assert "Who differs from whom" not in words
+    known = json.loads(as_json(found))
+    assert (known["kind"], known["verdict"]) == ("underfit", found.verdict)
+    assert known["sets"] == [{"set": "made", "kind": "underfit", "verdict": found.verdict}]
+
+
+def test_baselines_stand_below_and_take_no_part_in_ranks_and_marks(capsys):
+    rows = with_baselines(FITTED, 89.9, line=85)
+    found = comparison(rows)
+    alone = comparison([row for row in rows if not row.is_baseline])
+    assert found.methods == alone.methods == tuple(FITTED)
+    assert found.baselines == ("majority", "logistic_regression", "random_forest")
+    (one,), (same,) = found.sets, alone.sets
+    assert (one.ranks, one.wins, one.not_worse, one.groups) == (same.ranks, same.wins, same.not_worse, same.groups)
+    assert found.verdict == alone.verdict
+    assert found.kind == "ahead"
+    out, read, text = shown(found, capsys)
+    lines = out.splitlines()
+    names = (*FITTED, *found.baselines)
+    places = {name: next(k for k, line in enumerate(lines) if f" {name} " in line) for name in names}
+    assert places["arcgrad(s=30)"] < places["softmax"] < places["majority"]
+    assert "├" in lines[places["majority"] - 1]
+    assert "logistic_regression and random_forest: the first 10 of these folds" in out
+    assert re.search(r"arcgrad\(s=30\) +│ +\d+\.\d\d±\d\.\d\d\* │ +97\.00 │", out)
+    assert re.search(r"random_forest +│ +\d+\.\d\d±\d\.\d\d +│ +89\.90 │", out)
+    cells = [data for tag, data in read.texts if tag == "td"]
+    assert "97.00" in cells
+    assert text.index("<tfoot>") < text.index(">random_forest</td>")
+    for name in found.baselines:  # in the picture too
+        assert any(tag == "text" and data == name for tag, data in read.texts)
+    before = comparison([result("softmax", noisy(90))])
+    print_comparison(before)
+    assert re.search(r"softmax +│ +\d+\.\d\d±\d\.\d\d\* │ +– │", capsys.readouterr().out)  # lines of older versions
+
+
+def test_a_baseline_far_below_does_not_squeeze_the_picture():
+    names, spans = ["a", "b", "majority", "forest"], [(94.0, 97.0), (95.0, 98.0), (20.0, 30.0), (90.0, 94.0)]
+    means = [95.5, 96.5, 25.0, 92.0]
+    drawn = svg.intervals(names, means, spans, ["#111111"] * 4, "percent", "title", references=2)
+    ticks = [float(data) for tag, data in Reader(drawn).texts if re.fullmatch(r"\d+", data)]
+    assert min(ticks) >= 89
+    assert drawn.count("<polygon") == 1  # an arrow for the majority class
+    assert drawn.count("<circle") == 3
+    assert "25.00" in drawn
+    everything = svg.intervals(names, means, spans, ["#111111"] * 4, "percent", "title")
+    assert "<polygon" not in everything
+
+
+def test_other_reasons_for_no_statement(capsys):
+    overfit = comparison(with_baselines({"softmax": (70, 99.5), "adacos": (60, 99)}, 85))
+    assert overfit.kind == "baseline_ahead"
+    assert "random_forest is ahead of every loss; no statement about the losses." in overfit.verdict
+    assert "Try" not in overfit.verdict
+    assert "More rows or fewer columns may help; else try, with another --out: --dropout 0.5" in overfit.verdict
+    chance = comparison(with_baselines({"softmax": (50.2, 99), "adacos": (44, 99)}, 49, majority=50))
+    assert chance.kind == "chance"
+    assert "No loss is significantly better than the majority class" in chance.verdict
+    assert chance.verdict.endswith("Nor is a baseline: other columns or more rows are needed.")
+    hidden = comparison(with_baselines({"softmax": (50.2, 51), "adacos": (44, 49)}, 50.1, majority=20, line=49))
+    assert hidden.kind in ("ahead", "no_evidence")  # a lead over the majority class
+    lost = [
+        result(row.loss, row.folds, angles={} if row.loss in FITTED else ANGLES) for row in with_baselines(FITTED, 54)
+    ]
+    nowhere = comparison(lost)
+    assert nowhere.kind == "diverged"
+    assert "--lr" in nowhere.verdict
+    for found in (overfit, chance, nowhere):
+        out, _, text = shown(found, capsys)
+        assert "no statement about the losses" in out
+        assert 'class="best"' not in text
+    published = comparison(with_baselines(UNDERFIT, 54), check_fit=False)
+    assert published.kind == "ahead"
+
+
+def test_a_baseline_that_is_higher_by_chance_is_a_caution():
+    found = comparison(with_baselines(FITTED, 90.4))
+    assert found.kind == "ahead"
+    assert "ahead of softmax" in found.verdict
+    assert re.search(
+        r"random_forest has a higher mean than every loss \(90\.\d % in 10 folds\): with other", found.verdict
+    )
+    assert "higher mean than" not in comparison(with_baselines(FITTED, 85)).verdict
+    assert "higher mean than" not in comparison(with_baselines(FITTED, 90.4), check_fit=False).verdict
+
+
+def test_settings_that_were_tried_already_are_not_proposed_again():
+    tried = {"hidden": [256, 64], "batch": 64, "lr": 0.005, "weight_decay": 0.01, "dropout": 0.0, "epochs": 20.0}
+    more = advice.to_fit_more({"protocol": tried})
+    assert more == "--hidden 512 128 --batch 64 --lr 0.005 --weight-decay 0.01 --dropout 0 --epochs 40"
+    assert advice.to_fit_more({"protocol": {"hidden": [8]}}).startswith("--hidden 256 64 --batch")
+    assert advice.to_fit_more({"protocol": {"hidden": [300, 300, 30]}}).startswith("--hidden 300 300 64 --batch")
+    assert advice.to_fit_less({"protocol": {"weight_decay": 2}}).startswith("--dropout 0.5 --weight-decay 6")
+    for odd in ({}, {"protocol": {"hidden": 5}}, {"protocol": {"lr": "x"}}, {"protocol": {"what": 1}}):
+        assert advice.to_fit_more(odd) == advice.to_fit_more({})
+
+
+def test_sets_without_a_statement_are_left_out_of_the_ranks(capsys):
+    good = [row for k in range(3) for row in with_baselines(FITTED, 80, f"good{k}")]
+    bad = [
+        *with_baselines(UNDERFIT, 54, "big"),
+        *with_baselines({"softmax": (50, 99), "arcgrad(s=30)": (45, 99)}, 49, "noise", 50),
+    ]
+    found, alone = comparison([*good, *bad]), comparison(good)
+    assert found.together.sets == ("good0", "good1", "good2")
+    assert found.together.mean_ranks == alone.together.mean_ranks
+    assert found.together.wins == alone.together.wins
+    assert found.verdict.startswith(alone.verdict)
+    why = "big (these settings underfit); noise (no loss is significantly better than the majority class)."
+    assert found.verdict.endswith(f"Left out, because no statement about the losses can be made there: {why}")
+    out, read, _ = shown(found, capsys)
+    words, out = " ".join(data for _, data in read.texts), " ".join(out.split())
+    for place in (words, out):
+        for word in ("big", "noise", "train", "random_forest", "Left out", "--hidden 256 64"):
+            assert word in place
+    assert "40.0" in out  # the span of the training accuracies
+    one_left = comparison([*good[:5], *bad])
+    assert one_left.together is None
+    assert one_left.verdict.startswith("On good0: arcgrad(s=30) has the highest mean")
+    assert one_left.kind == "ahead"
+    none_left = comparison(bad)
+    assert none_left.verdict.startswith("No statement about the losses: big (these settings underfit); noise")
+    assert none_left.kind == "underfit"
+    shown(one_left, capsys)
+    shown(none_left, capsys)
+
+
+def test_no_false_alarm_on_the_uci_sets_of_the_records():
+    """Full runs of Table I: by the folds that run by default no baseline is ahead of every loss."""
+    rows = [from_json(line) for line in RECORDS.read_text(encoding="utf-8").splitlines()]
+    rows = [row for row in rows if row.loss not in ("adacos(floor=2)", "svm", "mlp")]
+    quick = comparison([replace(row, folds=row.folds[:10]) if row.is_baseline else row for row in rows])
+    assert len(quick.sets) == 15
+    assert quick.baselines == ("logistic_regression", "random_forest")
+    assert {one.kind for one in quick.sets} <= {"ahead", "no_evidence"}
+    # by all hundred a forest is ahead on one set, and so it is: 66 % against 55 %
+    every = {one.set: one.verdict for one in comparison(rows).sets if not one.stated}
+    assert list(every) == ["teaching_assistant_evaluation"]
+    assert "random_forest is ahead of every loss" in every["teaching_assistant_evaluation"]
 
 
 # The page

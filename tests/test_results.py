@@ -15,15 +15,15 @@ import pytest
 
 from widemargin import __version__
 from widemargin.cli import main
-from widemargin.compare import Plan
+from widemargin.compare import Plan, missing, stored
 from widemargin.data.table import Column, Table
 from widemargin.data.uci import load_set
 from widemargin.errors import InputError
-from widemargin.results import Result, Store, fingerprint, from_json, result_of
+from widemargin.results import MAJORITY, Result, Store, fingerprint, from_json, result_of
 from widemargin.stack.protocol import Protocol
 
 ANGLES = {"wc_intra": 0.1, "w_inter": 2.0, "c_inter": 2.1}
-SCHEMA = ["set", "loss", "mean", "std", "folds", "seed", "seconds", "versions", "settings", "angles"]
+SCHEMA = ["set", "loss", "mean", "std", "folds", "seed", "seconds", "versions", "settings", "angles", "train"]
 
 
 def table(name="made"):
@@ -33,7 +33,8 @@ def table(name="made"):
 
 
 def result(loss="softmax", name="made", seed=0, **settings):
-    return result_of(table(name), loss, [90.0, 80.0, 100.0], 1.23456, seed, {"runs": 1, "parts": 3, **settings}, ANGLES)
+    settings = {"runs": 1, "parts": 3, **settings}
+    return result_of(table(name), loss, [90.0, 80.0, 100.0], 1.23456, seed, settings, ANGLES, [99.0, 98.0, 100.0])
 
 
 def lines(folder):
@@ -56,6 +57,8 @@ def test_a_line_has_the_agreed_fields(tmp_path):
     assert {"python", "torch", "numpy", "scikit-learn"} <= set(line["versions"])
     assert line["settings"] == {"runs": 1, "parts": 3}
     assert line["angles"] == ANGLES
+    assert line["train"] == [99.0, 98.0, 100.0]
+    assert Store(tmp_path).results["made", "softmax"].train_mean == pytest.approx(99.0)
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -137,6 +140,8 @@ def test_a_first_line_that_was_cut_off_leaves_an_empty_file(tmp_path):
         json.dumps({**asdict(result()), "settings": [1]}),
         json.dumps({**asdict(result()), "set": 5}),
         json.dumps({**asdict(result()), "mean": "high"}),
+        json.dumps({**asdict(result()), "train": [90.0]}),  # of three folds
+        json.dumps({**asdict(result()), "train": ["90"] * 3}),
     ],
 )
 def test_a_foreign_line_is_named_by_its_number(tmp_path, foreign):
@@ -154,8 +159,12 @@ def test_a_foreign_line_is_named_by_its_number(tmp_path, foreign):
 
 
 def test_the_line_of_an_older_version_without_our_own_fields_is_read():
-    line = {name: value for name, value in asdict(result()).items() if name not in ("settings", "angles")}
-    assert from_json(json.dumps(line)).settings == {}
+    own = ("settings", "angles", "train")
+    line = {name: value for name, value in asdict(result()).items() if name not in own}
+    old = from_json(json.dumps(line))
+    assert old.settings == {}
+    assert old.train == []
+    assert old.train_mean is None
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
@@ -209,10 +218,41 @@ def test_a_baseline_does_not_depend_on_our_protocol(tmp_path):
     assert store.matching(("iris", "svm"), 0, new.settings(iris, "svm")) is not None
 
 
+def baseline_line(plan, count, **settings):
+    iris = plan.tables[0]
+    return result_of(iris, "svm", [90.0] * count, 1.0, 0, {**plan.settings(iris, "svm"), **settings}, {})
+
+
+def test_a_baseline_on_more_folds_serves_and_one_on_fewer_is_run_again(tmp_path):
+    every, few = plan(), plan(quick_baselines=True)  # 2 runs of 5 folds, or the 5 of the first run
+    iris = every.tables[0]
+    assert (every.fold_count(iris, "svm"), few.fold_count(iris, "svm")) == (10, 5)
+    assert few.fold_count(iris, "softmax") == few.fold_count(iris, MAJORITY) == 10
+    store = Store(tmp_path)
+    store.add(baseline_line(few, 5))
+    assert stored(few, store, iris, "svm") is not None
+    assert stored(every, store, iris, "svm") is None
+    assert (iris, "svm") in missing(every, store)
+    store.add(baseline_line(every, 10))
+    assert len(stored(few, Store(tmp_path), iris, "svm").folds) == 10  # the later line holds
+    with pytest.raises(InputError, match=r"another parts \(5, now 4\)"):
+        stored(plan(folds=4, quick_baselines=True), store, iris, "svm")
+
+
+def test_the_rows_a_baseline_is_fitted_to_are_settings_where_they_are_not_all():
+    few = plan(quick_baselines=True)
+    large = replace(few.tables[0], y=np.zeros(30_000, np.int64))
+    assert "fit_rows" not in few.settings(few.tables[0], "svm")
+    assert few.settings(large, "svm")["fit_rows"] == 20_000
+    assert few.settings(large, "svm")["first_folds"] == 5
+    assert "fit_rows" not in few.settings(large, MAJORITY)
+    assert "fit_rows" not in few.settings(large, "softmax")
+
+
 # Stopped and gone on
 
 LOSSES = "softmax, softmax + 0.02*center, m_softmax, arcface, adacos, arcgrad(s=30), arcgrad(s=5), normface"
-WORK = ["compare", "iris", "--losses", LOSSES, "--runs", "2", "--folds", "10"]
+WORK = ["compare", "iris", "--losses", LOSSES, "--runs", "2", "--folds", "10", "--no-baselines"]
 
 
 def start(out):

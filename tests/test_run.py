@@ -150,7 +150,7 @@ def test_a_folder_keeps_its_spelling_and_becomes_a_whole_path(tmp_path, monkeypa
         ("--input-size 0", "input_size must be"),
         ("cifar11", "unknown image set 'cifar11'; did you mean 'cifar10'?"),
         ("./nowhere/at/all", "is no folder of images"),
-        ("--log wandbb", "unknown log 'wandbb'; did you mean 'wandb'?"),
+        ("--logger wandbb", "unknown logger 'wandbb'; did you mean 'wandb'?"),
         ("mnist fast arcgard", "did you mean 'arcgrad'?"),
         ("mnist fst softmax", "did you mean"),
     ],

@@ -8,6 +8,7 @@ import pytest
 
 from colours import FAST, draw
 from widemargin.cli import main
+from widemargin.metrics.confusion import Confusion
 from widemargin.report.confusion import confusion, worst
 from widemargin.report.epochs import Course, epochs
 
@@ -131,5 +132,5 @@ def test_pictures_escape_and_hold_single_points():
     picture = epochs([Course("<x>", [(1, 2.0)], "#123456")], "a < b", "t")
     assert "<x>" not in picture
     assert "&lt;x&gt;" in picture
-    assert confusion([[3, 1], [0, 2]], ["<a>", "b"], "t").count("<rect") == 3
-    assert worst([[3, 1], [2, 2]], ["a", "b"]) == [("b", "a", 2, 50.0), ("a", "b", 1, 25.0)]
+    assert confusion(Confusion.from_json([[3, 1], [0, 2]]), ["<a>", "b"], "t").count("<rect") == 3
+    assert worst(Confusion.from_json([[3, 1], [2, 2]]), ["a", "b"]) == [("b", "a", 2, 50.0), ("a", "b", 1, 25.0)]

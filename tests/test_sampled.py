@@ -124,7 +124,7 @@ def test_a_row_optimizer_goes_on_from_its_state():
         ({"road": "sampled", "rate": 0.0}, "above 0 and at most 1"),
         ({"road": "sampled", "rate": True}, "above 0 and at most 1"),
         ({"road": "sampled", "rate": 0.5, "smoothing": 0.1}, "cannot go with a rate below 1"),
-        ({"road": "stream", "group": object()}, 'group belongs to road="sharded"'),
+        ({"road": "stream", "group": object()}, "must be a process group"),
         ({"road": "streem"}, "did you mean 'stream'"),
     ],
 )

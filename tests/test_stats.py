@@ -15,6 +15,7 @@ from scipy import stats as scipy_stats
 
 import widemargin as wm
 from widemargin import stats
+from widemargin.stats.reference import Scores, no_statement
 
 # Demšar 2006, Table 6: AUC of C4.5 without and with m, cf and both tuned. On the 13th set his ranks tell
 # the last two apart, which three printed decimals do not.
@@ -665,3 +666,113 @@ def test_no_torch_is_needed():
         "import sys; from widemargin import stats; stats.friedman([[1, 2, 3]] * 12); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# ---------------------------------------------------------------- baselines as a reference
+
+
+def around(mean, seed, count=10, noise=1.0):
+    draws = np.random.default_rng(seed).normal(0, noise, count)
+    return (mean + draws - draws.mean()).tolist()
+
+
+def judged(test, train=None, baselines=None, majority=(), share=0.1):
+    losses = {f"loss{k}": around(mean, k, 20) for k, mean in enumerate(test)}
+    fitted = {f"loss{k}": around(mean, 50 + k, 20, 0.2) for k, mean in enumerate(train or [])}
+    simple = {name: around(mean, 90 + k) for k, (name, mean) in enumerate((baselines or {}).items())}
+    return no_statement(Scores(losses, fitted, simple, majority), share)
+
+
+def test_losses_that_fit_worse_than_a_baseline_generalises_underfit():
+    found = judged([38, 30], [40, 31], {"forest": 54, "line": 29})
+    assert found.kind == "underfit"
+    assert found.sentence.lower().startswith("these settings underfit; no statement about the losses.")
+    assert found.p < 1e-5
+    assert (found.best, found.worse) == ((), ())
+    for word in ("forest has 54.0 %", "% there (loss0)", "% on the rows it has learnt from"):
+        assert word in found.sentence
+    assert "ahead of" not in found.sentence
+
+
+def test_a_baseline_must_be_ahead_of_every_loss():
+    assert judged([38, 54], [40, 56], {"forest": 54}) is None
+    assert judged([38, 51], [40, 55], {"forest": 54}) is not None
+    assert judged([90, 90.2], [99, 99], {"forest": 90.3, "line": 80}) is None  # no more than chance
+    assert judged([90], [99]) is None
+    assert judged([90], [99], {"forest": 60}) is None
+
+
+def test_who_fits_the_training_rows_does_not_underfit():
+    far = judged([80, 78], [99.8, 99], {"forest": 88})
+    assert far.kind == "baseline_ahead"
+    assert far.sentence.startswith("forest is ahead of every loss; no statement about the losses.")
+    assert "these settings overfit" in far.sentence
+    assert "underfit" not in far.sentence
+    near = judged([80, 78], [89, 89], {"forest": 88})
+    assert "do not suit this table" in near.sentence
+    unknown = judged([80, 78], None, {"forest": 88})
+    assert unknown.kind == "baseline_ahead"
+    assert "learnt from" not in unknown.sentence
+    half = judged([80, 78], [82], {"forest": 88})  # the other loss may fit better
+    assert half.kind == "baseline_ahead"
+
+
+def test_low_training_accuracy_is_enough_where_test_folds_are_too_uneven_for_a_test():
+    uneven = {"a": [10.0, 70.0, 10.0, 70.0]}
+    simple = {"forest": [54.0, 55.0, 54.0, 53.0]}
+    assert no_statement(Scores(uneven, {}, simple), 0.25) is None
+    assert no_statement(Scores(uneven, {"a": [52.0] * 4}, simple), 0.25) is None  # two points are little
+    assert no_statement(Scores(uneven, {"a": [44.0] * 4}, simple), 0.25).kind == "underfit"
+
+
+def test_a_noisy_table_is_no_underfitting():
+    """Where nobody can do better than 70 %, a training accuracy of 71 % is right."""
+    assert judged([70, 69.8], [71, 70.9], {"forest": 69.5, "line": 70.2}, around(60, 3, 20)) is None
+
+
+def test_methods_and_baselines_all_alike_are_seldom_told_apart():
+    """The level of the claim that a baseline is ahead of every loss: all come from one distribution."""
+    wrong = 0
+    for seed in range(300):
+        draw = np.random.default_rng(seed)
+        rows = draw.binomial(30, 0.8, (6, 10)) / 0.3
+        losses, fitted = (
+            dict(zip("abc", rows[:3].tolist(), strict=True)),
+            dict(zip("abc", rows[3:].tolist(), strict=True)),
+        )
+        simple = dict(zip("xy", (draw.binomial(30, 0.8, (2, 10)) / 0.3).tolist(), strict=True))
+        found = no_statement(Scores(losses, fitted, simple), 0.1)
+        wrong += found is not None
+    assert wrong <= 6
+
+
+def test_no_better_than_the_majority_class():
+    majority = around(73.5, 3, 20)
+    found = judged([74, 73], [80, 79], {"forest": 70}, majority)
+    assert found.kind == "chance"
+    assert found.sentence.startswith(
+        "No loss is significantly better than the majority class (73.5 %; the best has 74.0 %"
+    )
+    assert found.sentence.endswith("no statement about the losses.")
+    assert judged([79, 73], [80, 79], {"forest": 70}, majority) is None
+    assert judged([74, 73], [80, 79], {"forest": 85}, majority).kind == "underfit"  # something can be learnt
+    # so few folds show nothing, but a lead of half the errors is no chance
+    few = Scores({"a": [90.0, 70.0]}, {}, {}, [50.0, 52.0])
+    assert no_statement(few, 0.5) is None
+
+
+def test_tests_are_on_the_folds_in_common():
+    losses = {"a": [50.0, 51.0, 50.0, 49.0] + [99.0] * 16}
+    found = no_statement(Scores(losses, {"a": [52.0] * 20}, {"forest": [70.0, 71.0, 70.0, 69.0]}), 0.25)
+    assert found.kind == "underfit"
+    assert "no loss has more than 50.0 % there" in found.sentence
+    assert no_statement(Scores({"a": losses["a"][4:]}, {}, {"forest": [70.0, 71.0, 70.0, 69.0]}), 0.25) is None
+
+
+def test_verdicts_have_a_kind():
+    assert stats.verdict_one_set({"a": [90, 91, 90, 92], "b": [10, 11, 10, 13]}, 0.2).kind == "ahead"
+    assert stats.verdict_one_set({"a": [90, 91], "b": [91, 90]}, 0.2).kind == "no_evidence"
+    assert stats.verdict_one_set({"a": [90, 91]}, 0.2).kind == "alone"
+    assert stats.verdict_many_sets(DEMSAR, NAMES).kind == "ahead"
+    assert stats.verdict_many_sets([[0.5, 0.6]], ["x", "y"]).kind == "no_evidence"
+    assert stats.verdict_many_sets([[0.5], [0.6]], ["x"]).kind == "alone"

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.datasets import load_diabetes
 
 from bad_tables import CASES, CLASSES, good, rows, with_column
 from widemargin.data.read import read_table
@@ -67,6 +68,62 @@ def test_the_target_may_be_any_column(tmp_path):
     table = read(tmp_path, "kind,x\na,1\nb,2\na,3\nb,5\n", target="kind")
     assert [column.name for column in table.columns] == ["x"]
     assert table.classes == ("a", "b")
+
+
+def with_target(values):
+    return "x,z,target\n" + "".join(f"{k % 17},{k % 5 + k / 7:.3f},{value}\n" for k, value in enumerate(values))
+
+
+def draws(seed=0):
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        load_diabetes().target,  # 214 whole numbers, written with a decimal point, in 442 rows
+        load_diabetes().target.astype(int),
+        draws().lognormal(12, 0.4, 1500).round(-3).astype(int),  # prices, rounded to thousands
+        draws().normal(12, 8, 3650).round(1) + 0.0,  # temperatures
+        draws().normal(12, 8, 60_000).round(1) + 0.0,  # few different ones among so many rows
+        draws().normal(12, 8, 3650).round().astype(int),
+        np.clip(draws().normal(40, 12, 300), 18, 90).astype(int),  # ages
+        np.clip(draws().normal(40, 14, 30_000), 18, 90).astype(int),
+        draws().integers(1922, 2012, 5000),  # years
+        draws().poisson(60, 400),  # counts
+        draws().uniform(0, 1, 200),
+    ],
+    ids=lambda values: f"{len(np.unique(values))} in {len(values)}",
+)
+def test_a_number_to_be_predicted_is_refused_unless_it_is_said_to_be_a_class(tmp_path, values):
+    text = with_target(values)
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, text)
+    different = f"{len(np.unique(values)):,} different values in {len(values):,} rows"
+    assert f"column 'target' looks like a number to be predicted ({different}); widemargin classifies" in str(
+        caught.value
+    )
+    assert "choose another --target, or bin it first" in str(caught.value)
+    if len(np.unique(values)) < len(values) / 2:
+        assert len(read_table(tmp_path / "data.csv", target_is_class=True).classes) > 20
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(1000) % 10,
+        np.repeat(np.arange(1000), 2),  # many classes with two rows each
+        np.repeat(np.arange(1, 501), 3),
+        np.repeat(draws().choice(10_000, 80, replace=False), 5),  # numbers of articles
+        np.repeat(np.arange(65, 91), 4),  # letters by their codes
+        (np.arange(500) % 10) / 2,  # stars: 0 to 4.5
+        np.repeat(np.arange(1, 29), 20),
+        ["A1", *(str(k) for k in range(30)), "B7"] * 2,
+    ],
+    ids=["digits", "1000 of 2", "500 of 3", "articles", "letters", "stars", "rings", "codes"],
+)
+def test_numbers_that_are_classes_are_taken(tmp_path, values):
+    assert len(read(tmp_path, with_target(values)).classes) == len(set(values))
 
 
 def test_rows_left_out_are_left_out_of_every_column(tmp_path):

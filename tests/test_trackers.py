@@ -5,12 +5,15 @@ import os
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from colours import FAST, draw
+from widemargin.run import Run
 from widemargin.training.log import Log
+from widemargin.training.loop import train
 from widemargin.training.trackers import flat
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
@@ -126,7 +129,7 @@ def test_no_key_is_written_anywhere(run):
 
 def test_without_a_key_one_line_says_what_to_do(images, tmp_path):
     pytest.importorskip("wandb")
-    command = [sys.executable, "-m", "widemargin", "train", str(images), *FAST, "--epochs", "1", "--log", "wandb"]
+    command = [sys.executable, "-m", "widemargin", "train", str(images), *FAST, "--epochs", "1", "--logger", "wandb"]
     done = subprocess.run(
         [*command, "--out", str(tmp_path / "run")],
         capture_output=True,
@@ -138,5 +141,52 @@ def test_without_a_key_one_line_says_what_to_do(images, tmp_path):
     )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("widemargin: --log wandb: ")
+    assert done.stderr.startswith("widemargin: --logger wandb: ")
     assert "WANDB_MODE=offline" in done.stderr
+
+
+# ---------------------------------------------------------------- a clock that is set back
+
+
+def logged(folder: Path) -> dict[int, float]:
+    """Loss by epoch, as TensorBoard itself reads it; a point that comes twice fails."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    points = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0}).Reload().Scalars("loss")
+    assert len({point.step for point in points}) == len(points)
+    return {point.step: point.value for point in points}
+
+
+@pytest.mark.parametrize("clock", [[0, -86400, -43200, -90000], [0, 0, 0, 0], [0, -1, 10**8, 5]], ids=str)
+def test_no_epoch_is_lost_when_the_clock_is_set_back_between_kill_and_resume(clock, tmp_path, monkeypatch):
+    """Four sessions; each was killed after an epoch that it logged and did not keep, which the next one does again."""
+    pytest.importorskip("tensorboard")
+    from widemargin.training.trackers import TensorBoard
+
+    expected: dict[int, float] = {}
+    boards = []
+    for session, ahead in enumerate(clock):
+        monkeypatch.setattr(time, "time", lambda ahead=ahead: 1.75e9 + ahead)
+        monkeypatch.setattr(os, "getpid", lambda session=session: 10_001 - session)  # names sort by it within a second
+        upto = 2 * session
+        boards.append(TensorBoard(tmp_path, upto, Run()))
+        for epoch in (upto + 1, upto + 2, upto + 3):
+            loss = epoch + session / 8
+            boards[-1].add({"epoch": epoch, "loss": loss, "histogram": {"own": [1] * 90}})
+            expected[epoch] = loss
+        assert logged(tmp_path) == expected  # not closed: a killed process closes nothing
+    for board in boards:
+        board.close(failed=False)
+    assert list(expected) == list(range(1, 10))
+
+
+def test_a_training_resumed_with_an_earlier_clock_shows_every_epoch(images, tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard")
+    run = Run(data=str(images), model="fast(width=0.125)", loss="arcgrad(s=10)", input_size=16, batch_size=12, epochs=3)
+    train(run, tmp_path, also=["tensorboard"], quiet=True, stop_after=2)
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() - 7 * 86400)
+    train(run, tmp_path, also=["tensorboard"], quiet=True, resume=True)
+    lines = Log.lines(tmp_path / "metrics.jsonl")
+    assert logged(tmp_path) == pytest.approx({line["epoch"]: line["loss"] for line in lines})
+    assert len(lines) == 3

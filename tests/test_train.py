@@ -317,5 +317,5 @@ def test_missing_extras_are_one_line(module, data_dir, monkeypatch):
 
 def test_missing_logs_are_one_line(tmp_path, data_dir, monkeypatch):
     monkeypatch.setattr("widemargin.training.log.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"--log wandb needs it: pip install \"widemargin\[wandb\]\""):
+    with pytest.raises(InputError, match=r"--logger wandb needs it: pip install \"widemargin\[wandb\]\""):
         train(SMALL, tmp_path / "run", data_dir=data_dir, also=["wandb"])

@@ -14,7 +14,7 @@ import torch
 
 from colours import FAST, draw
 from test_train import assert_same, lines
-from widemargin.cli import main
+from widemargin.cli import main, parser
 from widemargin.errors import InputError
 from widemargin.run import Run
 from widemargin.training.inputs import inputs_of
@@ -239,3 +239,39 @@ def test_a_killed_process_ends_the_other(folder, tmp_path):
         for process in processes:
             process.kill()
             process.communicate()
+
+
+# ---------------------------------------------------------------- under torchrun
+
+
+def test_no_option_of_train_means_anything_to_torchrun():
+    """torchrun looks at every word, also behind the script's name, and leaves where one may be several of its own."""
+    import argparse
+
+    from torch.distributed.run import get_args_parser
+
+    theirs = {option for action in get_args_parser()._actions for option in action.option_strings}
+    assert "--log-dir" in theirs
+    found = parser().asked_by(["train"])
+    ours = {option for action in found._actions for option in action.option_strings if option != "-h"}
+    old = {option for a in found._actions if a.help == argparse.SUPPRESS for option in a.option_strings}
+    assert {option for option in ours for other in theirs if other.startswith(option)} - {"--help"} == old
+    assert old == {"--log"}  # the spelling of version 0.1.0, understood everywhere else
+    get_args_parser().parse_args(["-m", "widemargin", "train", *sorted(ours - old)])
+
+
+def test_a_run_under_torchrun_logs_to_tensorboard(folder, tmp_path):
+    pytest.importorskip("tensorboard")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "--standalone"]
+    command += ["-m", "widemargin", "train", str(folder), *FAST, "--epochs", "1", "--logger", "tensorboard"]
+    command += ["--out", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "--logger tensorboard" in json.loads((tmp_path / "run" / "record.json").read_text())["command"]
+    assert len(list((tmp_path / "run" / "tensorboard").glob("events.out.tfevents.*"))) == 1
+
+
+def test_the_earlier_spelling_of_logger_is_understood():
+    for words, kinds in ((["--log", "tensorboard", "wandb"], ["tensorboard", "wandb"]), ([], [])):
+        assert parser().parse_args(["train", "mnist", "fast", "softmax", *words]).logger == kinds
+    assert parser().parse_args(["train", "--logger", "wandb"]).logger == ["wandb"]

@@ -14,7 +14,7 @@ from widemargin.data.images import Images
 from widemargin.run import Run
 from widemargin.training.mined import Mined
 from widemargin.training.telling import telling
-from widemargin.training.unseen import judge_embeddings, sampled_pairs
+from widemargin.training.unseen import distinct_pairs, judge_embeddings, sampled_pairs
 
 
 def images(counts) -> Images:
@@ -86,11 +86,23 @@ def test_pairs_are_what_they_say():
     assert (first != second)[same].all()
 
 
+@pytest.mark.parametrize("wanted", [7, 10_000])
+def test_pairs_to_judge_on_are_drawn_once(wanted):
+    y = images([2, 5, 1, 3]).y[torch.randperm(11, generator=torch.Generator().manual_seed(0))]
+    first, second, same = distinct_pairs(y, 3, wanted)
+    assert ((y[first] == y[second]) == same).all()
+    assert len({frozenset(pair) for pair in zip(first.tolist(), second.tolist(), strict=True)}) == len(same)
+    assert (int(same.sum()), int((~same).sum())) == ((7, 7) if wanted == 7 else (14, 41))
+    assert (first != second).all()
+    with pytest.raises(wm.InputError, match="two classes"):
+        distinct_pairs(torch.arange(4), 0, 5)
+
+
 def test_embeddings_that_are_apart_are_judged_so():
     y = torch.arange(8).repeat_interleave(10)
     good = judge_embeddings(torch.eye(8)[y] + 0.01 * torch.randn(80, 8), y)
     assert good["recall1"] == good["auc"] == good["pair_accuracy"] == good["five_way_one_shot"] == 100.0
-    assert good["eer"] == 0.0
+    assert good["eer"] is None  # no pair is wrong: it is below what so many pairs can show
     noise = judge_embeddings(torch.randn(80, 8), y)
     assert 40 < noise["auc"] < 60
     assert good["tar"]["0.0001"] is None

@@ -17,13 +17,21 @@ from torch import Tensor
 
 
 def lengths(v: Tensor) -> Tensor:
-    """Euclidean length of every row, as a column."""
-    return v.pow(2).sum(1, keepdim=True).sqrt()
+    """Euclidean length of every row, as a column; a row of length 0 has no slope."""
+    squares = v.pow(2).sum(1, keepdim=True)
+    nothing = squares == 0
+    return torch.where(nothing, torch.zeros_like(squares), torch.where(nothing, 1.0, squares).sqrt())
+
+
+def unit(v: Tensor) -> Tensor:
+    """Every row divided by its length; a row of length 0 has no direction, and cosines of 0 with everything."""
+    length = lengths(v)
+    return torch.where(length == 0, torch.zeros_like(v), v / torch.where(length == 0, 1.0, length))
 
 
 def cosines(x: Tensor, W: Tensor) -> Tensor:
     """All cosines [N, C] between embeddings and class weights."""
-    return (x / lengths(x)) @ (W / lengths(W)).T
+    return unit(x) @ unit(W).T
 
 
 def target_of(full: Tensor, y: Tensor) -> Tensor:
@@ -81,7 +89,7 @@ def softmax(x: Tensor, W: Tensor, y: Tensor, bias: Tensor | None = None) -> Tens
 
 
 def modified_softmax(x: Tensor, W: Tensor, y: Tensor) -> Tensor:
-    return x @ (W / lengths(W)).T
+    return x @ unit(W).T
 
 
 def m_softmax(x: Tensor, W: Tensor, y: Tensor, m: float | Tensor = 0.5) -> Tensor:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from . import __version__
 from .commands import (
+    bench_coverage,
     bench_head,
     bench_pages,
     bench_retrieval,
@@ -121,6 +122,7 @@ def parser() -> _Parser:
     protocol.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
     protocol.add_argument("--json", metavar="FILE", help="also write the figures to a file")
     protocol.set_defaults(run=_bench_protocol)
+    bench_coverage.add(which)
     bench_head.add(which)
     bench_pages.add(which)
     bench_retrieval.add(which)

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from .baselines import BASELINES, cross_validate_baseline
+from .baselines import FIT_ROWS, QUICK, cross_validate_baseline, quick_folds
 from .crossval import Score, check, cross_validate, partitions
+from .data.cells import several
 from .data.table import Table
 from .errors import InputError
 from .pool import Told, run_all
 from .progress import bar
-from .results import Result, Store, fingerprint, result_of
+from .results import BASELINES, MAJORITY, Result, Store, fingerprint, result_of
 from .stack.protocol import Protocol
 
 # The methods of the paper's Table I, spelled out.
@@ -30,6 +31,8 @@ PAPER_LOSSES = (
     "arcgrad(s=5)",
 )
 
+
+ADACOS = "adacos"
 
 # From this share of one class on, accuracy is worth a word of warning.
 LOPSIDED = 0.8
@@ -48,20 +51,55 @@ class Plan:
     seed: int = 0
     protocol: Protocol = Protocol()
     jobs: int = 1
+    quick_baselines: bool = False
+    """Run baselines on the first few folds only; the majority class, which costs nothing, on all of them."""
+
+    def fold_count(self, table: Table, method: str) -> int:
+        """On how many folds a method is run: the first so many, run after run."""
+        every = self.runs * self.folds
+        if not self.quick_baselines or method not in BASELINES or method == MAJORITY:
+            return every
+        return min(every, quick_folds(len(table), self.folds))
 
     def settings(self, table: Table, method: str) -> dict[str, Any]:
         """What a result depends on beside set, loss and seed."""
-        common = {"runs": self.runs, "parts": self.folds, "stratify": self.stratify, "data": fingerprint(table)}
-        return common if method in BASELINES else {**common, "protocol": asdict(self.protocol)}
+        found: dict[str, Any] = {"runs": self.runs, "parts": self.folds, "stratify": self.stratify}
+        found["data"] = fingerprint(table)
+        if method not in BASELINES:
+            return {**found, "protocol": asdict(self.protocol)}
+        if self.fold_count(table, method) < self.runs * self.folds:
+            found["first_folds"] = self.fold_count(table, method)
+        if method != MAJORITY and len(table) - len(table) // self.folds > FIT_ROWS:
+            found["fit_rows"] = FIT_ROWS
+        return found
 
 
-def spelled(losses: str | None, baselines: bool = False) -> list[str]:
-    """Methods in their canonical spelling, each once; the paper's seven by default."""
+def spelled(losses: str | None, baselines: bool | None = False) -> list[str]:
+    """Methods in their canonical spelling, each once; the paper's seven by default.
+
+    `baselines`: True adds all of them, None the quick ones.
+    """
     from .catalogue import parse_list
 
     values = parse_list(", ".join(PAPER_LOSSES) if losses is None else losses)
     found = [repr(value) for value in values]
-    return list(dict.fromkeys([*found, *(BASELINES if baselines else ())]))
+    more = QUICK if baselines is None else BASELINES if baselines else ()
+    return list(dict.fromkeys([*found, *more]))
+
+
+def without_adacos(methods: Sequence[str], tables: Sequence[Table]) -> tuple[list[str], list[str]]:
+    """The default methods without AdaCos where a table has two classes, and a note that says so.
+
+    Its scale is then √2 log(C − 1) = 0 and it learns nothing; ranks over several tables need the same methods on
+    all of them, so that one such table is enough.
+    """
+    two = [table.name for table in tables if len(table.classes) == 2]
+    if not two or ADACOS not in methods:
+        return list(methods), []
+    where = f"{two[0]} has two classes" if len(two) == 1 else f"{several(two, most=3)} have two classes"
+    include = '--losses "softmax, arcgrad(s=5), adacos(floor=2)" includes it with a floor'
+    note = f"{ADACOS} is left out, because {where} and it learns nothing from two; {include}"
+    return [method for method in methods if method != ADACOS], [note]
 
 
 def compare(plan: Plan, store: Store) -> list[Result]:
@@ -93,8 +131,23 @@ def missing(plan: Plan, store: Store) -> list[tuple[Table, str]]:
         (table, method)
         for table in plan.tables
         for method in plan.methods
-        if store.matching((table.name, method), plan.seed, plan.settings(table, method)) is None
+        if stored(plan, store, table, method) is None
     ]
+
+
+def stored(plan: Plan, store: Store, table: Table, method: str) -> Result | None:
+    """The result that the store holds already, of the same settings; None if there is none, or on too few folds.
+
+    Folds of a seed come in one order: a baseline that was run on more of them than are asked for now is taken as it
+    is, one on fewer is run again.
+    """
+    settings = plan.settings(table, method)
+    there = store.results.get((table.name, method))
+    if there is not None and method in BASELINES:
+        settings.pop("first_folds", None)
+        settings |= {name: value for name, value in there.settings.items() if name == "first_folds"}
+    found = store.matching((table.name, method), plan.seed, settings)
+    return None if found is None or len(found.folds) < plan.fold_count(table, method) else found
 
 
 def notes(plan: Plan) -> list[str]:
@@ -127,16 +180,20 @@ def _lopsided(table: Table) -> list[str]:
 
 
 def kept(plan: Plan, store: Store) -> list[str]:
-    """Methods beyond the plan's that the store holds on every table with the same settings."""
+    """Methods beyond the plan's that the store holds on every table with the same settings.
+
+    Baselines are among them only if the plan has some: who wants none gets none.
+    """
     found = []
+    none_wanted = not any(method in BASELINES for method in plan.methods)
     for method in dict.fromkeys(loss for _, loss in store.results):
-        if method in plan.methods:
+        if method in plan.methods or (none_wanted and method in BASELINES):
             continue
         try:
-            wanted = [(t, store.matching((t.name, method), plan.seed, plan.settings(t, method))) for t in plan.tables]
+            wanted = [stored(plan, store, table, method) for table in plan.tables]
         except InputError:
             continue
-        if all(result is not None for _, result in wanted):
+        if all(result is not None for result in wanted):
             found.append(method)
     return found
 
@@ -146,17 +203,18 @@ def diverged(results: Sequence[Result]) -> list[str]:
     return [
         f"{result.set}: {result.loss} diverged on some folds, and its accuracy means nothing; take a smaller --lr"
         for result in results
-        if result.loss not in BASELINES and "w_inter" not in result.angles
+        if result.diverged
     ]
 
 
 def _work(table: Table, method: str, plan: Plan, told: Told) -> Result:
     split = partitions(table.y, plan.runs, plan.folds, plan.seed, plan.stratify)
     if method in BASELINES:
+        split = split[: plan.fold_count(table, method)]
         score: Score = cross_validate_baseline(table, method, split, plan.seed, told)
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said once by the command, not by every worker
             score = cross_validate(table, method, split, plan.protocol, plan.seed, told=told)
     settings = plan.settings(table, method)
-    return result_of(table, method, score.folds, score.seconds, plan.seed, settings, angles=score.angles)
+    return result_of(table, method, score.folds, score.seconds, plan.seed, settings, score.angles, score.train)

@@ -22,6 +22,7 @@ from .data.encode import Encoded, check_width, decorrelation, encode, scaling
 from .data.table import Table
 from .errors import InputError
 from .option import Loss
+from .results import TRAIN_ROWS
 from .stack.angles import stack_angles
 from .stack.protocol import Protocol
 from .stack.train import Rows, Stack
@@ -52,6 +53,8 @@ class Score(NamedTuple):
     angles: dict[str, float]
     """WC-Intra, W-Inter and C-Inter of the training parts in radians, mean over the models."""
     seconds: float
+    train: Sequence[float] = ()
+    """Accuracy in percent of every model on (at most TRAIN_ROWS of) the rows it has learnt from, without dropout."""
 
 
 def partitions(y: NDArray[np.int64], runs: int, folds: int, seed: int, stratify: bool = False) -> list[Partition]:
@@ -71,6 +74,21 @@ def partitions(y: NDArray[np.int64], runs: int, folds: int, seed: int, stratify:
             tested[part] = True
             found.append(Partition(np.flatnonzero(~tested), np.flatnonzero(tested)))
     return found
+
+
+def sample(rows: NDArray[np.int64], y: NDArray[np.int64], most: int, seed: Sequence[int]) -> NDArray[np.int64]:
+    """The rows, or `most` of them drawn by chance in which every class keeps its share.
+
+    >>> y = np.array([0] * 80 + [1] * 20)
+    >>> np.bincount(y[sample(np.arange(100), y, 10, [0])]).tolist()
+    [8, 2]
+    """
+    if len(rows) <= most:
+        return rows
+    order = np.random.default_rng(seed).permutation(rows)
+    order = order[np.argsort(y[order], kind="stable")]
+    places = ((np.arange(most) + 0.5) * len(order) / most).astype(np.int64)  # at equal distances: stratified
+    return np.sort(order[places])
 
 
 def _check_split(rows: int, runs: int, folds: int, seed: int) -> None:
@@ -115,6 +133,7 @@ def cross_validate(
     many = max(1, min(len(split), _STACK_WEIGHTS // weights, _STACK_DRAWS // (plan[0] * plan[1])))
     stacks = math.ceil(len(split) / many)
     correct: list[float] = []
+    train: list[float] = []
     angles: list[torch.Tensor] = []
     for block in np.array_split(np.arange(len(split)), stacks):
         chosen = [split[k] for k in block]
@@ -123,11 +142,14 @@ def cross_validate(
         stack = Stack(loss, rows, training, [(seed, int(k)) for k in block], protocol, plan)
         stack.run(told=None if told is None else _share(told, plan[0] * stacks))
         correct += _accuracies(stack, [part.test for part in chosen], table.y)
+        seen = [sample(split[k].training, table.y, TRAIN_ROWS, [seed, int(k), 4]) for k in block]
+        train += _accuracies(stack, seen, table.y)
         angles.append(stack_angles(stack, training))
     wc_intra, w_inter, c_inter = torch.cat(angles).unbind(1)
     # A model that diverged makes the first two NaN, and is not passed over; of one class alone the third is unknown.
     named = {"wc_intra": wc_intra.mean(), "w_inter": w_inter.mean(), "c_inter": c_inter.nanmean()}
-    return Score(correct, {name: value.item() for name, value in named.items()}, time.perf_counter() - begun)
+    angles_of_all = {name: value.item() for name, value in named.items()}
+    return Score(correct, angles_of_all, time.perf_counter() - begun, train)
 
 
 def _share(told: Callable[[float], None], steps: int) -> Callable[[int], None]:
@@ -155,10 +177,10 @@ def rows_for(
     )
 
 
-def _accuracies(stack: Stack, test: Sequence[NDArray[np.int64]], y: NDArray[np.int64]) -> list[float]:
-    """Percent right of each model on its test part."""
-    predicted = predictions(stack, test)
-    return [float((predicted[k, : len(part)] == y[part]).mean() * 100.0) for k, part in enumerate(test)]
+def _accuracies(stack: Stack, parts: Sequence[NDArray[np.int64]], y: NDArray[np.int64]) -> list[float]:
+    """Percent right of each model on its part of the rows."""
+    predicted = predictions(stack, parts)
+    return [float((predicted[k, : len(part)] == y[part]).mean() * 100.0) for k, part in enumerate(parts)]
 
 
 def predictions(stack: Stack, parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .catalogue import Sum, parse
 from .crossval import rows_for
 from .data.encode import Encoded
+from .data.target import are_codes, looks_continuous
 from .errors import InputError
 from .metrics.angles import Angles, angles
 from .option import Loss
@@ -123,8 +124,9 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
     # ---------------------------------------------------------------- learning
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Train on X [n, F] with labels y [n], anew."""
+        """Train on X [n, F] with labels y [n], anew; a y that looks like a number to be predicted is refused."""
         X, y = validate_data(self, X, y, **_INPUT)
+        self._check_not_quantity(y)
         check_classification_targets(y)
         classes, codes = np.unique(y, return_inverse=True)
         if len(classes) < 2:
@@ -150,6 +152,19 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
         self.validation_scores_ = course.validation_scores
         self.best_validation_score_ = max(course.validation_scores) if course.validation_scores else None
         return self
+
+    @staticmethod
+    def _check_not_quantity(y: NDArray[Any]) -> None:
+        """Whole numbers that look like a quantity are refused; those with fractions are refused by scikit-learn."""
+        if y.dtype.kind not in "iuf" or (y != np.floor(y)).any():
+            return
+        different, counts = np.unique(y, return_counts=True)
+        values = different.astype(np.float64)
+        if looks_continuous(values, counts) and not are_codes(values):  # codes with one row each: a part of a split
+            raise InputError(
+                f"y looks like a number to be predicted ({len(values):,} different values in {len(y):,} rows), not "
+                "like classes; bin it first, or pass y.astype(str) if these are classes"
+            )
 
     def _view(
         self, X: NDArray[np.float64], codes: NDArray[np.int64], classes: int, training: NDArray[np.int64]
@@ -205,7 +220,7 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
     def predict(self, X: Any) -> NDArray[Any]:
         """Labels [n]."""
         logits = self._logits(X)
-        found: NDArray[Any] = self.classes_[logits.argmax(1)]
+        found: NDArray[Any] = self.classes_[logits.argmax(1).numpy()]  # a tensor of one would index as a number
         return found
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:

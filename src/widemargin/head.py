@@ -15,16 +15,21 @@ from torch import Tensor, nn
 from . import labels, roster, takeover
 from .catalogue import parse_margin
 from .errors import InputError
-from .margin import Margin, target_logit
+from .margin import Margin
 from .numbers import Numbers
 from .option import PerClass
 from .others.choose import checked_road, road_of
 from .others.dense import Dense
 from .others.rays import Rays
-from .others.road import Road, loss_on
+from .others.road import Road, logit_with_margin, loss_on
 from .others.room import Room
 from .others.sharded import shard_logits
 from .precision import island
+from .ranks import Shared
+
+# What a head is made of beside its parameters and buffers.
+_SETTINGS: tuple[str, ...] = ("dim", "classes", "spec", "margin", "road", "rate", "shard", "shared", "taken")
+_SETTINGS += ("smoothing", "ignore_index", "class_names")
 
 
 class Head(nn.Module):
@@ -38,7 +43,9 @@ class Head(nn.Module):
             the ranks of `group`, `sampled` takes a random part of them; `auto` picks one of the first two by size
             (`taken` says which it was).
         rate: part of the classes that a training step of a sampled or sharded head looks at (Partial FC).
-        group: ranks of a sharded head; all of them by default.
+        group: process group of the ranks that train this head together: those that split a sharded head (by default
+            all), and those whose batches make the numbers of an adaptive margin (by default this process alone; under
+            DDP give `torch.distributed.group.WORLD`).
         smoothing: label smoothing ε in [0, 1).
         class_weight: one factor per class, [C], of the whole loss of its samples; divide by the weights that occur,
             not by N, where torch's weighted mean is wanted.
@@ -81,6 +88,7 @@ class Head(nn.Module):
             raise InputError(f"margin must be a parse string or a Margin, got {type(margin).__name__}")
         self.taken: str | None = None if road == "auto" else road
         self.rate, self.shard = checked_road(road, rate, group, smoothing, classes)
+        self.shared = Shared(group, self.spec.name) if self.shard is None else self.shard
         if ignore_index is not None:
             ignore_index = roster.whole("ignore_index", ignore_index, -(2**62))
         self.road, self.smoothing, self.ignore_index = road, labels.check_smoothing(smoothing), ignore_index
@@ -158,8 +166,7 @@ class Head(nn.Module):
             if y is None:
                 return z
             y, keep = self._labels(y, rays)
-            target = road.target(now, y)
-            p = target_logit(self.numbers.now(y, rays.dtype), target.theta, target.radius, target.bias)
+            p = logit_with_margin(self.numbers.now(y, rays.dtype), road.target_among(z, now, y))
             if keep is not None:
                 p = torch.where(keep, p, z.gather(1, y.unsqueeze(1)).squeeze(1))
             return z.scatter(1, y.unsqueeze(1), p.unsqueeze(1))
@@ -174,7 +181,16 @@ class Head(nn.Module):
         now = self.numbers.now(y, road.lengths.dtype)
         if self.shard is not None:
             now = self.shard.shared_numbers(now)
-        loss, used = loss_on(road, now, y, step=self.numbers.steps, keep=keep, adapt=adapt, smoothing=self.smoothing)
+        loss, used = loss_on(
+            road,
+            now,
+            y,
+            step=self.numbers.steps,
+            keep=keep,
+            adapt=adapt,
+            smoothing=self.smoothing,
+            gather=self.shared.gather_rows,
+        )
         if adapt:
             self.numbers.keep(used)
         if keep is not None:
@@ -253,9 +269,15 @@ class Head(nn.Module):
         return [name for name, value in self.spec.values() if isinstance(value, PerClass)]
 
     def become(self, new: Head) -> None:
-        """Take over all that another head holds, staying the same object."""
+        """Take over all that another head holds and does, staying the same object.
+
+        What was registered on this head (hooks) stays; memory for the gradient is this head's own.
+        """
         self.weight, self.bias, self.numbers = new.weight, new.bias, new.numbers
-        self.spec, self.margin, self.classes, self.class_names = new.spec, new.margin, new.classes, new.class_names
+        for name in _SETTINGS:
+            setattr(self, name, getattr(new, name))
+        self.room.clear()
+        self.train(new.training)
 
     def take_over(self, source: takeover.Source) -> None:
         """Class weights from a head of pytorch-metric-learning, insightface or the like.

@@ -13,7 +13,7 @@ import math
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import plain_json
 from .errors import InputError
@@ -56,7 +56,7 @@ def write_folder(run: Finished, folder: Path, licence: str) -> None:
 
 def card(run: Finished, licence: str) -> str:
     """What the model is, in words and numbers."""
-    record = _record(run)
+    record = run.record()
     figures = [(name, value) for name, value in record.get("test", {}).items() if isinstance(value, int | float)]
     angles = {"wc_intra": "WC-Intra", "w_inter": "W-Inter", "c_inter": "C-Inter"}
     lines = [
@@ -94,15 +94,6 @@ def _quoted(licence: str) -> str:
     """A licence's name as YAML takes it; other words in quotes."""
     plain = re.fullmatch("[A-Za-z0-9 ._+-]+", licence)
     return licence if plain else json.dumps(printable(licence).replace("<", "‹"), ensure_ascii=False)
-
-
-def _record(run: Finished) -> dict[str, Any]:
-    path = run.place.parent.parent / "record.json"
-    try:
-        found = plain_json.read(path)
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def load(folder: str | Path) -> Finished:

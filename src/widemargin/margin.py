@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import angle, ranks
+from . import angle
 from .errors import InputError, shown
 from .labels import check_labels, check_smoothing, exceeds, is_plain_float, kind_of
 from .option import Loss, Number, PerClass
@@ -69,13 +69,15 @@ class Batch:
         log_others: Callable[[Margin], Tensor],
         largest_cosine: Callable[[], Tensor],
         keep: Tensor | None = None,
+        gather: Callable[[Tensor], Tensor] | None = None,
     ) -> Batch:
-        """A batch whose rows are those of all ranks; `keep` marks the samples that count."""
+        """A batch whose rows are those of all ranks; `keep` marks the samples that count, `gather` asks the ranks."""
 
         def everywhere(rows: Tensor) -> Tensor:
             if rows.ndim == 2:  # a stack of models lives in one process
                 return rows
-            return ranks.gather_rows(rows if keep is None else rows[keep])
+            rows = (rows if keep is None else rows[keep]).detach()
+            return rows if gather is None else gather(rows)
 
         return cls(
             theta=everywhere(theta.detach()),

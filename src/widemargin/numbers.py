@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +45,9 @@ class Numbers(nn.Module):
         self._hold("class_weight", class_weight)
         for name, value in margin.values():
             if isinstance(value, Learnable):
-                empty = torch.empty(self._shape, device=device, dtype=torch.promote_types(dtype, torch.float32))
+                # One dimension at least: FSDP shards no parameter without any.
+                shape = self._shape or (1,)
+                empty = torch.empty(shape, device=device, dtype=torch.promote_types(dtype, torch.float32))
                 self.register_parameter(f"log_{name}", nn.Parameter(empty))
             elif isinstance(value, PerClass):
                 self._hold(f"per_class_{name}", self._start(f"per_class_{name}", device), False)
@@ -83,7 +86,7 @@ class Numbers(nn.Module):
         held: dict[str, Tensor] = {}
         for name, value in self.margin.values():
             if isinstance(value, Learnable):
-                held[name] = getattr(self, f"log_{name}").exp().to(dtype)
+                held[name] = getattr(self, f"log_{name}").exp().to(dtype).reshape(self._shape)
             elif isinstance(value, PerClass):
                 held[name] = getattr(self, f"per_class_{name}")
         for name in self.margin.adaptive:
@@ -91,6 +94,13 @@ class Numbers(nn.Module):
             # One number takes the dtype of what it meets; one for each model of a stack would not.
             held[name] = state.to(dtype) if self._shape else state
         return self.margin.at(self.steps, y, dtype, held)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for name in self._parameters:
+            kept = state_dict.get(prefix + name)
+            if isinstance(kept, Tensor) and kept.ndim == 0:  # written before 0.1.1
+                state_dict = {**state_dict, prefix + name: kept.reshape(1)}
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     @torch.no_grad()
     def keep(self, adapted: Margin) -> None:

@@ -28,7 +28,8 @@ class Objective(nn.Module):
         spec: a parse string, a `Sum` or one loss; margins get a `Head`, classical losses a linear layer.
         dim: length D of the embeddings.
         classes: number C of classes.
-        head_options: passed to every `Head` (road, smoothing, class_weight, ignore_index, …).
+        head_options: passed to every `Head` (road, smoothing, class_weight, ignore_index, …); `group` also to terms
+            that remember something of the batches.
 
     `objective(x, y)` → loss [N]. `parts` are the modules by name; `last` the losses [N] of the last
     call by name, detached and without their factors.
@@ -56,8 +57,12 @@ class Objective(nn.Module):
             name = self._free_name(loss.name)
             self.parts[name] = _part(loss, dim, classes, head_options)
             self.factors[name] = factor
-        if head_options and self.head is None:
-            raise InputError(f"{self.spec!r} has no margin that could take {', '.join(head_options)}")
+        unused = [option for option in head_options if option != "group"]
+        if unused and self.head is None:
+            raise InputError(f"{self.spec!r} has no margin that could take {', '.join(unused)}")
+        for part in self.parts.values():
+            if isinstance(part, TermPart):
+                part.share(head_options.get("group"), head_options.get("road"))
 
     def _free_name(self, name: str) -> str:
         names = (name, *(f"{name}_{i}" for i in range(2, len(self.parts) + 3)))

@@ -55,6 +55,19 @@ def _containers(text: str | bytes) -> int:
     return text.count("[") + text.count("{")
 
 
+def line_per_name(values: dict[str, Any], *, ensure_ascii: bool = True) -> str:
+    """The text of names with values, each on one line: long columns of numbers are a line, not a line per number.
+
+    >>> print(line_per_name({"loss": "arcgrad", "counts": [3, 1]}))
+    {
+     "loss": "arcgrad",
+     "counts": [3, 1]
+    }
+    """
+    lines = (f" {json.dumps(name)}: {json.dumps(value, ensure_ascii=ensure_ascii)}" for name, value in values.items())
+    return "{\n" + ",\n".join(lines) + "\n}"
+
+
 def _deeper(value: Any, levels: int) -> bool:
     """Whether containers stand in each other more than so many levels deep; level by level, so without a stack."""
     found = [value]

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import warnings
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 def several() -> bool:
@@ -19,20 +24,66 @@ def speaks() -> bool:
     return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
 
 
-def gather_rows(rows: Tensor) -> Tensor:
-    """The rows of all ranks in rank order, without a gradient; ranks may hold unequal numbers."""
+def gather_rows(rows: Tensor, group: ProcessGroup | None = None) -> Tensor:
+    """The rows of all ranks of a group (None: of all there are) in rank order, without a gradient.
+
+    Ranks may hold unequal numbers.
+    """
     rows = rows.detach()
     if not several():
         return rows
     size = torch.tensor([rows.shape[0]], device=rows.device)
-    sizes = [torch.zeros_like(size) for _ in range(dist.get_world_size())]
-    dist.all_gather(sizes, size)
+    sizes = [torch.zeros_like(size) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(sizes, size, group=group)
     counts = [int(s) for s in sizes]
     padded = rows.new_zeros(max(counts), *rows.shape[1:])
     padded[: rows.shape[0]] = rows
     parts = [torch.empty_like(padded) for _ in counts]
-    dist.all_gather(parts, padded)
+    dist.all_gather(parts, padded, group=group)
     return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+
+class Shared:
+    """The processes that share adaptive numbers and centres: those of a process group, or this process alone.
+
+    Only what was given a group communicates, and only with that group: a head that one rank calls by itself must not
+    wait for the others. A copy has the same group; a pickle is read by other processes and has none.
+    """
+
+    def __init__(self, group: ProcessGroup | None, what: str) -> None:
+        self.group, self._what, self._warned = group, what, False
+
+    def gather_rows(self, rows: Tensor) -> Tensor:
+        """The rows of all processes that share, in rank order, without a gradient."""
+        if self.group is not None:
+            return gather_rows(rows, self.group)
+        if not self._warned and several():
+            self._warned = True
+            warnings.warn(
+                f"{self._what} adapts to the samples of this process alone; where several ranks train one model, "
+                "pass group=torch.distributed.group.WORLD (or the group of these ranks)",
+                stacklevel=2,
+            )
+        return rows.detach()
+
+    def __deepcopy__(self, memo: Any) -> Shared:
+        return Shared(self.group, self._what)
+
+    def __reduce__(self) -> Any:
+        return Shared, (None, self._what)
+
+
+def check_group(group: Any) -> None:
+    """Refuse what is no process group that this process belongs to."""
+    if group is None:
+        return
+    from .errors import InputError, shown
+
+    if not (dist.is_available() and isinstance(group, dist.ProcessGroup)):
+        raise InputError(
+            f"group={shown(group)} must be a process group of torch.distributed that this process belongs to, such as "
+            "torch.distributed.group.WORLD"
+        )
 
 
 def add_up(total: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import platform
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,6 +24,13 @@ from .bounded_files import LARGEST_HELD, NotAFileError, open_regular, read_lines
 from .data.table import Table
 from .errors import InputError
 from .literal import is_number
+
+MAJORITY = "majority"
+"""The baseline that always answers the most frequent class of the table."""
+BASELINES = (MAJORITY, "logistic_regression", "svm", "random_forest", "mlp")
+
+TRAIN_ROWS = 2000
+"""Accuracy on a training part is measured on at most so many of its rows: its error is then about one percent."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,24 @@ class Result:
     """Everything else that makes the result what it is: runs, parts, protocol, data."""
     angles: dict[str, float] = field(default_factory=dict)
     """WC-Intra, W-Inter, C-Inter in radians, those that are known; empty for baselines."""
+    train: list[float] = field(default_factory=list)
+    """Accuracy in percent on the training rows of every fold, a sample of 2,000 where there are more; empty in lines
+    of versions that did not measure it."""
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether the method is one of scikit-learn's classifiers or the majority class, and not a loss."""
+        return self.loss in BASELINES
+
+    @property
+    def diverged(self) -> bool:
+        """Whether a loss ended in no numbers at all on some fold; its accuracy then means nothing."""
+        return not self.is_baseline and "w_inter" not in self.angles
+
+    @property
+    def train_mean(self) -> float | None:
+        """Mean accuracy in percent on the training rows; None where it was not measured."""
+        return float(np.mean(self.train)) if self.train else None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -60,11 +86,13 @@ def result_of(
     seed: int,
     settings: dict[str, Any],
     angles: dict[str, float],
+    train: Sequence[float] = (),
 ) -> Result:
     """A result with its mean and standard deviation (n − 1) worked out."""
     mean, std = float(np.mean(folds)), float(np.std(folds, ddof=1)) if len(folds) > 1 else 0.0
     known = {name: value for name, value in angles.items() if math.isfinite(value)}  # JSON has no NaN
-    return Result(table.name, loss, mean, std, folds, seed, round(seconds, 3), versions(), settings, known)
+    took = round(seconds, 3)
+    return Result(table.name, loss, mean, std, folds, seed, took, versions(), settings, known, list(train))
 
 
 def versions() -> dict[str, str]:
@@ -169,8 +197,10 @@ def from_json(line: str | bytes) -> Result:
     if not isinstance(value, dict) or not all(isinstance(value[name], kinds[name]) for name in value):
         raise ValueError("not a result")
     result = Result(**value)
-    numbers = (result.mean, result.std, result.seconds, *result.folds, *result.angles.values())
+    numbers = (result.mean, result.std, result.seconds, *result.folds, *result.angles.values(), *result.train)
     if not result.folds or not all(is_number(number) and math.isfinite(number) for number in numbers):
+        raise ValueError("not a result")
+    if result.train and len(result.train) != len(result.folds):
         raise ValueError("not a result")
     if isinstance(value["seed"], bool) or not isinstance(result.settings.get("protocol", {}), dict):
         raise ValueError("not a result")

@@ -116,6 +116,8 @@ def extended(
         head.classes + n,
         _with_more_classes(head.spec, n, per_class),
         road=head.road,
+        rate=head.rate,
+        group=head.shared.group,
         smoothing=head.smoothing,
         class_weight=weights,
         ignore_index=head.ignore_index,
@@ -123,17 +125,26 @@ def extended(
         device=head.weight.device,
         dtype=head.weight.dtype,
     )
-    with torch.no_grad():
-        new.weight[: head.classes] = head.weight
-        if new.bias is not None and head.bias is not None:
-            new.bias[: head.classes] = head.bias
-    new.weight.requires_grad_(head.weight.requires_grad)
-    if new.bias is not None and head.bias is not None:
-        new.bias.requires_grad_(head.bias.requires_grad)
+    _copy_rows(head, new)
     new.train(head.training)
     known = {key: value for key, value in head.numbers.state_dict().items() if key != "class_weight"}
     new.numbers.load_state_dict(known, strict=False)
+    frozen = {name for name, parameter in head.named_parameters() if not parameter.requires_grad}
+    for name, parameter in new.named_parameters():
+        parameter.requires_grad_(name not in frozen)
     return new
+
+
+@torch.no_grad()
+def _copy_rows(head: Head, new: Head) -> None:
+    """Weights and biases of the classes that `head` has, to where they are in `new`."""
+    for old, rows in ((head.weight, new.weight), (head.bias, new.bias)):
+        if old is None or rows is None:
+            continue
+        if head.shard is None or new.shard is None:
+            rows[: len(old)] = old
+        else:
+            head.shard.copy_rows(old, rows, new.shard)
 
 
 def _with_more_classes(margin: Margin, n: int, per_class: Mapping[str, Sequence[float]]) -> Margin:

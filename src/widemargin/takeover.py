@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
-from .errors import InputError
-from .tensor_files import read_safetensors, read_torch
+from .errors import InputError, short
+from .tensor_files import all_finite, not_finite_error, read_safetensors, read_torch
 
 if TYPE_CHECKING:
     from .head import Head
@@ -85,5 +85,9 @@ def _from_state(state: Mapping[str, Any], where: str, dim: int) -> tuple[Tensor,
     ((key, weight),) = found.items()
     if weight.shape[1] != dim:
         raise InputError(f"{where}: {key} has embeddings of dimension {weight.shape[1]}, this head of {dim}")
-    bias = state.get(str(key).removesuffix("weight") + "bias")
+    other = str(key).removesuffix("weight") + "bias"
+    bias = state.get(other)
+    for name, value in ((key, weight), (other, bias)):
+        if isinstance(value, Tensor) and not all_finite(value):
+            raise not_finite_error(f"{where}: {short(str(name))}", value, "take weights of another checkpoint")
     return weight.detach().contiguous(), bias.detach() if isinstance(bias, Tensor) else None

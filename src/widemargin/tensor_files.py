@@ -42,6 +42,11 @@ class StoredTensors:
         """Bytes of all tensors together."""
         return sum(self.sizes.values())
 
+    @property
+    def held(self) -> dict[str, str]:
+        """Of each tensor this file and its name, for messages."""
+        return {name: f"{self.path}: {name}" for name in self.sizes}
+
     def read(self, names: Collection[str] | None = None) -> dict[str, Tensor]:
         """The tensors, or those of these names, if there is memory for them."""
         from safetensors import SafetensorError, safe_open
@@ -108,6 +113,20 @@ def _name_of(file: BinaryIO, path: Path) -> str:
     return name if os.path.exists(name) else str(path)
 
 
+def all_finite(value: Tensor) -> bool:
+    """Whether a tensor holds neither NaN nor infinity: one pass, and no mask as large as the tensor."""
+    if not value.is_floating_point() or not value.numel():
+        return True
+    low, high = (value if value.element_size() > 1 else value.float()).detach().aminmax()
+    return bool(low.isfinite() & high.isfinite())
+
+
+def not_finite_error(where: str, value: Tensor, advice: str) -> InputError:
+    """What to say of a tensor that is not; `where` names the file and the tensor in it."""
+    wrong = int((~value.detach().float().isfinite()).sum())
+    return InputError(f"{where} is not finite ({wrong:,} of {value.numel():,} numbers are NaN or infinite); {advice}")
+
+
 def read_torch(path: Path) -> Any:
     """What a PyTorch file holds, if it is plain tensors, numbers and words in plain containers."""
     try:
@@ -125,7 +144,9 @@ def read_torch(path: Path) -> Any:
             reason = str(error).splitlines()[0][:120] if str(error).strip() else ""
             # A damaged file may fail with nothing but a number; then the kind of failure says more.
             reason = reason if any(letter.isalpha() for letter in reason) else type(error).__name__
-            raise TensorFileError(f"{path}: cannot be read as plain tensors, is it a PyTorch file? ({reason})") from None
+            raise TensorFileError(
+                f"{path}: cannot be read as plain tensors, is it a PyTorch file? ({reason})"
+            ) from None
 
 
 def check_unpacked(file: IO[bytes], where: str) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from .errors import InputError
 from .labels import check_labels, check_mix, check_share, counted, is_plain_float, kind_of, of_counted
 from .option import Loss
 from .precision import at_least_fp32, island
+from .ranks import Shared, check_group, several
 
 
 class Term(Loss):
@@ -57,6 +59,7 @@ class TermPart(nn.Module):
         super().__init__()
         self.term = term
         self.stats: dict[str, Tensor] = {}
+        self.shared = Shared(None, term.name)
 
     def forward(
         self, x: Tensor, y: Tensor, mix: tuple[Tensor, Any] | None = None, ignore_index: int | None = None
@@ -85,6 +88,13 @@ class TermPart(nn.Module):
 
     def extend(self, n: int) -> None:
         """Make room for `n` more classes, where a term keeps something per class."""
+
+    def share(self, group: Any, road: str | None) -> None:
+        """Remember the batches of all ranks of `group`; by default of all ranks beside a sharded head, else of this."""
+        check_group(group)
+        if group is None and road == "sharded" and several():
+            group = torch.distributed.group.WORLD
+        self.shared = Shared(group, self.term.name)
 
     def remember(self, x: Tensor, y: Tensor) -> None:
         """After the loss of a training batch: what a term with a memory keeps of it."""

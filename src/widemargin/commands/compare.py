@@ -23,8 +23,20 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("data", nargs="*", metavar="DATA", help="CSV, TSV or Parquet files, or names of sets (iris)")
     parser.add_argument("--target", metavar="COLUMN", help="column with the classes (default: the last)")
-    parser.add_argument("--losses", help='a list such as "softmax, arcgrad(s=5)"; the paper\'s seven by default')
-    parser.add_argument("--baselines", action="store_true", help="add scikit-learn's classifiers on the same folds")
+    parser.add_argument(
+        "--target-is-class", action="store_true", help="the target's numbers are classes, however many there are"
+    )
+    parser.add_argument(
+        "--losses",
+        help='a list such as "softmax, arcgrad(s=5)"; the paper\'s seven by default (two classes: no adacos)',
+    )
+    parser.add_argument(
+        "--baselines",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="scikit-learn's classifiers on the same folds: all of them on every fold, or none "
+        "(default: majority class, logistic regression and random forest, on a few)",
+    )
     tabular.add_folds(parser)
     tabular.add_out(parser, "compare-NAME")
     tabular.add_data(parser)
@@ -34,7 +46,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Look at what was asked for, then compare, with nobody else in the folder."""
-    from ..compare import Plan, check_plan, notes, spelled
+    from ..compare import Plan, check_plan, notes, spelled, without_adacos
     from ..errors import InputError
     from ..folder_lock import alone_in
 
@@ -44,6 +56,9 @@ def run(options: argparse.Namespace) -> None:
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"two tables are named {name}; rename one of the files")
+    left_out: list[str] = []
+    if options.losses is None:
+        methods, left_out = without_adacos(methods, tables)
     plan = Plan(
         tables,
         methods,
@@ -53,9 +68,10 @@ def run(options: argparse.Namespace) -> None:
         options.seed,
         tabular.protocol(options),
         options.jobs,
+        quick_baselines=not options.baselines,
     )
     check_plan(plan)
-    said = notes(plan)
+    said = [*notes(plan), *left_out]
     for note in said:
         say(f"note: {note}", aside=True)
     folder = options.out or "compare-" + "-".join(names[:3])
@@ -68,7 +84,7 @@ def _compared(plan: Plan, folder: str, said: list[str], options: argparse.Namesp
     from ..compare import compare, diverged, kept, missing
     from ..report import page
     from ..report.compare_page import compare_page
-    from ..report.comparison import comparison
+    from ..report.comparison import as_json, comparison
     from ..report.terminal import print_comparison
     from ..results import Store
 
@@ -88,6 +104,7 @@ def _compared(plan: Plan, folder: str, said: list[str], options: argparse.Namesp
         found = comparison([*results, *(store.results[name, method] for method in others for name in names)])
     path = store.folder / "report.html"
     path.write_text(compare_page(found, about, tabular.typed(options), warned), encoding="utf-8")
+    (store.folder / "verdict.json").write_text(as_json(found), encoding="utf-8")
     if new < len(results):
         there = f"{len(results) - new} of {len(results)} results were there already"
         say(f"{there}; --overwrite makes them anew", aside=True)
@@ -103,7 +120,7 @@ def _table(data: str, options: argparse.Namespace) -> Table:
         if options.target is not None:
             raise InputError(f"--target is for files; the classes of {data} are known")
         return load_set(data, options.data_dir)
-    return read_table(data, options.target)
+    return read_table(data, options.target, target_is_class=options.target_is_class)
 
 
 def _described(table: Table) -> str:

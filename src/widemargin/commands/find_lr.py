@@ -27,8 +27,8 @@ def find_lr(run: Run, folder: str, options: argparse.Namespace, data_dir: str | 
 
     if options.resume:
         raise InputError("--find-lr tries rates on a fresh model, --resume goes on with a trained one: leave one out")
-    if options.log:
-        raise InputError("--find-lr trains nothing that could be logged: leave --log out")
+    if options.logger:
+        raise InputError("--find-lr trains nothing that could be logged: leave --logger out")
     if checkpoint.exists(Path(folder, "checkpoints", "last")):
         raise InputError(f"{folder} holds a run already: give --find-lr another --out")
     found = find_rate(run, data_dir, quiet=options.quiet)

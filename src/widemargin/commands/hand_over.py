@@ -88,6 +88,7 @@ def verify(options: argparse.Namespace) -> None:
     from ..errors import InputError
     from ..training.finished import finished
     from ..training.protocols import calibrated_threshold
+    from .evaluate import say_changes
 
     if not 0.0 < options.target_far < 1.0:
         raise InputError(f"--target-far must lie between 0 and 1, got {options.target_far:g}")
@@ -98,7 +99,9 @@ def verify(options: argparse.Namespace) -> None:
     cos, angle = float(one @ other), math.degrees(float(between(one, other)))
     threshold, why = options.threshold, "as given"
     if threshold is None:
-        threshold = calibrated_threshold(*run.embeddings(options.data_dir), options.target_far, run.run.seed)
+        inputs = run.inputs(options.data_dir)
+        say_changes(inputs, aside=True)
+        threshold = calibrated_threshold(*run.embeddings(inputs=inputs), options.target_far)
         why = f"{100 * options.target_far:g} % of different pairs pass"
     answer = "the same" if cos >= threshold else "not the same"
     say(f"{answer}: cosine {cos:.4f} ({angle:.1f}°), threshold {threshold:.4f} ({why})")

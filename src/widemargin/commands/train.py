@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ..printable import say
+from .evaluate import ASSIGN_NEW
 
 if TYPE_CHECKING:
     from ..run import Run
@@ -40,8 +41,8 @@ _NUMBERS: tuple[tuple[str, Any, str], ...] = (
     ("share", float, "part of the training images that is used"),
     ("dim", int, "length of the embeddings, by a linear layer; 0 keeps the backbone's own"),
     ("per-class", int, "images of each class in a batch, for losses on pairs and triplets (P×K)"),
-    ("unseen", float, "part of the classes that is kept back entirely, to be judged on"),
-    ("hold-out", float, "part of the training images kept back to choose by"),
+    ("unseen", float, "part of the classes that is kept back entirely, to be judged on; they choose nothing"),
+    ("hold-out", float, "part of the training images kept back to choose the checkpoint `best` by; nothing else does"),
     ("input-size", int, "pixels along a side"),
     ("ckpt-freq", int, "epochs between checkpoints that are kept"),
     ("seed", int, "start of every random draw"),
@@ -96,12 +97,16 @@ def add(commands: Any) -> None:
     parser.add_argument("--name", metavar="NAME", help="what the run is called (also WANDB_NAME)")
     parser.add_argument("--out", metavar="DIR", help="run folder (default runs/NAME)")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("--assign-new", action="store_true", help=f"with --resume: {ASSIGN_NEW}")
     parser.add_argument(
         "--timeout", type=float, metavar="S", help="seconds after which a silent process is given up (default 1800)"
     )
     parser.add_argument("--find-lr", action="store_true", help="train nothing: try rates on a copy and suggest one")
     parser.add_argument("--quiet", action="store_true", help="no bar on a terminal, no line per epoch elsewhere")
-    parser.add_argument("--log", nargs="+", default=[], metavar="KIND", help="also tensorboard, wandb")
+    parser.add_argument("--logger", nargs="+", default=[], metavar="KIND", help="also tensorboard, wandb")
+    # As version 0.1.0 spelt it. torchrun takes it for one of its own options (--log-dir, --logs-specs) and leaves.
+    hidden = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+    parser.add_argument("--log", dest="logger", nargs="+", metavar="KIND", **hidden)
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
     seeds = parser.add_argument_group("the seeds' own flags")
     seeds.add_argument("--data-set", metavar="NAME", help="as DATA")
@@ -135,9 +140,10 @@ def run(options: argparse.Namespace) -> None:
             folder,
             resume=options.resume,
             data_dir=place,
-            also=options.log,
+            also=options.logger,
             quiet=options.quiet,
             command=_typed(options),
+            assign_new=options.assign_new,
             **({} if options.timeout is None else {"timeout": options.timeout}),
         )
     except RuntimeError as error:

@@ -60,7 +60,8 @@ def normalize(x: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Ten
         if len(values) not in (1, channels):
             raise InputError(f"{what} has {len(values)} numbers, the images have {channels} channels")
     white = 1.0 if x.is_floating_point() else 255.0
-    centre, spread = (torch.tensor(values, dtype=torch.float64).view(1, -1, 1, 1) for values in (mean, std))
+    numbers = (torch.tensor(values, dtype=torch.float64, device="cpu") for values in (mean, std))
+    centre, spread = (each.view(1, -1, 1, 1) for each in numbers)
     factor, shift = (1 / (white * spread)).float().to(x.device), (centre / spread).float().to(x.device)
     # Channel by channel first: along a row of pixels all is one vector, among three channels nothing is.
     planar = x.to(torch.float32, memory_format=torch.contiguous_format, copy=True).mul_(factor).sub_(shift)

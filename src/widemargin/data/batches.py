@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from .augment import Augment
-from .draws import Rows, generator_of
+from .draws import Rows, generator_of, permutation
 from .images import Images
 
 T = TypeVar("T")
@@ -57,9 +57,9 @@ class Order:
 
     def of_epoch(self, epoch: int) -> Tensor:
         """All samples in the order of the epoch, each as often in a row as it is repeated."""
-        order = torch.arange(self.count)
+        order = torch.arange(self.count, device="cpu")
         if self.shuffle:
-            order = torch.randperm(self.count, generator=generator_of(ORDER, self.seed, epoch))
+            order = permutation(generator_of(ORDER, self.seed, epoch), self.count)
         return order.repeat_interleave(self.repeats)
 
     def of_step(self, order: Tensor, epoch: int, step: int, *, paired: bool) -> tuple[Tensor, Rows]:
@@ -71,7 +71,7 @@ class Order:
         size = self.batch_size * self.world
         batch = order[step * size : (step + 1) * size]
         if paired:
-            batch = batch[torch.randperm(len(batch), generator=generator)]
+            batch = batch[permutation(generator, len(batch))]
         start, stop = (len(batch) * rank // self.world for rank in (self.rank, self.rank + 1))
         return batch[start:stop], Rows(generator, len(batch), start)
 

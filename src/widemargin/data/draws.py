@@ -2,6 +2,10 @@
 
 What is drawn is drawn for the whole batch, and each process keeps its rows. So a sample is augmented in the same
 way whichever process has it, and two processes see the batches of one.
+
+Batches are made in a thread beside the training, and the default dtype is the whole process's: Fabric switches it in
+every step of `--precision 64-true`. So dtype and device of a draw are named here, and nothing else may draw without
+naming them; a number drawn in another dtype is another number.
 """
 
 from __future__ import annotations
@@ -39,18 +43,30 @@ def whole(source: Source, n: int) -> Rows:
 def uniform(source: Source, n: int, *shape: int) -> Tensor:
     """n rows of numbers in [0, 1)."""
     rows = whole(source, n)
-    return torch.rand(rows.total, *shape, generator=rows.generator)[rows.start : rows.start + n]
+    drawn = torch.rand(rows.total, *shape, generator=rows.generator, dtype=torch.float32, device="cpu")
+    return drawn[rows.start : rows.start + n]
 
 
 def integers(source: Source, n: int, high: int, *shape: int) -> Tensor:
     """n rows of whole numbers from 0 up to, not including, `high`."""
     rows = whole(source, n)
-    return torch.randint(high, (rows.total, *shape), generator=rows.generator)[rows.start : rows.start + n]
+    drawn = torch.randint(high, (rows.total, *shape), generator=rows.generator, dtype=torch.int64, device="cpu")
+    return drawn[rows.start : rows.start + n]
+
+
+def normal(generator: torch.Generator, *shape: int) -> Tensor:
+    """Numbers of the standard normal distribution."""
+    return torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
+
+
+def permutation(generator: torch.Generator, n: int) -> Tensor:
+    """The numbers from 0 up to, not including, n in a random order."""
+    return torch.randperm(n, generator=generator, dtype=torch.int64, device="cpu")
 
 
 def beta(source: Source, n: int, alpha: float) -> Tensor:
     """n numbers of Beta(α, α); torch's own draws from no generator but the global one."""
     rows = whole(source, n)
-    seed = int(torch.randint(2**62, (), generator=rows.generator))
+    seed = int(torch.randint(2**62, (), generator=rows.generator, dtype=torch.int64, device="cpu"))
     drawn = np.random.default_rng(seed).beta(alpha, alpha, size=rows.total).astype(np.float32)
     return torch.from_numpy(drawn)[rows.start : rows.start + n]

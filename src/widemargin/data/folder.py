@@ -8,7 +8,8 @@ still as `Images` (`in_memory`).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,10 +23,13 @@ from torch import Tensor
 from ..errors import InputError
 from .augment import Augment
 from .batches import Batch, ahead, batch_of, order_of
+from .content import contents_of
 from .decode import SUFFIXES, cut, fitted, image_of
 from .draws import integers
 from .geometry import draw_boxes, random_boxes
 from .images import Images, ImageSet
+from .manifest import TEST, TRAIN, Manifest, Row
+from .splits import TEST_SHARE, File, Shares, assign, repeated, unseen_classes
 from .stratified import split_off
 from .timm_transforms import TimmImages
 
@@ -89,43 +93,128 @@ class FolderSet:
         return ImageSet(self.name, train, test, self.mean, self.std)
 
 
-def load_folder(root: str | Path, *, held_out: float = 0.2, seed: int = 0) -> FolderSet:
-    """The images of a folder; without a test folder `held_out` of each class becomes the test part."""
+@dataclass(frozen=True)
+class Tree:
+    """The files of a folder by class, as they lie: those to train on, or all, and those to test on where given."""
+
+    root: Path
+    train: dict[str, list[Path]]
+    test: dict[str, list[Path]] | None
+    train_folder: Path
+    test_folder: Path | None
+
+    @property
+    def name(self) -> str:
+        """The folder's own name."""
+        return self.root.resolve().name
+
+    def labels(self) -> dict[str, tuple[Path, str, str]]:
+        """File, class and side ("train", "test", or "" where nothing says) by path below the root, in order."""
+        side = "" if self.test is None else "train"
+        found = {self._below(path): (path, word, side) for word, paths in self.train.items() for path in paths}
+        for word, paths in (self.test or {}).items():
+            found |= {self._below(path): (path, word, "test") for path in paths}
+        return found
+
+    def check(self) -> None:
+        """Refuse, in one line, a folder that no run can begin with."""
+        if len(self.train) < 2:
+            what = "no folder per class" if not self.train else f"only one class, {next(iter(self.train))!r},"
+            place = self.train_folder
+            raise InputError(f"{place}: {what} in it; images are expected at {place}/CLASS/*.png or train/CLASS/*.png")
+        _check_filled(self.train_folder, self.train)
+        if self.test_folder is None or self.test is None:
+            return
+        if not self.test:
+            place = self.test_folder
+            raise InputError(f"{place}: no folder per class in it; images are expected at {place}/CLASS/*.png")
+        for word in self.test:
+            if word not in self.train:
+                number = len(self.train)
+                raise InputError(f"{self.test_folder}: class {word!r} is not among the {number} classes to train on")
+        _check_filled(self.test_folder, self.test)
+
+    def _below(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
+
+
+def scan_folder(root: str | Path) -> Tree:
+    """What lies in a folder of images."""
     root = Path(root).expanduser()
     if not root.is_dir():
         raise InputError(f"{root} is no folder of images")
-    name = root.resolve().name
     train = root / "train" if (root / "train").is_dir() else root
-    images = _scanned(name, train)
     tests = [root / test for test in TESTS if (root / test).is_dir()] if train != root else []
-    if not tests:
-        rest, held = split_off(images, held_out, seed)
-        if not len(held):
-            raise InputError(f"{train}: one image per class leaves none to test on; add images or a folder {root}/test")
-        return FolderSet(name, rest, held)
-    return FolderSet(name, images, _scanned(name, tests[0], images.classes))
+    test = tests[0] if tests else None
+    return Tree(root, _by_class(train), None if test is None else _by_class(test), train, test)
 
 
-def _scanned(name: str, folder: Path, known: tuple[str, ...] | None = None) -> FolderImages:
+def images_of(root: Path, name: str, rows: Sequence[Row], classes: tuple[str, ...]) -> FolderImages:
+    """The images of some rows of a manifest."""
+    place = {word: k for k, word in enumerate(classes)}
+    labels = torch.tensor([place[row.label] for row in rows], dtype=torch.int64)
+    return FolderImages(name, tuple(root / row.path for row in rows), labels, classes)
+
+
+def load_folder(root: str | Path, *, held_out: float = TEST_SHARE, seed: int = 0) -> FolderSet:
+    """The images of a folder; without a test folder `held_out` of each class becomes the test part.
+
+    Which images these are follows from their contents and the seed (see `splits`).
+    """
+    tree = scan_folder(root)
+    manifest, notes = draw_manifest(tree, Shares(test=held_out, seed=seed))
+    for note in notes:
+        warnings.warn(f"{tree.root}: {note}", stacklevel=2)
+    train, test = (images_of(tree.root, tree.name, manifest.of(part), manifest.classes) for part in (TRAIN, TEST))
+    return FolderSet(tree.name, train, test)
+
+
+def draw_manifest(tree: Tree, shares: Shares) -> tuple[Manifest, list[str]]:
+    """Divide a folder for the first time; and lines about pictures that lie in it more than once."""
+    tree.check()
+    found = tree.labels()
+    unseen = unseen_classes(tree.train, shares, tree.name) if shares.unseen else None
+    contents = contents_of(path for path, _, _ in found.values())
+    files = [
+        File(path, label, side if unseen is None else "test" if label in unseen else "train", *content)
+        for (path, (_, label, side)), content in zip(found.items(), contents, strict=True)
+    ]
+    rows = assign((), files, shares)
+    notes = repeated(rows)
+    if not any(row.part == TEST for row in rows):
+        if tree.test_folder is not None or unseen is not None:
+            raise InputError(f"{tree.root}: no image is left to test on, for {notes[0] if notes else 'there is none'}")
+        why = "one image per class leaves none to test on; add images or a folder"
+        raise InputError(f"{tree.train_folder}: {why} {tree.root}/test")
+    return Manifest(tuple(rows)), notes
+
+
+def scanned_by_number(tree: Tree, seed: int) -> FolderSet:
+    """The parts as version 0.1.0 drew them, from the number of files: for its runs, which have no manifest."""
+    tree.check()
+    classes = tuple(tree.train)
+    place = {word: number for number, word in enumerate(classes)}  # a list would be searched for every image
+
+    def images(files: dict[str, list[Path]]) -> FolderImages:
+        paths = tuple(path for found in files.values() for path in found)
+        labels = [place[word] for word, found in files.items() for _ in found]
+        return FolderImages(tree.name, paths, torch.tensor(labels, dtype=torch.int64), classes)
+
+    if tree.test is not None:
+        return FolderSet(tree.name, images(tree.train), images(tree.test))
+    return FolderSet(tree.name, *split_off(images(tree.train), TEST_SHARE, seed))
+
+
+def _by_class(folder: Path) -> dict[str, list[Path]]:
     classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
-    if known is None and len(classes) < 2:
-        found = "no folder per class" if not classes else f"only one class, {classes[0]!r},"
-        raise InputError(f"{folder}: {found} in it; images are expected at {folder}/CLASS/*.png or train/CLASS/*.png")
-    if not classes:
-        raise InputError(f"{folder}: no folder per class in it; images are expected at {folder}/CLASS/*.png")
-    for word in classes:
-        if known is not None and word not in known:
-            raise InputError(f"{folder}: class {word!r} is not among the {len(known)} classes to train on")
-    order = known or tuple(classes)
-    paths, labels = [], []
-    for word in classes:
-        found_here = sorted(_images_in(folder / word))
-        if not found_here:
+    return {word: sorted(_images_in(folder / word)) for word in classes}
+
+
+def _check_filled(folder: Path, files: dict[str, list[Path]]) -> None:
+    for word, found in files.items():
+        if not found:
             endings = ", ".join(suffix[1:] for suffix in SUFFIXES)
             raise InputError(f"{folder}: class {word!r} has no images ({endings}); add some or remove its folder")
-        paths += found_here
-        labels += [order.index(word)] * len(found_here)
-    return FolderImages(name, tuple(paths), torch.tensor(labels, dtype=torch.int64), order)
 
 
 def _images_in(folder: Path) -> Iterator[Path]:

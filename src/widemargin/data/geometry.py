@@ -96,9 +96,10 @@ def random_resized_crop(
     top, left, tall, wide = random_boxes(draw_boxes(source, n), height, width, scale, ratio)
     across = _resampling(left, wide, width, size, interpolation).to(x.device)
     down = _resampling(top, tall, height, size, interpolation).to(x.device)
-    rows = torch.bmm(x.to(torch.float32).reshape(n, channels * height, width), across.transpose(1, 2))
-    rows = rows.view(n, channels, height, size).transpose(1, 2).reshape(n, height, channels * size)
-    return like(torch.bmm(down, rows).view(n, size, channels, size).transpose(1, 2), x)
+    with torch.autocast(x.device.type, enabled=False):  # pixels are whole numbers, which bfloat16 does not tell apart
+        rows = torch.bmm(x.to(torch.float32).reshape(n, channels * height, width), across.transpose(1, 2))
+        rows = rows.view(n, channels, height, size).transpose(1, 2).reshape(n, height, channels * size)
+        return like(torch.bmm(down, rows).view(n, size, channels, size).transpose(1, 2), x)
 
 
 def draw_boxes(source: Source, n: int) -> Tensor:
@@ -133,8 +134,9 @@ def random_boxes(
 def _resampling(start: Tensor, length: Tensor, before: int, after: int, interpolation: str) -> Tensor:
     """Weights [N, after, before] that make `after` pixels of `length` pixels from `start` on."""
     step = (length / after).view(-1, 1, 1)
-    centre = start.view(-1, 1, 1) + (torch.arange(after).view(1, -1, 1) + 0.5) * step
-    pixel = torch.arange(before).view(1, 1, -1)
+    # Counted in the dtype of `start`: whole numbers plus a half would take the process's default dtype.
+    centre = start.view(-1, 1, 1) + (_counted(after, start).view(1, -1, 1) + 0.5) * step
+    pixel = _counted(before, start).view(1, 1, -1)
     if interpolation == "nearest":
         return (pixel == centre.floor()).float()
     distance = ((pixel + 0.5 - centre) / step.clamp(min=1.0)).abs()
@@ -149,6 +151,10 @@ def _resampling(start: Tensor, length: Tensor, before: int, after: int, interpol
     inside = (pixel >= start.view(-1, 1, 1)) & (pixel < (start + length).view(-1, 1, 1))
     weights = weights * inside
     return weights / weights.sum(-1, keepdim=True)
+
+
+def _counted(n: int, like: Tensor) -> Tensor:
+    return torch.arange(n, dtype=like.dtype, device=like.device)
 
 
 def resize(x: Tensor, size: int, interpolation: str = "bicubic") -> Tensor:

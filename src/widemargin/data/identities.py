@@ -8,21 +8,19 @@ from typing import TypeAlias
 import torch
 
 from ..errors import InputError
+from .draws import permutation
 from .folder import FolderImages
 from .images import Images
+from .splits import count_unseen
 
 Some: TypeAlias = Images | FolderImages
 
 
 def split_identities(images: Some, share: float, seed: int) -> tuple[Some, Some]:
     """Images of seen and of unseen classes, each with its own labels from 0 on; `share` of the classes is unseen."""
-    if not 0.0 < share < 1.0:
-        raise InputError(f"unseen={share!r} must lie between 0 and 1, neither included")
     total = len(images.classes)
-    count = min(max(round(share * total), 2), total - 2)
-    if total < 4:
-        raise InputError(f"{images.name} has {total} classes: too few to keep some unseen (at least 4)")
-    order = torch.randperm(total, generator=torch.Generator().manual_seed(seed))
+    count = count_unseen(total, share, images.name)
+    order = permutation(torch.Generator().manual_seed(seed), total)
     unseen, seen = order[:count].sort().values, order[count:].sort().values
     return _of_classes(images, seen), check_pairs(_of_classes(images, unseen))
 

@@ -138,9 +138,11 @@ def _unpack(entry: ImageEntry, archive: Path, folder: Path) -> None:
     try:
         # Read as a stream, so that neither a bomb in front of a member nor one in its name's place unpacks beyond this.
         most = sum(sizes.values()) + _BESIDE
-        with open_regular(archive) as stream, gzip.open(stream) as unpacked, _tar(
-            Bounded(unpacked, most, str(archive))
-        ) as pack:
+        with (
+            open_regular(archive) as stream,
+            gzip.open(stream) as unpacked,
+            _tar(Bounded(unpacked, most, str(archive))) as pack,
+        ):
             for member in pack:
                 name = member.name.rpartition("/")[2]
                 if not member.isfile() or (name not in missing and name != entry.names_file):

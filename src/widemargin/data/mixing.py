@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from .draws import Rows, Source, beta, uniform, whole
+from .draws import Rows, Source, beta, integers, normal, uniform, whole
 from .geometry import TRIES, like, per_image
 
 Mix = tuple[Tensor, Tensor]
@@ -32,7 +32,7 @@ def erase(
     """
     n, channels, height, width = x.shape
     rows = whole(source, n)
-    drawn = torch.rand(rows.total, TRIES + 2, 2, generator=rows.generator)
+    drawn = uniform(rows.generator, rows.total, TRIES + 2, 2)
     shape, place, luck = drawn[:, :TRIES], drawn[:, TRIES], drawn[:, TRIES + 1, 0]
     share = (area[0] + (area[1] - area[0]) * shape[..., 0]) * (height * width)
     low, high = math.log(ratio[0]), math.log(ratio[1])
@@ -41,11 +41,11 @@ def erase(
     fits = (tall < height) & (wide < width)
     first = fits.to(torch.uint8).argmax(1, keepdim=True)
     hit = torch.nonzero((luck < p) & fits.any(1)).squeeze(1)  # in the whole batch: its noise is drawn for all
-    size = (len(hit), channels, height, width)
+    size = (channels, height, width)
     if x.is_floating_point():
-        noise = torch.randn(size, generator=rows.generator)
+        noise = normal(rows.generator, len(hit), *size)
     else:
-        noise = torch.randint(256, size, generator=rows.generator)
+        noise = integers(rows.generator, len(hit), 256, *size)
     ours = (hit >= rows.start) & (hit < rows.start + n)
     hit, noise = hit[ours], noise[ours].to(x)
     tall, wide = tall.gather(1, first).squeeze(1)[hit], wide.gather(1, first).squeeze(1)[hit]
@@ -84,9 +84,10 @@ def mix(
     draws: Source = rows if each else Rows(rows.generator, 1)
     k = n if each else 1
     luck = uniform(draws, k, 4)
-    cut = torch.full((k,), cutmix > 0) & ((luck[:, 0] < switch) | (mixup <= 0))
-    blend_share = beta(draws, k, mixup) if mixup > 0 else torch.ones(k)
-    cut_share = beta(draws, k, cutmix) if cutmix > 0 else torch.ones(k)
+    cut = (cutmix > 0) & ((luck[:, 0] < switch) | (mixup <= 0))
+    one = torch.ones_like(luck[:, 0])
+    blend_share = beta(draws, k, mixup) if mixup > 0 else one
+    cut_share = beta(draws, k, cutmix) if cutmix > 0 else one
     lam = torch.where(luck[:, 1] < prob, torch.where(cut, cut_share, blend_share), 1.0)
     tall, wide = ((1 - lam).sqrt() * height).floor(), ((1 - lam).sqrt() * width).floor()
     middle, centre = (luck[:, 2] * height).floor(), (luck[:, 3] * width).floor()
@@ -104,11 +105,12 @@ def mix(
 
 def partners(n: int) -> Tensor:
     """The neighbour of each of n rows; the last of an odd number is its own."""
-    return (torch.arange(n) ^ 1).clamp(max=max(n - 1, 0))
+    return (torch.arange(n, device="cpu") ^ 1).clamp(max=max(n - 1, 0))
 
 
 def _box(top: Tensor, bottom: Tensor, left: Tensor, right: Tensor, height: int, width: int) -> Tensor:
     """Masks [N, 1, H, W] of boxes in whole pixels."""
-    y, x = torch.arange(height).view(1, -1, 1), torch.arange(width).view(1, 1, -1)
+    y = torch.arange(height, device=top.device).view(1, -1, 1)
+    x = torch.arange(width, device=top.device).view(1, 1, -1)
     tall = (y >= top.view(-1, 1, 1)) & (y < bottom.view(-1, 1, 1))
     return (tall & (x >= left.view(-1, 1, 1)) & (x < right.view(-1, 1, 1))).unsqueeze(1)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from .batches import ORDER, Order
-from .draws import generator_of
+from .draws import generator_of, permutation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class PerClassOrder(Order):
     def of_epoch(self, epoch: int) -> Tensor:
         """Samples in the order of the epoch, batch after batch."""
         generator = generator_of(ORDER, self.seed, epoch)
-        shuffled = torch.randperm(self.count, generator=generator)
+        shuffled = permutation(generator, self.count)
         grouped = shuffled[torch.argsort(self.y[shuffled], stable=True)]  # class by class, within each at random
         counts = torch.bincount(self.y)
         first = counts.cumsum(0) - counts
@@ -60,8 +60,9 @@ class PerClassOrder(Order):
         found = []
         for turn in range(int(groups.max())):
             able = (groups > turn).nonzero().squeeze(1)
-            some = able[torch.randperm(len(able), generator=generator)]
+            some = able[permutation(generator, len(able))]
             some = some[: len(some) - len(some) % self.classes_of_a_batch]
-            places = (first[some] + turn * self.per_class).unsqueeze(1) + torch.arange(self.per_class)
+            within = torch.arange(self.per_class, device="cpu")
+            places = (first[some] + turn * self.per_class).unsqueeze(1) + within
             found.append(grouped[places.flatten()])
         return torch.cat(found)

@@ -25,6 +25,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..errors import InputError
+from .draws import integers
 
 WORTH_A_THREAD = 128 * 128  # pixels: below, Python's own work is all there is, and threads only wait for each other
 _own = threading.local()
@@ -41,7 +42,7 @@ def rand_augment(
     if not len(x):
         return x
     if isinstance(seed, int):
-        seed = torch.randint(2**31, (len(x),), generator=torch.Generator().manual_seed(seed))
+        seed = integers(torch.Generator().manual_seed(seed), len(x), 2**31)
     fill = tuple(min(255, round(255 * value)) for value in mean)
     grey = x.shape[1] == 1
     arrays = x[:, 0].numpy() if grey else x.permute(0, 2, 3, 1).contiguous().numpy()

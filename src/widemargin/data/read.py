@@ -3,8 +3,9 @@
 Rules, each with a note when it changes something. Missing is an empty field, ?, NA, N/A, NaN, null, None or -.
 A column is a number if all its values are, else a category. Left out: columns with no or one value, running numbers
 and ids, free text; rows without a label; classes with a single row. Refused: infinite numbers, a stray word among
-numbers, quantities as classes, rows of another width than the header, and tables that would fill the memory (see
-`table_memory`). A file may also be a pipe, such as `<(zcat table.csv.gz)`, that sends something every 30 seconds.
+numbers, a number to be predicted as target, rows of another width than the header, and tables that would fill the
+memory (see `table_memory`). A file may also be a pipe, such as `<(zcat table.csv.gz)`, that sends something every 30
+seconds.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from .target import labels
 from .text import PARQUET, decoded, named, read_bytes
 
 
-def read_table(path: str | Path, target: str | None = None) -> Table:
-    """Read a table; `target` is the column of classes, by default the last one."""
+def read_table(path: str | Path, target: str | None = None, *, target_is_class: bool = False) -> Table:
+    """Read a table; `target` is the column of classes, by default the last one.
+
+    A target of numbers that look like a quantity (a price, an age) is refused unless `target_is_class`.
+    """
     place = Path(path).expanduser()
     data, stored = read_bytes(place, _set_names)
     memory = TableMemory(named(path), stored)
@@ -33,7 +37,7 @@ def read_table(path: str | Path, target: str | None = None) -> Table:
     else:
         text, notes = decoded(data, file)
         cells = grid(text, memory)
-    found = labels(cells, target)
+    found = labels(cells, target, target_is_class)
     features, more = columns(cells, found.place, found.keep)
     notes = [*notes, *cells.notes, *found.notes, *more]
     name = place.name.removesuffix(".gz")

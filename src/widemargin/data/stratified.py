@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from .draws import permutation
 
 
 class Labelled(Protocol):
@@ -27,7 +28,7 @@ def split_off(images: Self, share: float, seed: int) -> tuple[Self, Self]:
     if not 0.0 < share < 1.0:
         raise InputError(f"held-out share {share!r} must lie between 0 and 1, neither included")
     place, count = _places(images.y, seed)
-    wanted = (count * share).round().clamp(min=1).minimum(count - 1)
+    wanted = _part(count, share).minimum(count - 1)
     held = place < wanted
     return images.take(torch.nonzero(~held).squeeze(1)), images.take(torch.nonzero(held).squeeze(1))
 
@@ -37,15 +38,20 @@ def subset(images: Self, share: float, seed: int) -> Self:
     if not 0.0 < share <= 1.0:
         raise InputError(f"share {share!r} of the data must be above 0 and at most 1")
     place, count = _places(images.y, seed)
-    return images.take(torch.nonzero(place < (count * share).round().clamp(min=1)).squeeze(1))
+    return images.take(torch.nonzero(place < _part(count, share)).squeeze(1))
+
+
+def _part(count: Tensor, share: float) -> Tensor:
+    """How many samples that is of each class, at least one; in float32, whatever the process's default dtype is."""
+    return (count.to(torch.float32) * share).round().clamp(min=1)
 
 
 def _places(y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """For each sample its place in a random order of its class, and how many the class has."""
-    shuffled = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
+    shuffled = permutation(torch.Generator().manual_seed(seed), len(y))
     grouped = shuffled[torch.argsort(y[shuffled], stable=True)]
     counts = torch.bincount(y)
     before = counts.cumsum(0) - counts
     place = torch.empty_like(grouped)
-    place[grouped] = torch.arange(len(y)) - before[y[grouped]]
+    place[grouped] = torch.arange(len(y), device=y.device) - before[y[grouped]]
     return place, counts[y]

@@ -16,7 +16,12 @@ from .cells import LABEL_MISSING, missing, number, several, shown
 from .grid import Cells, Grid
 from .table import class_order, codes
 
-QUANTITY_VALUES, QUANTITY_SHARE = 50, 0.2
+FEW_VALUES = 20
+"""Up to so many different numbers may be classes, whatever they are."""
+MANY_FRACTIONS = 100
+"""More different numbers than this with fractions among them are no classes, however many rows there are."""
+DENSE_VALUES = 30
+"""More whole numbers than this in a row, counted neither from 0 nor from 1, are ages, years or temperatures."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +35,11 @@ class Labels:
     notes: list[str]
 
 
-def labels(grid: Grid, target: str | None) -> Labels:
-    """Find the target and its classes; an error if what it holds is no classes."""
+def labels(grid: Grid, target: str | None, is_class: bool = False) -> Labels:
+    """Find the target and its classes; an error if what it holds is no classes.
+
+    `is_class`: its numbers are classes, even if they look like a quantity.
+    """
     place = len(grid.names) - 1 if target is None else _place(grid, target)
     column = f"{grid.file}: column {shown(grid.names[place])}"
     remedy = "; name the column of classes with --target" if target is None else ""
@@ -46,6 +54,8 @@ def labels(grid: Grid, target: str | None) -> Labels:
         rows = f"{count:,} rows without a label (the first is row" if count > 1 else "a row without a label (row"
         notes.append(f"left out {rows} {grid.lines[without]})")
     sizes = Counter(words[row] for row in keep)
+    if not is_class:
+        _check_not_quantity(column, sizes, len(keep))
     _check_classes(column, sizes, len(keep), remedy)
     single = [name for name, size in sizes.items() if size == 1]
     if single:
@@ -83,14 +93,53 @@ def _word(value: int | float) -> str:
     return "" if math.isnan(value) else str(int(value)) if value.is_integer() else str(value)
 
 
+def looks_continuous(values: NDArray[np.float64], counts: NDArray[np.int64]) -> bool:
+    """Whether numbers are spread like a quantity to be predicted, and not like codes of classes.
+
+    `values` are the different numbers, `counts` how many rows have each. More than 20 of them are a quantity if they
+    are more than 5 % of the rows and either some have fractions or a tenth of them occur only once: classes with
+    two rows or more are never taken for one, however many there are. With fractions, more than 100 are one anyway.
+
+    >>> ages, letters = np.arange(18.0, 78.0), np.arange(26.0)
+    >>> looks_continuous(ages, np.r_[np.ones(9, int), np.full(51, 6)]), looks_continuous(letters, np.full(26, 2))
+    (True, False)
+    """
+    different, rows = len(values), int(counts.sum())
+    if different <= FEW_VALUES:
+        return False
+    many = different > 0.05 * rows
+    if (values != np.floor(values)).any():
+        return many or different > MANY_FRACTIONS
+    return many and bool((counts == 1).sum() >= 0.1 * different)
+
+
+def are_codes(values: NDArray[np.float64]) -> bool:
+    """Whether different whole numbers are counted from 0 or 1 with few gaps, as an encoder of labels numbers them."""
+    return bool(values.min() in (0, 1)) and _fill_their_range(values)
+
+
+def _fill_their_range(values: NDArray[np.float64]) -> bool:
+    whole = bool((values == np.floor(values)).all())
+    return whole and len(values) > 0.8 * (values.max() - values.min() + 1)
+
+
+def _check_not_quantity(column: str, sizes: Counter[str], rows: int) -> None:
+    """Refuse a number that is to be predicted, such as a price or a temperature."""
+    known = {name: value for name in sizes if (value := number(name)) is not None}
+    if len(known) <= 0.9 * len(sizes):  # words among them: codes
+        return
+    values = np.array(list(known.values()))
+    counts = np.array([sizes[name] for name in known])
+    dense = len(values) > DENSE_VALUES and _fill_their_range(values) and not are_codes(values)
+    if dense or looks_continuous(values, counts):
+        raise InputError(
+            f"{column} looks like a number to be predicted ({len(sizes):,} different values in {rows:,} rows); "
+            "widemargin classifies: choose another --target, or bin it first (--target-is-class if these are classes)"
+        )
+
+
 def _check_classes(column: str, sizes: Counter[str], rows: int, remedy: str) -> None:
-    """Refuse quantities and ids."""
-    values = [number(name) for name in sizes]
-    if len(sizes) > QUANTITY_VALUES and len(sizes) > QUANTITY_SHARE * rows:
-        numbers = [value for value in values if value is not None]
-        if len(numbers) > 0.9 * len(values) and any(value != np.floor(value) for value in numbers):
-            what = f"{len(sizes):,} different numbers in {rows:,} rows"
-            raise InputError(f"{column} looks like a quantity, not classes ({what}){remedy}")
+    """Refuse ids."""
     if len(sizes) > max(1, rows * 2 / 3):
         raise InputError(
             f"{column} has {len(sizes):,} different labels in {rows:,} rows, so these are no classes{remedy}"

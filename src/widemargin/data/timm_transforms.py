@@ -86,7 +86,8 @@ class TimmImages:
     def __call__(self, paths: Sequence[Path], seeds: Sequence[int]) -> Tensor:
         """z-scores float32 [N, 3, H, W] of the files, each transformed under its seed."""
         side = self.augment.size
-        x = torch.empty((len(paths), 3, side, side), memory_format=torch.channels_last)
+        shape = (len(paths), 3, side, side)
+        x = torch.empty(shape, dtype=torch.float32, device="cpu", memory_format=torch.channels_last)
         at_once = max(1, min(8, len(paths) // (4 * self.workers)))
         try:
             with undisturbed():  # it is here that processes are started

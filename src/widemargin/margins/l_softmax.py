@@ -41,5 +41,9 @@ class LSoftmax(Margin):
     m: int = option(2, "whole factor of the target angle", low=1, integer=True)
     lam: Number = option(Anneal(), "λ of the annealing", low=0, may_move=True, quiet=True)
 
+    @property
+    def plain_target(self) -> bool:
+        return self.m == 1  # whatever λ is
+
     def psi(self, theta: Tensor) -> Tensor:
         return annealed(theta, self.m, self.lam)

@@ -3,20 +3,31 @@
 The gallery knows some classes. A probe is said to be the class of the nearest gallery image if that is near enough.
 DIR at a FAR is the share of known probes that are both found near enough and named rightly, at the threshold that so
 many unknown probes pass. Reference: Phillips, Grother, Micheals, Evaluation Methods in Face Recognition (2011).
+
+A rate of false alarms that fewer than ten unknown probes make is refused. Intervals are over the identities of the
+probes, known and unknown ones apart (`identity_intervals`); the gallery is taken as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..angle import direction
 from ..errors import InputError, shown
-from .retrieval import check_searched, nearest
-from .verification import auc, roc_curve
+from .identity_intervals import LEAST_EVENTS, interval, mean_interval
+from .retrieval import check_searched, nearest, percent
+from .roc import auc, roc_curve
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+_UNITS = 500
 
 
 @dataclass(frozen=True)
@@ -24,13 +35,15 @@ class OpenSet:
     """Figures of known and unknown probes."""
 
     dir: dict[float, float | None]
-    """By FAR, percent; None where the number of unknown probes cannot support it."""
+    """By FAR, percent; None where fewer than ten unknown probes are false alarms at it."""
     auroc: float
     """Known against unknown, by the nearest similarity."""
     rank1: float
     """Percent of known probes named rightly when nobody may be refused."""
     known: int
     unknown: int
+    intervals: dict[str, tuple[float, float] | None] = field(default_factory=dict)
+    """95 % intervals by name (`dir 0.1`, `auroc`, `rank1`), percent; None for fewer than ten identities of a kind."""
 
 
 def open_set(
@@ -49,21 +62,61 @@ def open_set(
     known = torch.isin(labels, gallery_labels)
     if bool(known.all()) or not bool(known.any()):
         raise InputError("an open set needs probes of known and of unknown classes")
-    unit, others = direction(probes.float())[0], direction(gallery.float())[0]
+    unit, kept = direction(probes.float())[0], direction(gallery.float())[0]
     scores, named = [], []
     for start in range(0, len(unit), batch):
-        best, place = nearest(unit[start : start + batch], others, 1)
+        best, place = nearest(unit[start : start + batch], kept, 1)
         scores.append(best[:, 0])
         named.append(gallery_labels[place[:, 0]])
-    score, right = torch.cat(scores), torch.cat(named) == labels
-    strangers = score[~known].sort(descending=True).values
+    score = torch.cat(scores).double().numpy()
+    right = (torch.cat(named) == labels).numpy()
+    of_known = _Probes(score[known.numpy()], labels[known].numpy(), right[known.numpy()])
+    of_unknown = _Probes(score[~known.numpy()], labels[~known].numpy(), right[~known.numpy()])
     found: dict[float, float | None] = {}
+    intervals: dict[str, tuple[float, float] | None] = {}
     for far in fars:
-        passing = int(far * len(strangers))
-        if passing < 1:
-            found[far] = None
-            continue
-        threshold = strangers[passing] if passing < len(strangers) else -torch.inf
-        found[far] = 100.0 * float((right & (score > threshold))[known].double().mean())
-    roc = roc_curve(score.double().numpy(), known.numpy())
-    return OpenSet(found, auc(roc), 100.0 * float(right[known].double().mean()), int(known.sum()), int((~known).sum()))
+        share, alarms = _identified(of_known, of_unknown, far)
+        found[far] = 100.0 * share if alarms >= LEAST_EVENTS else None
+        intervals[f"dir {far:g}"] = None
+        if alarms >= LEAST_EVENTS:
+            rest = [_identified(part, of_unknown, far)[0] for part in of_known.without_each()]
+            others = [_identified(of_known, part, far)[0] for part in of_unknown.without_each()]
+            intervals[f"dir {far:g}"] = percent(interval(share, rest, others))
+    area = _area(of_known, of_unknown)
+    rest = [_area(part, of_unknown) for part in of_known.without_each()]
+    others = [_area(of_known, part) for part in of_unknown.without_each()]
+    enough = min(len(of_known.score), len(of_unknown.score)) >= LEAST_EVENTS
+    intervals["auroc"] = percent(interval(area, rest, others)) if enough else None
+    row = np.unique(of_known.identity, return_inverse=True)[1]
+    intervals["rank1"] = percent(mean_interval(np.bincount(row, of_known.right), np.bincount(row)))
+    named_rightly = 100.0 * float(of_known.right.mean())
+    return OpenSet(found, area, named_rightly, len(of_known.score), len(of_unknown.score), intervals)
+
+
+@dataclass(frozen=True, eq=False)
+class _Probes:
+    """Similarity to the nearest of the gallery, identity, and whether the nearest is of it."""
+
+    score: Floats
+    identity: Whole
+    right: Flags
+
+    def without_each(self) -> list[_Probes]:
+        """The probes without each identity in turn, or without each group of them where there are very many."""
+        unit = np.unique(self.identity, return_inverse=True)[1] % _UNITS
+        parts = [unit != k for k in range(int(unit.max()) + 1)]
+        return [_Probes(self.score[keep], self.identity[keep], self.right[keep]) for keep in parts if keep.any()]
+
+
+def _identified(known: _Probes, unknown: _Probes, far: float) -> tuple[float, int]:
+    """Share of known probes found and named rightly at a rate of false alarms, and how many these are."""
+    strangers = np.sort(unknown.score)[::-1]
+    passing = int(far * len(strangers) + 1e-9)
+    threshold = strangers[passing] if passing < len(strangers) else -np.inf
+    return float((known.right & (known.score > threshold)).mean()), int((strangers > threshold).sum())
+
+
+def _area(known: _Probes, unknown: _Probes) -> float:
+    """How likely a known probe is nearer to the gallery than an unknown one."""
+    scores = np.concatenate((known.score, unknown.score))
+    return auc(roc_curve(scores, np.arange(len(scores)) < len(known.score)))

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..angle import direction
 from ..errors import InputError, shown
 from ..labels import check_embedded
 from ..roster import whole
+from .identity_intervals import mean_interval, means_without
 
 _BLOCK = 16_384
 
@@ -34,6 +37,13 @@ class Retrieval:
     """Queries that count."""
     without_match: int
     """Queries whose class the gallery does not have; they cannot be found and do not count."""
+    intervals: dict[str, tuple[float, float] | None] = field(default_factory=dict)
+    """95 % intervals over the classes of the queries by name (`recall@1`, `r_precision`, `map_at_r`), percent.
+
+    None for fewer than ten classes, or fewer than ten queries' worth of hits or misses.
+    """
+    without: dict[str, NDArray[np.float64]] = field(default_factory=dict, repr=False, compare=False)
+    """The same figures without the queries of each class in turn, classes in the order of their labels, percent."""
 
 
 def retrieve(
@@ -52,23 +62,41 @@ def retrieve(
     check_searched(queries, labels, gallery, gallery_labels, batch)
     if not ks or not all(isinstance(k, int) and not isinstance(k, bool) and k >= 1 for k in ks):
         raise InputError(f"ks={shown(ks)} must be whole numbers of at least 1")
-    classes, counts = torch.unique(gallery_labels, return_counts=True)
-    relevant = _relevant(labels, classes, counts) - int(itself)
+    classes, sizes = torch.unique(gallery_labels, return_counts=True)
+    relevant = _relevant(labels, classes, sizes) - int(itself)
     counted = relevant > 0
     if not bool(counted.any()):
         raise InputError("no query has another image of its class in the gallery: retrieval has nothing to find")
     depth = min(max(int(relevant.max()), *ks), len(gallery) - int(itself))
-    sums = torch.zeros(len(ks) + 2, dtype=torch.float64)
+    asked, of_class = torch.unique(labels, return_inverse=True)
+    sums = torch.zeros(len(asked), len(ks) + 2, dtype=torch.float64)
     unit_gallery = direction(gallery.float())[0]
     search = _faiss_search(unit_gallery) if faiss else partial(nearest, gallery=unit_gallery)
     for start in range(0, len(queries), batch):
         rows = slice(start, start + batch)
         skip = torch.arange(start, start + len(labels[rows])) if itself else None
         _, found = search(direction(queries[rows].float())[0], depth=depth, skip=skip)
-        sums += _figures(gallery_labels[found] == labels[rows].unsqueeze(1), relevant[rows], ks)
+        figures = _figures(gallery_labels[found] == labels[rows].unsqueeze(1), relevant[rows], ks)
+        sums.index_add_(0, of_class[rows][counted[rows]], figures)
     total = int(counted.sum())
-    figures = (100.0 * sums / total).tolist()
-    return Retrieval(dict(zip(ks, figures, strict=False)), figures[-2], figures[-1], total, len(labels) - total)
+    means = (100.0 * sums.sum(0) / total).tolist()
+    names = [*(f"recall@{k}" for k in ks), "r_precision", "map_at_r"]
+    counts = torch.bincount(of_class[counted], minlength=len(asked)).numpy()
+    by_name = dict(zip(names, sums.T.numpy(), strict=True))
+    return Retrieval(
+        dict(zip(ks, means, strict=False)),
+        means[-2],
+        means[-1],
+        total,
+        len(labels) - total,
+        {name: percent(mean_interval(part, counts)) for name, part in by_name.items()},
+        {name: 100.0 * means_without(part, counts) for name, part in by_name.items()},
+    )
+
+
+def percent(ends: tuple[float, float] | None) -> tuple[float, float] | None:
+    """An interval of a share in percent."""
+    return None if ends is None else (100.0 * ends[0], 100.0 * ends[1])
 
 
 def both_or_none(
@@ -141,13 +169,13 @@ def _faiss_search(gallery: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
 
 
 def _figures(hits: Tensor, relevant: Tensor, ks: Sequence[int]) -> Tensor:
-    """Sums over the queries that count: recall at every k, R-precision, average precision at R."""
+    """Of every query that counts: recall at every k, R-precision, average precision at R, [N, figures]."""
     counted = relevant > 0
     hits, relevant = hits[counted], relevant[counted]
     place = torch.arange(1, hits.shape[1] + 1)
     within = hits & (place <= relevant.unsqueeze(1))
     precision = hits.cumsum(1).double() / place
-    found = [hits[:, :k].any(1).double().sum() for k in ks]
-    found.append((within.sum(1).double() / relevant).sum())
-    found.append(((precision * within).sum(1) / relevant).sum())
-    return torch.stack(found)
+    found = [hits[:, :k].any(1).double() for k in ks]
+    found.append(within.sum(1).double() / relevant)
+    found.append((precision * within).sum(1) / relevant)
+    return torch.stack(found, 1)

@@ -31,7 +31,8 @@ def again_densely(ctx: Any, given: tuple[Tensor | None, ...]) -> tuple[Tensor | 
     radius = kept_lengths(margin, x_length.unsqueeze(1), w_length) if kind.lengths else None
     others = others_of(logits_of(margin, Products(value, radius), bias), y, kind.total)
     theta = angle.between(unit, theirs.index_select(0, y))
-    results = (others.log_sum, others.total, theta, w_length.index_select(0, y))
+    product = value.gather(1, y.unsqueeze(1)).squeeze(1)
+    results = (others.log_sum, others.total, theta, w_length.index_select(0, y), product)
     pairs = [(r, g) for r, g in zip(results, given, strict=True) if r is not None and g is not None and r.requires_grad]
     wanted = [t for t in inputs if t is not None and t.requires_grad]
     found = iter(

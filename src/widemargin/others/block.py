@@ -2,7 +2,7 @@
 
 Everything is [B, N], classes first: a row's samples lie side by side, sums over classes run down the columns. The
 logit is `rays.logits_of`, the only definition; its slope is autograd's. These functions are plain PyTorch; `fused`
-turns them into one compiled loop each, where a compiler is at hand.
+turns them into one compiled loop each, where a compiler is at hand (which is why each returns a tuple).
 """
 
 from __future__ import annotations
@@ -109,16 +109,16 @@ def _together(rows: int) -> int:
     return next((run for run in range(_TOGETHER, _TOGETHER // 4, -1) if rows % run == 0), _TOGETHER)
 
 
-def peak(kind: Kind, block: Block, *numbers: Tensor) -> Tensor:
+def peak(kind: Kind, block: Block, *numbers: Tensor) -> tuple[Tensor]:
     """The largest logit [N] of the block's classes that are not the target; −inf where there is none."""
     z = _logits(kind, _value(kind, block), block.x_length, _w_length(kind, block), block.bias, numbers)
-    return torch.where(_is_target(block), -torch.inf, z).amax(0)
+    return (torch.where(_is_target(block), -torch.inf, z).amax(0),)
 
 
-def largest_cosine(kind: Kind, block: Block, *numbers: Tensor) -> Tensor:
+def largest_cosine(kind: Kind, block: Block, *numbers: Tensor) -> tuple[Tensor]:
     """The largest cosine [N], where the products are those of directions."""
     cos = block.raw * block.inverse.unsqueeze(1)
-    return torch.where(_is_target(block), -torch.inf, cos).amax(0)
+    return (torch.where(_is_target(block), -torch.inf, cos).amax(0),)
 
 
 def sums(kind: Kind, block: Block, anchor: Tensor, *numbers: Tensor) -> tuple[Tensor, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import InputError, unknown
+from ..ranks import check_group
 from . import fused
 from .dense import Dense
 from .rays import Rays
@@ -36,8 +37,7 @@ def checked_road(road: str, rate: float, group: Any, smoothing: float, classes: 
         raise InputError(f'rate={rate:g} belongs to road="sampled" or road="sharded", not to {road!r}')
     if rate < 1.0 and smoothing:
         raise InputError("label smoothing needs the logits of all classes: it cannot go with a rate below 1")
-    if group is not None and road != "sharded":
-        raise InputError(f'group belongs to road="sharded", not to {road!r}')
+    check_group(group)
     return float(rate), Shard.here(classes, group) if road == "sharded" else None
 
 
@@ -61,7 +61,8 @@ def road_of(head: Head, rays: Rays) -> Road:
         return Dense(head.margin, rays, head.weight, head.bias)
     if head.taken == "sharded":
         assert head.shard is not None
-        return Sharded(rays, head.shard, lambda everyone: _streamed(head, everyone))
+        learns = any(parameter.requires_grad for parameter in head.parameters())
+        return Sharded(rays, head.shard, learns, lambda everyone: _streamed(head, everyone))
     return _streamed(head, rays)
 
 

@@ -13,7 +13,7 @@ from ..margin import Margin
 from .cosines import Cosines, CosinesAlone, LogSumOthers
 from .own import NEAR
 from .rays import Products, Rays, kept_lengths, logits_of, products
-from .road import Others, Target
+from .road import Others, Target, TargetLogit
 
 
 def without_target(z: Tensor, y: Tensor, fill: float) -> Tensor:
@@ -105,15 +105,19 @@ class Dense:
         mine, theirs = self.rays.given.index_select(0, which), self.weight.index_select(0, y)
         return angle.between(angle.direction(mine)[0], angle.direction(theirs)[0])
 
-    def own(self, margin: Margin, y: Tensor) -> Tensor | None:
-        # Where lengths are kept there is nothing a cosine could lose: the product itself is the logit.
-        return None if self._product_is_cosine else self.logits(margin).gather(1, y.unsqueeze(1)).squeeze(1)
-
     def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
         return others_of(self.logits(margin), y, total)
 
-    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target, Others]:
-        return self.target(margin, y), self.others(margin, y, total)
+    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target | TargetLogit, Others]:
+        z = self.logits(margin)
+        return self.target_among(z, margin, y), others_of(z, y, total)
+
+    def target_among(self, z: Tensor, margin: Margin, y: Tensor) -> Target | TargetLogit:
+        """The target of each sample, given all logits [N, C] without a margin."""
+        if self._product_is_cosine or not margin.plain_target:
+            return self.target(margin, y)
+        # Where lengths are kept there is nothing a cosine could lose: the product itself makes the logit.
+        return TargetLogit(z.gather(1, y.unsqueeze(1)).squeeze(1))
 
     def largest_cosine(self, y: Tensor) -> Tensor:
         with torch.no_grad():
@@ -133,9 +137,6 @@ class Given:
         theta = angle.from_cosine(self.product.value.gather(1, column).squeeze(1))
         radius = self.product.radius
         return Target(theta, None if radius is None else radius.gather(1, column).squeeze(1), None)
-
-    def own(self, margin: Margin, y: Tensor) -> None:
-        return None
 
     def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
         return others_of(logits_of(margin, self.product, None), y, total)

@@ -24,8 +24,8 @@ from .block import Block, Kind
 Function = Callable[..., Any]
 
 _made: dict[Any, Function] = {}
+_reasons: set[str] = set()  # of failures, each said once
 _lock = threading.Lock()
-_failed: list[str] = []
 
 
 FROM = 1 << 20  # logits from which compiling pays within minutes of training
@@ -44,7 +44,7 @@ def wanted(logits: int, device: torch.device) -> bool:
 
 def available(device: torch.device) -> bool:
     """Whether kernels may be compiled: a C++ compiler on a CPU, Triton on a GPU; WIDEMARGIN_FUSED=0 says no."""
-    if os.environ.get("WIDEMARGIN_FUSED") == "0" or _failed:
+    if os.environ.get("WIDEMARGIN_FUSED") == "0":
         return False
     if device.type == "cpu":
         return _on_path(os.environ.get("CXX", "g++"))
@@ -73,9 +73,12 @@ def _compiled(function: Function, kind: Kind, block: Block, inputs: Sequence[Ten
     try:
         made = _traced(function, kind, block, inputs)
     except Exception as error:
-        _failed.append(str(error))
+        # Only this kernel: another loss, dtype or size may well compile.
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        warnings.warn(f"no compiled kernels for streamed heads, plain PyTorch does their work: {reason}", stacklevel=2)
+        if reason not in _reasons:
+            _reasons.add(reason)
+            what = f"{kind.margin.name} ({function.__name__})"
+            warnings.warn(f"no compiled kernel for {what}, plain PyTorch does its work: {reason}", stacklevel=2)
         return plain
     return made
 

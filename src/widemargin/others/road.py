@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import torch
@@ -19,6 +20,13 @@ class Target(NamedTuple):
     """`r_y` [N], None where it is 1."""
     bias: Tensor | None
     """`b_y` [N], if any."""
+
+
+class TargetLogit(NamedTuple):
+    """The target of each sample where its logit is an ordinary one: no angle, so a class weight of length 0 learns."""
+
+    value: Tensor
+    """The logit [N] before the margin's offset."""
 
 
 class Others(NamedTuple):
@@ -44,21 +52,27 @@ class Road(Protocol):
         """The target of each sample."""
         ...
 
-    def own(self, margin: Margin, y: Tensor) -> Tensor | None:
-        """The target's logit [N] without any margin where a road has it at no cost; None where its angle is better."""
-        ...
-
     def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
         """`L` [N] over the classes that are not `y`, and the sum of their logits where asked for."""
         ...
 
-    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target, Others]:
-        """Target and others of the same margin together, where a road can do that with less."""
+    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target | TargetLogit, Others]:
+        """Target and others of the same margin together, where a road can do that with less.
+
+        The target as a logit where the margin leaves that as it is (`Margin.plain_target`) and lengths are kept.
+        """
         ...
 
     def largest_cosine(self, y: Tensor) -> Tensor:
         """Cosine [N] of the nearest class that is not `y`, without a gradient."""
         ...
+
+
+def logit_with_margin(margin: Margin, target: Target | TargetLogit) -> Tensor:
+    """`p` [N]: the target's logit with the margin applied."""
+    if isinstance(target, TargetLogit):
+        return less_offset(margin, target.value)
+    return target_logit(margin, target.theta, target.radius, target.bias)
 
 
 def loss_on(
@@ -70,8 +84,12 @@ def loss_on(
     keep: Tensor | None = None,
     adapt: bool = False,
     smoothing: float = 0.0,
+    gather: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Margin]:
-    """Loss [N] of a margin on a road, and the margin as it was used (adapted to this batch if `adapt`)."""
+    """Loss [N] of a margin on a road, and the margin as it was used (adapted to this batch if `adapt`).
+
+    `gather` turns rows of this process into those of all processes that share the adaptive numbers (None: one process).
+    """
     if adapt and margin.adaptive:
         with torch.no_grad():
             batch = Batch.of(
@@ -81,14 +99,11 @@ def loss_on(
                 lambda of: road.others(of, y).log_sum,
                 lambda: road.largest_cosine(y),
                 keep,
+                gather,
             )
             margin = margin.adapted(batch)
-    own = road.own(margin, y) if margin.plain_target else None
-    if own is None:
-        target, others = road.both(margin, y, total=smoothing > 0)
-        p = target_logit(margin, target.theta, target.radius, target.bias)
-    else:
-        p, others = less_offset(margin, own), road.others(margin, y, total=smoothing > 0)
+    target, others = road.both(margin, y, total=smoothing > 0)
+    p = logit_with_margin(margin, target)
     loss = split_softmax(p, others.log_sum)
     if others.total is not None:
         loss = smoothed(loss, p, others.total, road.classes, smoothing)

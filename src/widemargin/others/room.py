@@ -6,10 +6,14 @@ time. With `zero_grad()`, which drops gradients, the same room serves step after
 
 from __future__ import annotations
 
+import sys
+import threading
 from typing import Any
 
 import torch
 from torch import Tensor
+
+_OURS = 2  # references to the storage object: the attribute, and the argument of getrefcount
 
 
 class Room:
@@ -17,33 +21,39 @@ class Room:
 
     def __init__(self) -> None:
         self.storage: torch.UntypedStorage | None = None
+        self._lock = threading.Lock()  # two threads must not be given the same storage
 
     def take(self, like: Tensor) -> Tensor:
         """An uninitialised tensor for the gradient of `like`, in the kept storage if that is free."""
-        if self._fits(like):
-            assert self.storage is not None
-            strides = torch.empty(like.shape, device="meta").stride()
-            with torch.no_grad():
-                return torch.empty(0, dtype=like.dtype, device=like.device).set_(self.storage, 0, like.shape, strides)
-        fresh = torch.empty(like.shape, dtype=like.dtype, device=like.device)
-        if self.storage is None or not self._in_use():
-            self.storage = fresh.untyped_storage()
-        return fresh
+        with self._lock:
+            if self._fits(like):
+                assert self.storage is not None
+                strides = torch.empty(like.shape, device="meta").stride()
+                empty = torch.empty(0, dtype=like.dtype, device=like.device)
+                with torch.no_grad():
+                    return empty.set_(self.storage, 0, like.shape, strides)
+            fresh = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+            if self.storage is None or not self._in_use():
+                self.storage = fresh.untyped_storage()
+            return fresh
 
     def clear(self) -> None:
         """Give the memory back."""
-        self.storage = None
+        with self._lock:
+            self.storage = None
 
     def _fits(self, like: Tensor) -> bool:
-        storage = self.storage
-        if storage is None or self._in_use() or storage.device != like.device:
+        if self.storage is None or self._in_use() or self.storage.device != like.device:
             return False
-        return storage.nbytes() == like.numel() * like.element_size()
+        return self.storage.nbytes() == like.numel() * like.element_size()
 
     def _in_use(self) -> bool:
-        """Whether a tensor lies in the storage: a gradient that was kept, a view, an array made of it."""
+        """Whether somebody else holds the storage: by a tensor in it (a kept gradient, a view, an array made of it), or
+        the storage itself, of which torch hands out one and the same Python object."""
+        if self.storage is None:
+            return False
         count = getattr(torch._C, "_storage_Use_Count", None)
-        return self.storage is not None and (count is None or count(self.storage._cdata) > 1)
+        return count is None or count(self.storage._cdata) > 1 or sys.getrefcount(self.storage) > _OURS
 
     def __deepcopy__(self, memo: Any) -> Room:
         return Room()

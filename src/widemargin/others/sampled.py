@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..margin import Margin
 from .rays import Rays
-from .road import Others, Target
+from .road import Others, Target, TargetLogit
 from .room import Room
 from .stream import Stream
 
@@ -41,7 +41,7 @@ class _Rows(torch.autograd.Function):
 @torch.no_grad()
 def drawn(y: Tensor, classes: int, rate: float) -> Tensor:
     """Classes of a step in rising order: all labels that lie within `classes`, and others up to the rate."""
-    lots = torch.rand(classes, device=y.device)
+    lots = torch.rand(classes, dtype=torch.float32, device=y.device)
     lots[y[(y >= 0) & (y < classes)]] = 2.0  # certain to be among the largest
     count = max(math.ceil(rate * classes), int((lots == 2.0).sum()), 2)
     return lots.topk(min(count, classes), sorted=False).indices.sort().values
@@ -75,12 +75,9 @@ class Sampled:
         road, column = self._stream(y)
         return road.target(margin, column)
 
-    def own(self, margin: Margin, y: Tensor) -> None:
-        return None
-
-    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target, Others]:
+    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target | TargetLogit, Others]:
         road, column = self._stream(y)
-        found: tuple[Target, Others] = road.both(margin, column, total)
+        found: tuple[Target | TargetLogit, Others] = road.both(margin, column, total)
         return found
 
     def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from .. import ranks
 from ..errors import InputError
 from ..margin import Margin
 
@@ -71,16 +72,45 @@ class Shard:
         own = (y >= 0) & (y < len(self))
         return rows[own], y[own]
 
+    def __deepcopy__(self, memo: Any) -> Shard:
+        return self  # a process group cannot be copied
+
     # ---------------------------------------------------------------- exchanges
+
+    def gather_rows(self, rows: Tensor) -> Tensor:
+        """The rows of all ranks, in rank order, without a gradient."""
+        return ranks.gather_rows(rows, self.group) if self.world > 1 else rows.detach()
 
     def sizes(self, rows: Tensor) -> list[int]:
         """How many rows every rank has."""
+        return [size for (size,) in self._of_all([len(rows)], rows.device)]
+
+    def _of_all(self, numbers: list[int], device: torch.device) -> list[list[int]]:
+        """Some whole numbers of every rank."""
         if self.world == 1:
-            return [len(rows)]
-        mine = torch.tensor([len(rows)], device=rows.device)
+            return [numbers]
+        mine = torch.tensor(numbers, device=device)
         found = [torch.zeros_like(mine) for _ in range(self.world)]
         dist.all_gather(found, mine, group=self.group)
-        return [int(size) for size in found]
+        return [one.tolist() for one in found]
+
+    def agree(self, x: Tensor, learns: bool) -> tuple[list[int], Tensor]:
+        """How many rows every rank has, and `x` as the backward passes of all ranks need it.
+
+        Backward passes communicate, so either all ranks have one or none: where the embeddings of some rank want a
+        gradient those of all get one, wanted or not. `learns` says that the head's own parameters want one.
+        """
+        enabled = torch.is_grad_enabled()
+        flags = [len(x), int(enabled), int(enabled and x.requires_grad), int(enabled and learns)]
+        sizes, modes, of_x, of_head = zip(*self._of_all(flags, x.device), strict=True)
+        if (any(of_x) or any(of_head)) and not all(modes):
+            raise InputError(
+                "some ranks of a sharded head are called under torch.no_grad() and others are not; their backward "
+                "passes would wait for each other: call the head alike on all ranks"
+            )
+        if (any(of_x) or any(of_head) != all(of_head)) and not x.requires_grad:
+            x = x.detach().requires_grad_()
+        return list(sizes), x
 
     def gathered(self, rows: Tensor, sizes: list[int]) -> Tensor:
         """The rows of all ranks, in rank order; their gradients come home, of all ranks together."""
@@ -92,6 +122,20 @@ class Shard:
     def gathered_classes(self, rows: Tensor) -> Tensor:
         """What every rank holds of its own classes, for all classes."""
         return self.gathered(rows, [min(self.step, self.classes - rank * self.step) for rank in range(self.world)])
+
+    def copy_rows(self, mine: Tensor, into: Tensor, other: Shard) -> None:
+        """Rows of classes split this way to where they are under `other`, which has as many classes or more.
+
+        A rank after the other sends its rows, so that never more than one rank's are held beside one's own.
+        """
+        for rank in range(self.world):
+            start, stop = rank * self.step, min((rank + 1) * self.step, self.classes)
+            sent = mine.detach().clone() if rank == self.rank else mine.new_empty(stop - start, *mine.shape[1:])
+            if self.world > 1:
+                dist.broadcast(sent, group=self.group, group_src=rank)
+            first, last = max(start, other.start), min(stop, other.stop)
+            if first < last:
+                into[first - other.start : last - other.start] = sent[first - start : last - start]
 
     def summed(self, value: Tensor) -> Tensor:
         """The sum over ranks, on all of them."""
@@ -175,6 +219,15 @@ class Shard:
         return found
 
 
+def _refuse_second_derivative() -> None:
+    """A backward pass that is itself differentiated would have to send gradients of gradients: not written."""
+    if torch.is_grad_enabled():
+        raise InputError(
+            "a head split over several ranks cannot be differentiated twice (create_graph=True); "
+            'use road="dense" or "stream" for that'
+        )
+
+
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sizes: list[int], shard: Shard) -> Tensor:
@@ -187,6 +240,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
+        _refuse_second_derivative()
         shard: Shard = ctx.shard
         start = sum(ctx.sizes[: shard.rank])
         # What the ranks' shards want of a sample adds up; they were told 1/R of each loss (see `_mean`).
@@ -196,6 +250,7 @@ class _Gather(torch.autograd.Function):
 
 def _mean(shard: Shard, gradient: Tensor) -> Tensor:
     """Every sample's gradient, known to the rank it lives on, as its part of the mean over ranks."""
+    _refuse_second_derivative()
     return shard.add(gradient.contiguous().clone()) / shard.world
 
 

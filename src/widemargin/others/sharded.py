@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..margin import Margin
 from .dense import Dense
 from .rays import Rays
-from .road import Others, Target
+from .road import Others, Target, TargetLogit
 from .shard import Shard
 
 if TYPE_CHECKING:
@@ -25,48 +25,50 @@ if TYPE_CHECKING:
 
 
 class Sharded:
-    """A road for this rank's samples over the classes of all ranks; `inner` makes the road over this rank's own."""
+    """A road for this rank's samples over the classes of all ranks; `inner` makes the road over this rank's own.
+
+    `learns` says whether parameters of the head want a gradient.
+    """
 
     def __init__(
         self,
         rays: Rays,
         shard: Shard,
+        learns: bool,
         inner: Callable[[Rays], Road],
     ) -> None:
         self.shard, self.classes, self.lengths = shard, shard.classes, rays.length
-        self.sizes = shard.sizes(rays.length)
+        self.sizes, x = shard.agree(rays.x, learns)
         start = sum(self.sizes[: shard.rank])
         self.mine = slice(start, start + self.sizes[shard.rank])
-        self.inner = inner(Rays(shard.gathered(rays.x, self.sizes)))
+        self.inner = inner(Rays(shard.gathered(x, self.sizes)))
 
     def _columns(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Labels of all samples counted from this rank's first class, and which of them are its own."""
         everyone = self.shard.gathered(y, self.sizes) - self.shard.start
         return everyone, (everyone >= 0) & (everyone < len(self.shard))
 
-    def _everywhere(self, part: Tensor | None, own: Tensor) -> Tensor | None:
+    def _everywhere(self, part: Tensor, own: Tensor) -> Tensor:
         """What the rank of each sample's class knows, for this rank's samples."""
-        if part is None:
-            return None
         return self.shard.summed(torch.where(own, part, torch.zeros_like(part)))[self.mine]
 
     def _home(self, found: Target, own: Tensor) -> Target:
-        theta = self._everywhere(found.theta, own)
+        theta, radius, bias = (None if part is None else self._everywhere(part, own) for part in found)
         assert theta is not None
-        return Target(theta, self._everywhere(found.radius, own), self._everywhere(found.bias, own))
+        return Target(theta, radius, bias)
 
     def target(self, margin: Margin, y: Tensor) -> Target:
         columns, own = self._columns(y)
         return self._home(self.inner.target(margin, columns), own)
 
-    def own(self, margin: Margin, y: Tensor) -> None:
-        return None
-
-    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target, Others]:
+    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target | TargetLogit, Others]:
         columns, own = self._columns(y)
         target, others = self.inner.both(self._seen_by_a_part(margin), columns, total)
         added = None if others.total is None else self.shard.summed(others.total)[self.mine]
-        return self._home(target, own), Others(self.shard.log_summed(others.log_sum)[self.mine], added)
+        here = Others(self.shard.log_summed(others.log_sum)[self.mine], added)
+        if isinstance(target, TargetLogit):
+            return TargetLogit(self._everywhere(target.value, own)), here
+        return self._home(target, own), here
 
     def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
         return self.both(margin, y, total)[1]

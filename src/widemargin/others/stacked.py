@@ -17,7 +17,7 @@ from .. import angle
 from ..margin import Margin
 from .cosines import Cosines, LogSumOthers
 from .rays import Products, kept_lengths, logits_of
-from .road import Others, Target
+from .road import Others, Target, TargetLogit
 
 
 class _Dots(torch.autograd.Function):
@@ -67,9 +67,6 @@ class Stacked:
             self._logits = margin, logits_of(margin, self.product, self.bias)
         return self._logits[1]
 
-    def own(self, margin: Margin, y: Tensor) -> Tensor:
-        return self._at(self.logits(margin), y)
-
     def target(self, margin: Margin, y: Tensor) -> Target:
         cosine, x_length, w_length = self._cosines()
         radius = kept_lengths(margin, x_length, w_length)
@@ -86,8 +83,11 @@ class Stacked:
         log_sum: Tensor = LogSumOthers.apply(z, row)  # type: ignore[no-untyped-call]
         return Others(log_sum, z.scatter(0, row, 0.0).sum(0) if total else None)
 
-    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target, Others]:
-        return self.target(margin, y), self.others(margin, y, total)
+    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target | TargetLogit, Others]:
+        others = self.others(margin, y, total)
+        if margin.plain_target:  # also on the unit sphere: the angle would be read off the same cosine
+            return TargetLogit(self._at(self.logits(margin), y)), others
+        return self.target(margin, y), others
 
     def largest_cosine(self, y: Tensor) -> Tensor:
         return self._cosines()[0].detach().scatter(0, y.unsqueeze(0), -torch.inf).amax(0)

@@ -20,21 +20,23 @@ from .again import again_densely
 from .block import Kind, inverse_of
 from .own import Own, own_of, pulls_of, turned
 from .rays import Rays, kept_lengths
-from .road import Others, Target
+from .road import Others, Target, TargetLogit
 from .room import Room
 from .sweep import Sweep
 
 
 class _Split(torch.autograd.Function):
-    """(a, directions, ‖x‖, weight, bias, numbers of the margin) → (L, Σ z, θ_y, ‖w_y‖ where it is kept).
+    """(a, directions, ‖x‖, weight, bias, numbers of the margin) → (L, Σ z, θ_y, ‖w_y‖ where it is kept, a·w_y).
 
-    Target and others in one, so that the weights have one gradient: two would be two C×D matrices.
+    Target and others in one, so that the weights have one gradient: two would be two C×D matrices. Of the target either
+    θ_y and ‖w_y‖ or (`plain`) the product a·w_y; the others are None.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
         kind: Kind,
+        plain: bool,
         sweep: Sweep,
         room: Room,
         y: Tensor,
@@ -44,8 +46,13 @@ class _Split(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         *numbers: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
         log_sum, value, total = sweep.log_sum(kind, y, x_length, bias, numbers)
+        ctx.kind, ctx.plain, ctx.sweep, ctx.room = kind, plain, sweep, room
+        ctx.save_for_backward(y, log_sum, a, unit, x_length, weight, bias, *numbers)
+        ctx.set_materialize_grads(False)
+        if plain:
+            return log_sum, total, None, None, value
         kept = x_length if kind.margin.linear and kind.margin.keeps_x else torch.ones_like(x_length)
         keeps_w = kind.margin.keeps_w
         own = own_of(value, unit, weight, _inside(y, weight), kept, keeps_w and kind.margin.linear)
@@ -54,10 +61,7 @@ class _Split(torch.autograd.Function):
         # Aliases: a result that its own node holds would never be freed.
         length = own.w_length
         ctx.own = Own(own.theta.detach(), None if length is None else length.detach(), own.per_cosine)
-        ctx.kind, ctx.sweep, ctx.room = kind, sweep, room
-        ctx.save_for_backward(y, log_sum, a, unit, x_length, weight, bias, *numbers)
-        ctx.set_materialize_grads(False)
-        return log_sum, total, own.theta, own.w_length
+        return log_sum, total, own.theta, own.w_length, None
 
     @staticmethod
     def backward(
@@ -66,23 +70,26 @@ class _Split(torch.autograd.Function):
         to_total: Tensor | None,
         to_theta: Tensor | None,
         to_w_length: Tensor | None,
+        to_product: Tensor | None,
     ) -> Any:
         if torch.is_grad_enabled():  # somebody wants a second derivative
-            return (None,) * 4 + again_densely(ctx, (to_log_sum, to_total, to_theta, to_w_length))
+            return (None,) * 5 + again_densely(ctx, (to_log_sum, to_total, to_theta, to_w_length, to_product))
         y, log_sum, a, unit, x_length, weight, bias, *numbers = ctx.saved_tensors
         kind: Kind = ctx.kind
-        own: Own = ctx.own
         zero = torch.zeros_like(log_sum)
         to_theta = zero if to_theta is None else to_theta
+        to_value, along, pulls = zero if to_product is None else to_product, None, None
         with island(a), torch.no_grad():
-            sweep, into = _lent(ctx, a, weight, ctx.needs_input_grad[7])
-            pulls = pulls_of(own, to_theta)
-            along = None
-            if own.w_length is not None:
-                along = zero if to_w_length is None else to_w_length
-                if not kind.divides:  # the cosine is the product over this length
-                    along = along + pulls.to_per_cosine * inverse_of(own.w_length)
-                along = along * inverse_of(own.w_length)
+            sweep, into = _lent(ctx, a, weight, ctx.needs_input_grad[8])
+            if not ctx.plain:
+                own: Own = ctx.own
+                pulls = pulls_of(own, to_theta)
+                to_value = pulls.to_value
+                if own.w_length is not None:
+                    along = zero if to_w_length is None else to_w_length
+                    if not kind.divides:  # the cosine is the product over this length
+                        along = along + pulls.to_per_cosine * inverse_of(own.w_length)
+                    along = along * inverse_of(own.w_length)
             to_a, to_length, to_bias, to_numbers = sweep.gradients(
                 kind,
                 y,
@@ -92,18 +99,20 @@ class _Split(torch.autograd.Function):
                 log_sum,
                 zero if to_log_sum is None else to_log_sum,
                 zero if to_total is None else to_total,
-                pulls.to_value,
+                to_value,
                 along,
-                ctx.needs_input_grad[4],
+                ctx.needs_input_grad[5],
                 into,
             )
-            if kind.margin.linear and kind.margin.keeps_x:
+            to_unit = None
+            if pulls is not None and kind.margin.linear and kind.margin.keeps_x:
                 more = pulls.to_per_cosine * inverse_of(x_length)
                 to_length = more if to_length is None else to_length + more
-            to_unit = _turn_tiny(unit, weight, y, to_theta, pulls.tiny, into) if len(pulls.tiny) else None
+            if pulls is not None and len(pulls.tiny):
+                to_unit = _turn_tiny(unit, weight, y, to_theta, pulls.tiny, into)
         found = iter(to_numbers)
         given = [next(found).to(n.dtype) if learnt else None for n, learnt in zip(numbers, kind.learnt, strict=True)]
-        return (None, None, None, None, to_a, to_unit, to_length, into, to_bias, *given)
+        return (None, None, None, None, None, to_a, to_unit, to_length, into, to_bias, *given)
 
 
 def _turn_tiny(unit: Tensor, weight: Tensor, y: Tensor, to_theta: Tensor, tiny: Tensor, into: Tensor | None) -> Tensor:
@@ -163,19 +172,22 @@ class Stream:
         return None if self.bias is None else self.bias[_inside(y, self.weight)].to(self.rays.x.dtype)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # a loop over blocks would be unrolled into one huge graph
-    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target, Others]:
+    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target | TargetLogit, Others]:
         kind, numbers = self._kind(margin, total)
+        plain = margin.plain_target and margin.keeps_any
         inputs = (self._factor(margin), self.rays.unit, self.rays.length, self.weight, self.bias, *numbers)
-        log_sum, added, theta, w_length = _Split.apply(kind, self._swept(margin), self._room, y, *inputs)  # type: ignore[no-untyped-call]
-        radius = kept_lengths(margin, self.rays.length, w_length)
-        return Target(theta, radius, self._bias(y)), Others(log_sum, added if total else None)
+        found = _Split.apply(kind, plain, self._swept(margin), self._room, y, *inputs)  # type: ignore[no-untyped-call]
+        log_sum, added, theta, w_length, value = found
+        others = Others(log_sum, added if total else None)
+        bias = self._bias(y)
+        if plain:
+            logit = margin.s * value
+            return TargetLogit(logit if bias is None else logit + bias), others
+        return Target(theta, kept_lengths(margin, self.rays.length, w_length), bias), others
 
     def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
-        found: tuple[Target, Others] = self.both(margin, y, total)
+        found: tuple[Target | TargetLogit, Others] = self.both(margin, y, total)
         return found[1]
-
-    def own(self, margin: Margin, y: Tensor) -> None:
-        return None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     @torch.no_grad()
@@ -190,7 +202,8 @@ class Stream:
         # Every number of the margin is an input, so that learnable ones get their gradient wherever φ uses them.
         found = {n: v for n, v in margin.values() if isinstance(v, Tensor) and v.is_floating_point()}
         learnt = {name: value.requires_grad and torch.is_grad_enabled() for name, value in found.items()}
-        return Kind.of(margin, total, learnt), list(found.values())
+        # In the working dtype, so that a scale kept in fp64 and one adapted to the batch meet the same kernel.
+        return Kind.of(margin, total, learnt), [value.to(self.rays.dtype) for value in found.values()]
 
     def _factor(self, margin: Margin) -> Tensor:
         """What the class weights are multiplied with: embeddings, or their directions."""

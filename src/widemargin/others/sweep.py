@@ -125,7 +125,8 @@ class Sweep:
         """A kernel on a block: compiled where the head is large and the block a full one."""
         if block.raw.shape[0] != self.step:
             return function(kind, block, *inputs)
-        key = (function, kind.total, kind.learnt)  # all else is the same throughout a sweep
+        # The block is the same throughout a sweep; a kernel is compiled for the dtypes and shapes of the rest.
+        key = (function, kind, tuple((t.dtype, t.shape) for t in inputs))
         found = self.kernels.get(key)
         if found is None:
             large = fused.wanted(len(self.a) * len(self.weight), self.a.device)
@@ -145,7 +146,7 @@ class Sweep:
             if anchor is None:
                 # The largest of the first few logits serves all: sums of exp have room for e^88 above it.
                 few = block._replace(raw=block.raw[:_FEW], inverse=block.inverse[:_FEW], bias=_first(block.bias))
-                top = kernels.peak(kind, few, *numbers)
+                (top,) = kernels.peak(kind, few, *numbers)
                 anchor = torch.where(top == -torch.inf, torch.zeros_like(top), top)
             found = self.run(kernels.sums, kind, block, (anchor, *numbers))
             running = found[0] if running is None else running + found[0]
@@ -173,7 +174,7 @@ class Sweep:
     def _sum_below_the_peak(
         self, kind: Kind, y: Tensor, x_length: Tensor, bias: Tensor | None, numbers: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor]:
-        tops = [self.run(kernels.peak, kind, block, numbers) for *_, block in self.walk(y, x_length, bias)]
+        tops = [self.run(kernels.peak, kind, block, numbers)[0] for *_, block in self.walk(y, x_length, bias)]
         anchor = torch.stack(tops).amax(0)
         parts = [
             self.run(kernels.sums, kind, block, (anchor, *numbers))[0] for *_, block in self.walk(y, x_length, bias)
@@ -185,7 +186,7 @@ class Sweep:
         """Cosine [N] of the nearest class that is not the target."""
         best: Tensor | None = None
         for *_, block in self.walk(y, x_length, None):
-            found = self.run(kernels.largest_cosine, kind, block, ())
+            (found,) = self.run(kernels.largest_cosine, kind, block, ())
             best = found if best is None else torch.maximum(best, found)
         assert best is not None
         return best

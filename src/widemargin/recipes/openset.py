@@ -48,6 +48,7 @@ def run(options: argparse.Namespace) -> None:
     apart = "Siamese networks learn from pairs, L1 from nothing" if characters else "L1 learns from nothing"
     sub = (
         "The same small network, batches and optimizer for all losses, ours and the peers'; "
-        f"{apart}. Mean ± 95 % interval over {count} splits"
+        f"{apart}. Mean of {count} split{'' if count == 1 else 's'} with its 95 % interval over identities and splits; "
+        "angles ± over splits; a dash is what too few pairs support"
     )
     openset_table.present(lines, seeds, options, out, what, sub)

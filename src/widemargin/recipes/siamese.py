@@ -31,8 +31,10 @@ def run(options: argparse.Namespace) -> None:
     from ..data.folder import MEAN, STD
     from ..errors import InputError
     from ..listing import check_writable
-    from ..metrics.verification import folds_of, verify
+    from ..metrics.verification import verify
     from ..progress import bar
+    from ..training.pair_lists import listed_pairs
+    from ..training.protocols import scored_pairs
     from ..training.siamese import Siamese, pair_scores, train_siamese
     from .parts.pair_files import halves, read
 
@@ -46,19 +48,27 @@ def run(options: argparse.Namespace) -> None:
         learned, judged, files = halves(*read(options.pairs, options.input_size), options.seed)
         print(f"{len(judged)} pairs are kept back to judge on, of the same pictures; --judge takes others")
     augment = Augment(size=options.input_size, pad=max(1, options.input_size // 16), mean=MEAN, std=STD)
+    first, second, kinds = judged.first.numpy(), judged.second.numpy(), judged.same.numpy()
+    folders = [""] * len(judged.x)
+    for a, b, (one, other, _) in zip(first.tolist(), second.tolist(), files, strict=True):
+        folders[a], folders[b] = str(one.parent), str(other.parent)
+    listed = listed_pairs(first, second, kinds, folders)
+    for note in listed.notes:
+        print(note)
+    rows, identity = listed.rows, listed.identity
     columns = {}
     for merge in dict.fromkeys(options.merge):
         settings = Siamese(merge, options.model, options.epochs, options.batch_size, options.lr, seed=options.seed)
         with bar(f"Siamese, merge={merge}", 1.0, words="") as told:
             network = train_siamese(settings, learned, augment, lambda done, loss: told(done, f"loss {loss:.3f}"))
         columns[merge] = pair_scores(network, judged, augment)
-        kinds = judged.same.numpy()
-        found = verify(columns[merge], kinds, folds_of(kinds))
-        right = "" if found.accuracy is None else f", pairs right {found.accuracy:.2f} %"
-        print(
-            f"merge={merge}: AUC {100 * found.auc.value:.2f} %"
-            f" ({100 * found.auc.low:.2f} to {100 * found.auc.high:.2f}), EER {100 * found.eer.value:.2f} %{right}"
-        )
+        if identity is None:
+            found = verify(columns[merge][rows], kinds[rows])
+        else:
+            found = scored_pairs(columns[merge][rows], identity[first[rows]], identity[second[rows]])
+        right = "" if found.accuracy is None else f", pairs right in {found.folds} folds {found.accuracy:.2f} %"
+        error = "–" if found.eer is None else found.eer.percent
+        print(f"merge={merge}: AUC {found.auc.percent}, EER {error}{right}")
     if options.out:
         with open(options.out, "w", newline="", encoding="utf-8") as file:
             table = csv.writer(file)

@@ -59,14 +59,13 @@ def run(options: argparse.Namespace) -> None:
 
 def _made(plan: Plan, options: argparse.Namespace, begun: float) -> None:
     """Train, print ours beside theirs, write the page."""
-    from ..baselines import BASELINES
     from ..commands import tabular
     from ..compare import compare
     from ..pool import peak_memory
     from ..report.compare_page import compare_page
     from ..report.comparison import comparison
     from ..report.terminal import print_comparison
-    from ..results import Store
+    from ..results import BASELINES, MAJORITY, Store
     from .parts import table1_beside
 
     store = Store(options.out or "table1", options.overwrite)
@@ -75,15 +74,15 @@ def _made(plan: Plan, options: argparse.Namespace, begun: float) -> None:
     results = compare(plan, store)
     floored = compare(replace(plan, tables=binary, methods=[FLOORED]), store)
     seconds, memory = time.perf_counter() - begun, peak_memory(options.jobs)
-    found = comparison(results)
+    found = comparison(results, check_fit=False)  # the paper's ranks are over all fifteen sets
     print_comparison(found)
     table1_beside.print_beside(found)
     table1_beside.print_floor(results, floored)
     sections = [table1_beside.beside_section(found), table1_beside.floor_section(results, floored)]
     if options.baselines:
-        baselines = compare(replace(plan, methods=list(BASELINES)), store)
+        baselines = compare(replace(plan, methods=[name for name in BASELINES if name != MAJORITY]), store)
         table1_beside.print_baselines(results, baselines)
-        found = comparison([*results, *baselines])
+        found = comparison([*results, *baselines], check_fit=False)
     about = [
         f"Fifteen sets of the UCI repository, cleaned to the shapes of the paper's Table II; {__doc__.splitlines()[0]}"
     ]

@@ -6,12 +6,13 @@ import json
 import math
 from collections.abc import Sequence
 
-from ..results import Result
+from ..results import TRAIN_ROWS, Result
 from . import page, svg
-from .comparison import Comparison, OnManySets, OnOneSet, span
+from .comparison import Comparison, OnManySets, OnOneSet, about_baselines, mean_span, span, train, train_span
 from .escaped import escape
 from .palette import colour
 
+_GREY = "#8a8f98"  # baselines: no loss has it
 _ANGLES = (
     ("wc_intra", "WC-Intra: class weight to class centre (small is compact)"),
     ("w_inter", "W-Inter: between class weights (large is separated)"),
@@ -28,6 +29,8 @@ def compare_page(
     count = len(first.folds)
     methods = f"{len(found.methods)} method{'s' if len(found.methods) > 1 else ''}"
     sub = f"{methods}, {count} folds each on the same partitions, seed {first.seed}"
+    if found.baselines:
+        sub += f"; {len(found.baselines)} baseline{'s' if len(found.baselines) > 1 else ''}"
     question = f"{one.set}: which loss serves it?"
     if len(found.sets) > 1:
         sub, question = f"{len(found.sets)} sets, " + sub, f"{len(found.sets)} sets: which loss serves them?"
@@ -39,25 +42,31 @@ def compare_page(
     return page.page(title or question, sub, body)
 
 
-def _alone(one: OnOneSet) -> list[str]:
-    order = sorted(range(len(one.results)), key=lambda i: -one.results[i].mean)
-    results = [one.results[i] for i in order]
-    picture = svg.intervals(
-        [r.loss for r in results],
-        [r.mean for r in results],
-        [one.intervals[i] for i in order],
-        [colour(r.loss) for r in results],
+def _picture(one: OnOneSet, order: Sequence[int]) -> str:
+    """Losses in this order with their intervals, baselines below a line."""
+    rows = [(one.results[i], one.intervals[i], colour(one.results[i].loss)) for i in order]
+    rows += [(r, span, _GREY) for r, span in zip(one.baselines, one.baseline_intervals, strict=True)]
+    return svg.intervals(
+        [r.loss for r, _, _ in rows],
+        [r.mean for r, _, _ in rows],
+        [span for _, span, _ in rows],
+        [ink for _, _, ink in rows],
         "accuracy in percent",
         f"Accuracy of each method on {one.set} with its 95 % interval",
+        references=len(one.baselines),
     )
+
+
+def _alone(one: OnOneSet) -> list[str]:
     parts = [
         page.heading(
             f"Accuracy on {one.set}",
-            "The dot is the mean over all folds, the line its 95 % interval, allowing for rows that folds share.",
+            "The dot is the mean over all folds, the line its 95 % interval, allowing for rows that folds share."
+            + _below(one),
         ),
-        page.figure(picture),
+        page.figure(_picture(one, one.order)),
     ]
-    if len(results) > 1:
+    if len(one.results) > 1 and one.stated:
         diagram = svg.groups(
             [r.loss for r in one.results],
             [r.mean for r in one.results],
@@ -73,6 +82,15 @@ def _alone(one: OnOneSet) -> list[str]:
     return parts
 
 
+def _below(one: OnOneSet) -> str:
+    """A word on the baselines of a picture."""
+    return (
+        " Baselines stand below the line; an arrow marks one that lies too far left to be drawn."
+        if one.baselines
+        else ""
+    )
+
+
 def _together(found: Comparison) -> list[str]:
     together = found.together
     assert together is not None
@@ -85,8 +103,9 @@ def _together(found: Comparison) -> list[str]:
         (together.critical_difference, f"critical difference {together.critical_difference:.2f}"),
     )
     friedman = (
-        f"Mean ranks over {len(found.sets)} sets, 1 is best; a bar joins methods whose ranks differ by less than the "
-        f"critical difference (Nemenyi, 5 %). Friedman's test that any differ at all: p = {together.p_friedman:.3g}."
+        f"Mean ranks over {len(together.sets)} sets, 1 is best; a bar joins methods whose ranks differ by less than "
+        "the critical difference (Nemenyi, 5 %). "
+        f"Friedman's test that any differ at all: p = {together.p_friedman:.3g}."
     )
     parts = [page.heading("Critical-difference diagram", friedman), page.figure(diagram)]
     parts.append(
@@ -96,18 +115,11 @@ def _together(found: Comparison) -> list[str]:
         )
     )
     names = [one.set for one in found.sets]
-    everything = svg.dots(names, found.methods, together.scores.tolist(), [colour(m) for m in found.methods])
+    scores = [[result.mean for result in one.results] for one in found.sets]
+    everything = svg.dots(names, found.methods, scores, [colour(m) for m in found.methods])
     parts.append(page.figure(everything))
     for one in found.sets:
-        picture = svg.intervals(
-            [r.loss for r in one.results],
-            [r.mean for r in one.results],
-            one.intervals,
-            [colour(r.loss) for r in one.results],
-            "accuracy in percent",
-            f"Accuracy of each method on {one.set} with its 95 % interval",
-        )
-        parts.append(page.details(one.set, page.figure(picture, one.verdict)))
+        parts.append(page.details(one.set, page.figure(_picture(one, range(len(one.results))), one.verdict)))
     return parts
 
 
@@ -134,26 +146,49 @@ def _mean_angle(found: Comparison, method: str, key: str) -> float:
 
 
 def _numbers(found: Comparison) -> list[str]:
-    explained = (
-        "Bold: the best. ≈: not significantly worse than it (corrected resampled t-test, Holm, 5 %). A fold is won by "
+    marks = "Bold: the best. ≈: not significantly worse than it (corrected resampled t-test, Holm, 5 %)."
+    explained = [marks] if any(one.stated for one in found.sets) else []
+    measured = (
+        f"Train: accuracy on the rows that were learnt from, on {TRAIN_ROWS:,} of each fold where there are more."
     )
-    explained += "everybody whom no other method beats in it."
+    fit = [measured, *(f"{line}." for line in about_baselines(found))]
     if len(found.sets) == 1:
-        one = found.sets[0]
-        best = max(round(r.mean, 2) for r in one.results)
-        rows = []
-        for i in sorted(range(len(one.results)), key=lambda i: -one.results[i].mean):
-            r, (low, high) = one.results[i], one.intervals[i]
-            cells = [(r.loss, ""), _cell(r, best, one), (span(low, high, 2), ""), (f"{one.ranks[i]:g}", "")]
-            rows.append([*cells, (str(one.wins[i]), ""), (f"{r.seconds:.1f} s", "")])
-        head = ("loss", "mean ± std", "95 % interval", "rank", "folds won", "time")
-        return [page.heading("The numbers", explained), page.table(head, rows)]
-    rows = []
-    for one in found.sets:
-        best = max(round(r.mean, 2) for r in one.results)
-        rows.append([(one.set, ""), *(_cell(r, best, one) for r in one.results)])
+        if found.sets[0].stated:
+            explained.append("A fold is won by everybody whom no other method beats in it.")
+        return [page.heading("The numbers", " ".join([*explained, *fit])), _one_table(found.sets[0])]
+    rows = [[(one.set, ""), *(_cell(r, one) for r in one.results)] for one in found.sets]
     foot = _together_foot(found.together) if found.together is not None else []
-    return [page.heading("The numbers", explained), page.table(("set", *found.methods), rows, foot)]
+    ranges = [
+        [(one.set, ""), (mean_span(one), ""), (train_span(one), ""), *map(_plain, one.baselines)] for one in found.sets
+    ]
+    return [
+        page.heading("The numbers", " ".join(explained)),
+        page.table(("set", *found.methods), rows, foot),
+        page.heading(
+            "Training accuracy and baselines" if found.baselines else "Training accuracy",
+            " ".join(["Of the losses the lowest and the highest mean.", *fit]),
+        ),
+        page.table(("set", "losses, test", "losses, train", *found.baselines), ranges),
+    ]
+
+
+def _one_table(one: OnOneSet) -> str:
+    """Losses, the best mean first, and the baselines at the foot."""
+    placed = ("rank", "folds won") if one.stated else ()
+
+    def row(r: Result, mean: page.Cell, interval: tuple[float, float], place: Sequence[str]) -> list[page.Cell]:
+        texts = (train(r), span(*interval, 2), *place[: len(placed)], f"{r.seconds:.1f} s")
+        return [(r.loss, ""), mean, *((text, "") for text in texts)]
+
+    rows = [
+        row(one.results[i], _cell(one.results[i], one), one.intervals[i], (f"{one.ranks[i]:g}", str(one.wins[i])))
+        for i in one.order
+    ]
+    foot = [
+        row(r, _plain(r), interval, ("–", "–"))
+        for r, interval in zip(one.baselines, one.baseline_intervals, strict=True)
+    ]
+    return page.table(("loss", "mean ± std", "train", "95 % interval", *placed, "time"), rows, foot)
 
 
 def _together_foot(together: OnManySets) -> list[list[page.Cell]]:
@@ -165,9 +200,13 @@ def _together_foot(together: OnManySets) -> list[list[page.Cell]]:
     ]
 
 
-def _cell(result: Result, best: float, one: OnOneSet) -> page.Cell:
-    kind = "best" if round(result.mean, 2) == best else "alike" if result.loss in one.not_worse else ""
-    return f"{result.mean:.2f} ± {result.std:.2f}", kind
+def _cell(result: Result, one: OnOneSet) -> page.Cell:
+    kind = "best" if round(result.mean, 2) == one.best else "alike" if result.loss in one.not_worse else ""
+    return _plain(result)[0], kind
+
+
+def _plain(result: Result) -> page.Cell:
+    return f"{result.mean:.2f} ± {result.std:.2f}", ""
 
 
 def _about(about: Sequence[str], command: str, first: Result) -> list[str]:

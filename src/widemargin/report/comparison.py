@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 
 from .. import stats
-from ..results import Result
+from ..results import MAJORITY, Result
+from ..stats.reference import OVERFIT_GAP, Scores, no_statement
+from ..stats.verdict import Kind, Verdict
+from . import advice
 
 ALPHA = 0.05
 DECIMALS = 2
 """Accuracies that agree to so many decimals of a percent are a tie."""
 
 
+REASONS: dict[str, str] = {
+    "underfit": "these settings underfit",
+    "baseline_ahead": "a baseline is ahead of every loss",
+    "chance": "no loss is significantly better than the majority class",
+    "diverged": "every loss diverged",
+}
+"""Why no statement about the losses is made on a set, by the kind of its verdict."""
+
+
 @dataclass(frozen=True)
 class OnOneSet:
-    """All methods on one set, on the same folds."""
+    """All methods on one set, on the same folds; baselines stand beside them and have neither ranks nor marks."""
 
     set: str
     results: tuple[Result, ...]
@@ -28,16 +41,36 @@ class OnOneSet:
     wins: tuple[int, ...]
     """In how many folds no other method was better."""
     not_worse: frozenset[str]
-    """The best, and those that the corrected t-test does not find worse."""
+    """The best, and those that the corrected t-test does not find worse; empty where no statement is made."""
     groups: tuple[tuple[int, ...], ...]
-    """Methods that no test tells apart, by place."""
+    """Methods that no test tells apart, by place; empty where no statement is made."""
     verdict: str
+    kind: Kind = "no_evidence"
+    baselines: tuple[Result, ...] = ()
+    """Perhaps on the first few folds only."""
+    baseline_intervals: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def stated(self) -> bool:
+        """Whether a statement about the losses is made, be it that no test tells them apart."""
+        return self.kind not in REASONS
+
+    @property
+    def order(self) -> list[int]:
+        """Places of the methods, the highest mean first."""
+        return sorted(range(len(self.results)), key=lambda i: -self.results[i].mean)
+
+    @property
+    def best(self) -> float | None:
+        """The mean that is marked as the best, in two decimals; None where no statement is made."""
+        return max(round(result.mean, DECIMALS) for result in self.results) if self.stated else None
 
 
 @dataclass(frozen=True)
 class OnManySets:
-    """All methods on several sets, by the ranks of their means."""
+    """All methods on several sets, by the ranks of their means; sets without a statement are left out."""
 
+    sets: tuple[str, ...]
     scores: np.ndarray
     """[sets, methods] in percent."""
     averages: tuple[float, ...]
@@ -49,6 +82,7 @@ class OnManySets:
     critical_difference: float
     groups: tuple[tuple[int, ...], ...]
     verdict: str
+    kind: Kind
 
 
 @dataclass(frozen=True)
@@ -56,45 +90,131 @@ class Comparison:
     """Everything a report shows."""
 
     methods: tuple[str, ...]
+    """Losses; baselines only where there is no loss among the results."""
     sets: tuple[OnOneSet, ...]
     together: OnManySets | None
-    """None where there is one set, or one method."""
+    """None where there is one set with a statement, or one method."""
+    baselines: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
-        """What the numbers mean, in two sentences."""
-        return self.sets[0].verdict if self.together is None else self.together.verdict
+        """What the numbers mean, in a few sentences."""
+        if len(self.sets) == 1:
+            return self.sets[0].verdict
+        stated, left_out = self._stated()
+        if not left_out:
+            return self.sets[0].verdict if self.together is None else self.together.verdict
+        why = "; ".join(f"{one.set} ({REASONS[one.kind]})" for one in left_out)
+        if not stated:
+            return f"No statement about the losses: {why}."
+        first = self.together.verdict if self.together is not None else f"On {stated[0].set}: {stated[0].verdict}"
+        return f"{first} Left out, because no statement about the losses can be made there: {why}."
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of the verdict; of several sets without any statement the first one's."""
+        if self.together is not None:
+            return self.together.kind
+        stated, left_out = self._stated()
+        return (stated or left_out)[0].kind
+
+    def _stated(self) -> tuple[list[OnOneSet], list[OnOneSet]]:
+        return [one for one in self.sets if one.stated], [one for one in self.sets if not one.stated]
 
 
-def comparison(results: Sequence[Result]) -> Comparison:
-    """Ranks and tests of results; every set must have the same methods."""
-    methods = tuple(dict.fromkeys(result.loss for result in results))
+def comparison(results: Sequence[Result], *, check_fit: bool = True) -> Comparison:
+    """Ranks and tests of results; every set must have the same methods.
+
+    Where a baseline among them is ahead of every loss, or no loss is better than the majority class, no statement
+    about the losses is made (`stats.reference`), unless `check_fit` is False.
+    """
+    methods = tuple(dict.fromkeys(result.loss for result in results if not result.is_baseline))
+    baselines = tuple(dict.fromkeys(result.loss for result in results if result.is_baseline))
+    if not methods:
+        methods, baselines = baselines, ()
     names = tuple(dict.fromkeys(result.set for result in results))
     by_key = {result.key: result for result in results}
-    sets = tuple(_one_set(name, [by_key[name, method] for method in methods]) for name in names)
-    together = _many_sets(sets, methods) if len(sets) > 1 and len(methods) > 1 else None
-    return Comparison(methods, sets, together)
+    sets = tuple(
+        _one_set(name, [by_key[name, m] for m in methods], [by_key[name, b] for b in baselines], check_fit)
+        for name in names
+    )
+    stated = [one for one in sets if one.stated]
+    together = _many_sets(stated, methods) if len(stated) > 1 and len(methods) > 1 else None
+    return Comparison(methods, sets, together, baselines)
 
 
 def _share(result: Result) -> float:
     return 1.0 / int(result.settings.get("parts", 10))
 
 
-def _one_set(name: str, results: Sequence[Result]) -> OnOneSet:
+def _one_set(name: str, results: Sequence[Result], baselines: Sequence[Result], check_fit: bool) -> OnOneSet:
     folds = {result.loss: result.folds for result in results}
     share = _share(results[0])
     means = [[round(result.mean, DECIMALS) for result in results]]
     per_fold = np.array([result.folds for result in results]).T
+    verdict = _no_statement(results, baselines, share) if check_fit else None
+    stated = verdict is None
+    if verdict is None:
+        verdict = stats.verdict_one_set(folds, share, alpha=ALPHA, family="pairs")
+        if check_fit and verdict.kind == "ahead":
+            verdict = replace(verdict, sentence=verdict.sentence + _caution(results, baselines))
     return OnOneSet(
         set=name,
         results=tuple(results),
-        intervals=tuple(stats.interval(result.folds, share, within=(0.0, 100.0)) for result in results),
+        intervals=_intervals(results, share),
         ranks=tuple(stats.ranks(means)[0].tolist()),
         wins=tuple(stats.wins(per_fold).counts),
-        not_worse=frozenset(stats.not_worse(folds, share, ALPHA, family="pairs")),
-        groups=_groups(results, share),
-        verdict=stats.verdict_one_set(folds, share, alpha=ALPHA, family="pairs").sentence,
+        not_worse=frozenset(stats.not_worse(folds, share, ALPHA, family="pairs") if stated else ()),
+        groups=_groups(results, share) if stated else (),
+        verdict=verdict.sentence,
+        kind=verdict.kind,
+        baselines=tuple(baselines),
+        baseline_intervals=_intervals(baselines, share),
     )
+
+
+def _intervals(results: Sequence[Result], share: float) -> tuple[tuple[float, float], ...]:
+    return tuple(stats.interval(result.folds, share, within=(0.0, 100.0)) for result in results)
+
+
+def _no_statement(results: Sequence[Result], baselines: Sequence[Result], share: float) -> Verdict | None:
+    """Why nothing can be said about the losses of a set, and what to try; None where they can be compared."""
+    if baselines and all(result.diverged for result in results):
+        sentence = "Every loss diverged; no statement about the losses. Try a smaller --lr."
+        return Verdict((), (), 1.0, sentence, "diverged")
+    scores = Scores(
+        test={result.loss: result.folds for result in results},
+        train={result.loss: result.train for result in results if result.train},
+        baselines={result.loss: result.folds for result in baselines if result.loss != MAJORITY},
+        majority=next((result.folds for result in baselines if result.loss == MAJORITY), ()),
+    )
+    found = no_statement(scores, share, ALPHA)
+    return (
+        None if found is None else replace(found, sentence=f"{found.sentence} {_what_to_try(found, results, scores)}")
+    )
+
+
+def _what_to_try(found: Verdict, results: Sequence[Result], scores: Scores) -> str:
+    """What may help, as options of the command where settings can."""
+    if found.kind == "chance" and scores.baselines and not any(map(scores.above_chance, scores.baselines.values())):
+        return "Nor is a baseline: other columns or more rows are needed."
+    settings, fitted = results[0].settings, [result.train_mean for result in results if result.train_mean is not None]
+    reached = max(result.mean for result in results)
+    if found.kind != "underfit" and fitted and max(fitted) >= reached + OVERFIT_GAP:
+        options = advice.to_fit_less(settings)
+        return f"More rows or fewer columns may help; else try, with another --out: {options}."
+    return f"Try, with another --out: {advice.to_fit_more(settings)}."
+
+
+def _caution(results: Sequence[Result], baselines: Sequence[Result]) -> str:
+    """A sentence where a baseline has a higher mean than every loss, though no test shows it."""
+    for result in sorted(baselines, key=lambda baseline: -baseline.mean):
+        if result.mean > max(float(np.mean(loss.folds[: len(result.folds)])) for loss in results):
+            higher = (
+                f" {result.loss} has a higher mean than every loss ({result.mean:.1f} % in {len(result.folds)} folds)"
+            )
+            return f"{higher}: with other settings the order of the losses may be another."
+    return ""
 
 
 def _groups(results: Sequence[Result], share: float) -> tuple[tuple[int, ...], ...]:
@@ -122,7 +242,9 @@ def _many_sets(sets: Sequence[OnOneSet], methods: Sequence[str]) -> OnManySets:
     mean_ranks = stats.mean_ranks(scores, rounded=DECIMALS)
     wins = stats.wins(scores, rounded=DECIMALS)
     difference = stats.critical_difference(len(methods), len(sets), ALPHA)
+    verdict = stats.verdict_many_sets(scores, methods, alpha=ALPHA, rounded=DECIMALS)
     return OnManySets(
+        sets=tuple(one.set for one in sets),
         scores=scores,
         averages=tuple(scores.mean(0).tolist()),
         mean_ranks=tuple(mean_ranks.tolist()),
@@ -131,7 +253,8 @@ def _many_sets(sets: Sequence[OnOneSet], methods: Sequence[str]) -> OnManySets:
         p_friedman=stats.friedman(scores, rounded=DECIMALS).p,
         critical_difference=difference,
         groups=tuple(stats.cliques(mean_ranks, difference)),
-        verdict=stats.verdict_many_sets(scores, methods, alpha=ALPHA, rounded=DECIMALS).sentence,
+        verdict=verdict.sentence,
+        kind=verdict.kind,
     )
 
 
@@ -142,3 +265,49 @@ def span(low: float, high: float, digits: int) -> str:
     ('94.5 – 99.9', '–')
     """
     return "–" if low == high else f"{low:.{digits}f} – {high:.{digits}f}"
+
+
+def as_json(found: Comparison) -> str:
+    """The verdict for programs: its kind and sentence, of all sets together and of each."""
+    sets = [{"set": one.set, "kind": one.kind, "verdict": one.verdict} for one in found.sets]
+    return json.dumps({"kind": found.kind, "verdict": found.verdict, "sets": sets}, indent=1, ensure_ascii=False) + "\n"
+
+
+def train(result: Result) -> str:
+    """The training accuracy as a table shows it; a dash where it was not measured."""
+    return "–" if result.train_mean is None else f"{result.train_mean:.2f}"
+
+
+def mean_span(one: OnOneSet) -> str:
+    """The lowest and the highest mean of the losses of a set."""
+    return _ends([result.mean for result in one.results])
+
+
+def train_span(one: OnOneSet) -> str:
+    """The lowest and the highest training accuracy of the losses of a set, of those that are known."""
+    return _ends([result.train_mean for result in one.results if result.train_mean is not None])
+
+
+def _ends(values: Sequence[float]) -> str:
+    if not values:
+        return "–"
+    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
+    return low if low == high else f"{low} – {high}"
+
+
+def about_baselines(found: Comparison) -> list[str]:
+    """Where baselines were run on fewer folds than the losses, or fitted to fewer rows than there are."""
+    said: dict[str, list[str]] = {}
+    for one in found.sets:
+        fewer: dict[int, list[str]] = {}
+        for result in one.baselines:
+            if len(result.folds) < len(one.results[0].folds):
+                fewer.setdefault(len(result.folds), []).append(result.loss)
+        phrases = [f"{' and '.join(names)}: the first {count} of these folds" for count, names in fewer.items()]
+        capped = {result.loss: result.settings["fit_rows"] for result in one.baselines if "fit_rows" in result.settings}
+        if capped:
+            rows = next(iter(capped.values()))
+            phrases.append(f"{' and '.join(capped)}: fitted to {rows} rows of every training part")
+        for phrase in phrases:
+            said.setdefault(phrase, []).append(one.set)
+    return [phrase + ("" if len(sets) == len(found.sets) else f" ({', '.join(sets)})") for phrase, sets in said.items()]

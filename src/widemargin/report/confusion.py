@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..metrics.confusion import Confusion
 from .escaped import escape
 from .svg import WIDTH, begin, shortened
 
@@ -11,8 +12,9 @@ MOST = 30  # classes of which every cell can be seen
 _LEFT, _TOP = 150, 110
 
 
-def confusion(counts: Sequence[Sequence[int]], names: Sequence[str], title: str) -> str:
+def confusion(found: Confusion, names: Sequence[str], title: str) -> str:
     """The picture for up to 30 classes: mistakes in red, right answers in blue, both as a share of the row."""
+    counts = found.matrix()
     side = min(46.0, (WIDTH - _LEFT - 20) / len(names))
     parts = [begin(max(360.0, _LEFT + side * len(names) + 40), _TOP + side * len(names) + 10, title)]
     for i, name in enumerate(names):
@@ -39,12 +41,9 @@ def confusion(counts: Sequence[Sequence[int]], names: Sequence[str], title: str)
     return "".join(parts) + "</svg>"
 
 
-def worst(counts: Sequence[Sequence[int]], names: Sequence[str], most: int = 10) -> list[tuple[str, str, int, float]]:
+def worst(found: Confusion, names: Sequence[str], most: int = 10) -> list[tuple[str, str, int, float]]:
     """The commonest mistakes: true class, answer, how often, percent of the class."""
-    found = [
-        (names[i], names[j], count, 100.0 * count / max(1, sum(row)))
-        for i, row in enumerate(counts)
-        for j, count in enumerate(row)
-        if i != j and count
+    return [
+        (names[true], names[answer], times, 100.0 * times / max(1, found.images[true]))
+        for true, answer, times in found.mistakes()[:most]
     ]
-    return sorted(found, key=lambda mistake: -mistake[2])[:most]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..metrics.verification import auc, eer, roc_curve
+from ..metrics.identity_intervals import LEAST_EVENTS
 from . import neighbours, page, pairs
 from .flat import flat
 from .sphere import sphere
@@ -22,7 +22,8 @@ _NAMED = 20  # classes that can be named around a circle
 def look_parts(seen: Look) -> list[str]:
     """The parts, in the order of a page."""
     small = ["".join(part) for part in (_mistakes(seen), _embeddings(seen)) if part]
-    return [*([page.side(small)] if small else []), *_pairs(seen)]
+    told = [page.paragraph(seen.told, "note")] if seen.told else []
+    return [*told, *([page.side(small)] if small else []), *_pairs(seen)]
 
 
 def _mistakes(seen: Look) -> list[str]:
@@ -40,16 +41,21 @@ def _mistakes(seen: Look) -> list[str]:
 def _pairs(seen: Look) -> list[str]:
     if seen.pairs is None:
         return []
-    scores, same = seen.pairs
-    roc = roc_curve(scores, same)
+    found = seen.pairs
+    said = f"AUC {found.auc.percent}, "
+    said += f"EER {found.eer.percent}" if found.eer is not None else f"no EER: {found.refused['eer']}"
+    if min(found.same, found.different) < LEAST_EVENTS:
+        said = f"too few for figures, {LEAST_EVENTS} of each kind are needed"
     text = (
-        f"Pairs drawn from {seen.images:,} test images, {int(same.sum()):,} of one class and {int((~same).sum()):,} of "
-        f"two: AUC {100 * auc(roc):.2f} %, EER {100 * eer(roc):.2f} %."
+        f"All pairs of {seen.images:,} test images, {found.same:,} of one class and {found.different:,} of two: "
+        f"{said}. "
+        f"The curve ends where fewer than {LEAST_EVENTS} different pairs are accepted."
     )
+    picture = pairs.curve(found.roc, found.different, "TAR over FAR")
     return [
         page.heading("Same or different", text),
-        page.figure(pairs.curve(roc, int((~same).sum()), "TAR over FAR")),
-        page.figure(pairs.spread(scores, same, [], "Cosines of same and different pairs")),
+        *([] if picture is None else [page.figure(picture)]),
+        page.figure(pairs.spread(found.roc, [], "Cosines of same and different pairs")),
     ]
 
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..metrics.verification import Roc
+from ..metrics.identity_intervals import LEAST_EVENTS
+from ..metrics.roc import Roc, place_of
 from .log_lines import log_lines
 from .svg import WIDTH, begin
 
@@ -16,51 +17,60 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 800, 24, 260
 _BINS = 80
 
 
-def curve(roc: Roc, different: int, title: str) -> str:
-    """TAR over FAR, from the smallest FAR that so many different pairs can show."""
-    points = [(far, 100.0 * tar) for far, tar in _thinned(roc.far, roc.tar, 1.0 / different)]
+def curve(roc: Roc, different: int, title: str) -> str | None:
+    """TAR over FAR, from the FAR that ten different pairs support; None where no FAR is supported."""
+    points = [(far, 100.0 * tar) for far, tar in _thinned(roc, different)]
+    if len(points) < 2:
+        return None
     return log_lines([("TAR", points, _INK, False)], "FAR", "TAR in percent", title, log_up=False)
 
 
-def misses(roc: Roc, same: int, different: int, title: str) -> str:
-    """Misses over false alarms, both in powers of ten (the DET curve)."""
-    floor = 0.5 / same
-    points = [(far, max(1.0 - tar, floor)) for far, tar in _thinned(roc.far, roc.tar, 1.0 / different)]
+def misses(roc: Roc, same: int, different: int, title: str) -> str | None:
+    """Misses over false alarms, both in powers of ten (the DET curve), as far as ten pairs support both."""
+    points = [(far, 1.0 - tar) for far, tar in _thinned(roc, different) if (1.0 - tar) * same >= LEAST_EVENTS - 1e-9]
+    if len(points) < 2:
+        return None
     return log_lines([("misses", points, _INK, False)], "FAR", "share of same pairs that is missed", title)
 
 
-def _thinned(far: NDArray[np.float64], tar: NDArray[np.float64], least: float) -> list[tuple[float, float]]:
-    """At most some hundred points, evenly spread over the powers of ten."""
-    wanted = np.geomspace(least, 1.0, 120)
-    place = np.searchsorted(far, wanted, side="right") - 1
-    return [(float(f), float(tar[k])) for f, k in zip(wanted, place, strict=True)]
+def _thinned(roc: Roc, different: int) -> list[tuple[float, float]]:
+    """At most some hundred points where at least ten different pairs are accepted, spread over the powers of ten."""
+    if different < LEAST_EVENTS:
+        return []
+    wanted = np.geomspace(LEAST_EVENTS / different, 1.0, 120)
+    place = np.unique([place_of(roc, far) for far in wanted])
+    kept = place[np.round(roc.far[place] * different) >= LEAST_EVENTS]
+    return list(zip(roc.far[kept].tolist(), roc.tar[kept].tolist(), strict=True))
 
 
-def spread(scores: NDArray[np.float64], same: NDArray[np.bool_], thresholds: Sequence[float], title: str) -> str:
+def spread(roc: Roc, thresholds: Sequence[float], title: str) -> str:
     """Cosines of same and of different pairs, each as a share of its own kind, and thresholds as lines."""
+    scores, shares = np.clip(roc.thresholds[1:], -1.0, 1.0), (np.diff(roc.tar), np.diff(roc.far))
     low = float(min(scores.min(), 0.0))
     ticks = {float(tick): f"{tick:.1f}" for tick in np.arange(np.ceil(low * 5) / 5, 1.0 + 1e-9, 0.2)}
-    return _spread(scores, same, (low, 1.0), ticks, "cosine", {value: f"{value:.2f}" for value in thresholds}, title)
+    edges = np.linspace(low, 1.0, _BINS + 1)
+    counted = [np.histogram(np.minimum(scores, 1.0), edges, weights=share)[0] for share in shares]
+    return _spread(counted, edges, ticks, "cosine", {value: f"{value:.2f}" for value in thresholds}, title)
 
 
 def spread_of_angles(degrees: NDArray[np.float64], same: NDArray[np.bool_], title: str) -> str:
     """Angles of same and of different pairs, each as a share of its own kind."""
     ticks = {float(tick): f"{tick}°" for tick in range(0, 181, 30)}
-    return _spread(degrees, same, (0.0, 180.0), ticks, "angle between the two", {}, title)
+    edges = np.linspace(0.0, 180.0, _BINS + 1)
+    counted = [np.histogram(degrees[kind], edges)[0] / kind.sum() for kind in (same, ~same)]
+    return _spread(counted, edges, ticks, "angle between the two", {}, title)
 
 
 def _spread(
-    values: NDArray[np.float64],
-    same: NDArray[np.bool_],
-    ends: tuple[float, float],
+    kinds: Sequence[NDArray[np.float64]],
+    edges: NDArray[np.float64],
     ticks: Mapping[float, str],
     unit: str,
     marks: Mapping[float, str],
     title: str,
 ) -> str:
-    low, high = ends
-    edges = np.linspace(low, high, _BINS + 1)
-    kinds = [np.histogram(values[same], edges)[0] / same.sum(), np.histogram(values[~same], edges)[0] / (~same).sum()]
+    """Shares of same and of different pairs in bins."""
+    low, high = float(edges[0]), float(edges[-1])
     tallest = max(float(kind.max()) for kind in kinds) or 1.0
 
     def x(value: float) -> float:

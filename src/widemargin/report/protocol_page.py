@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from ..angle import direction
+from ..metrics.identity_intervals import LEAST_EVENTS
 from ..metrics.retrieval import nearest
 from . import neighbours, page, pairs
 
 if TYPE_CHECKING:
+    from ..metrics.verification import Verification
     from ..training.inputs import Samples
     from ..training.protocols import Judged
 
@@ -21,18 +23,34 @@ _ROWS, _NEAR = 12, 8
 def protocol_page(title: str, sub: str, judged: Judged, command: str, shown: list[str]) -> str:
     """The whole page; `shown` are further parts, such as rows of neighbours."""
     body = [page.paragraph(line) for line in judged.lines]
-    if judged.verification is not None and judged.scores is not None:
-        found, (scores, same) = judged.verification, judged.scores
+    if judged.verification is not None:
+        found = judged.verification
         thresholds = list(judged.facts["thresholds"].values())
-        body += [
-            page.heading("Scores", "Lines are the thresholds of the FARs that so many pairs can support."),
-            page.figure(pairs.spread(scores, same, thresholds, "Cosines of same and different pairs")),
-            page.heading("Accepted pairs"),
-            page.figure(pairs.curve(found.roc, found.different, "TAR over FAR")),
-            page.heading("Misses over false alarms"),
-            page.figure(pairs.misses(found.roc, found.same, found.different, "Misses over false alarms")),
-        ]
+        explained = "Lines are the thresholds of the FARs that so many pairs can support."
+        body += [page.heading("Scores", explained)]
+        body += [page.figure(pairs.spread(found.roc, thresholds, "Cosines of same and different pairs"))]
+        body += supported_curves(found)
     return page.page(title, sub, [*body, *shown, page.heading("Again"), page.code(command)])
+
+
+def supported_curves(found: Verification) -> list[str]:
+    """Both curves of pairs, as far as ten pairs support their points."""
+    parts = []
+    roc, same, different = found.roc, found.same, found.different
+    for title, picture, cut in (
+        ("Accepted pairs", pairs.curve(roc, different, "TAR over FAR"), "accepted"),
+        (
+            "Misses over false alarms",
+            pairs.misses(roc, same, different, "Misses over false alarms"),
+            "accepted, or same ones missed",
+        ),
+    ):
+        if picture is None:
+            parts.append(page.heading(title, f"Not drawn: nowhere are {LEAST_EVENTS} different pairs {cut}."))
+        else:
+            text = f"The curve ends where fewer than {LEAST_EVENTS} different pairs are {cut}."
+            parts += [page.heading(title, text), page.figure(picture)]
+    return parts
 
 
 def neighbour_rows(x: Tensor, images: Samples, seed: int) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from ..metrics.identity_intervals import LEAST_EVENTS
 from ..run import Run
 from ..spelling import command_of
 from . import escaped, page
@@ -77,12 +78,21 @@ def figures(told: Sequence[Told]) -> tuple[list[str], list[list[str]]]:
         record = each.record or {}
         test, angles = record.get("test") or {}, record.get("angles") or {}
         cells = [each.name, *(["" if each.name.startswith(each.run.loss) else each.run.loss] if own else [])]
-        cells += [*(f"{test[name]:.2f} %" if test.get(name) is not None else "–" for name in tests)]
+        few = test.get("images", LEAST_EVENTS) < LEAST_EVENTS
+        ends = record.get("intervals") or {}
+        cells += ["–" if few else _with_interval(test.get(name), ends.get(name)) for name in tests]
         cells += [f"{math.degrees(angles[name]):.1f}°" if angles.get(name) is not None else "–" for name in turns]
         spent = each.lines[-1].get("seconds", 0.0) if each.lines else record.get("seconds", 0.0)
         epochs = str(each.run.epochs) if each.record else f"{each.done} of {each.run.epochs}"
         rows.append([*cells, epochs, f"{spent / 60:.1f} min" if spent >= 60 else f"{spent:.0f} s"])
     return [*head, "epochs", "time"], rows
+
+
+def _with_interval(value: float | None, ends: Sequence[float] | None) -> str:
+    """A figure in percent with its 95 % interval; records of before have none, and a refused figure is a dash."""
+    if value is None:
+        return "–"
+    return f"{value:.2f} %" + ("" if ends is None else f" ({ends[0]:.2f} to {ends[1]:.2f})")
 
 
 def figures_table(told: Sequence[Told], theirs: Mapping[str, float]) -> str:
@@ -163,18 +173,18 @@ def _angles(each: Told, name: str = "") -> list[str]:
 def _alone(each: Told) -> list[str]:
     """What is told of each run by itself."""
     parts: list[str] = []
-    matrix = (each.record or {}).get("confusion")
-    if matrix:
-        names = list(each.classes) or [str(k) for k in range(len(matrix))]
+    found = (each.record or {}).get("confusion")
+    if found is not None:
+        names = each.classes if len(each.classes) == found.classes else [str(k) for k in range(found.classes)]
         parts.append(page.heading("What is taken for what", "A row is a true class, a column the answer."))
         rows = [
             [(true, ""), (said, ""), (str(count), ""), (f"{share:.1f} %", "")]
-            for true, said, count, share in worst(matrix, names)
+            for true, said, count, share in worst(found, names)
         ]
         most = page.table(["class", "taken for", "times", "of the class"], rows) if rows else ""
-        seen = page.figure(confusion(matrix, names, "Confusion matrix")) if len(names) <= MOST else ""
+        seen = page.figure(confusion(found, names, "Confusion matrix")) if len(names) <= MOST else ""
         parts.append(page.side(filter(None, (seen, most))))
-    parts += each.shown
+    parts += [*([page.paragraph(each.parts, "note")] if each.parts else []), *each.shown]
     options, own = ["option", "value"], _settings(each.run)
     parts += [page.heading("Settings", "What is trained on what, and what is not the default.")]
     parts += [
@@ -219,6 +229,7 @@ def markdown(told: Sequence[Told], command: str) -> str:
     for each in told:
         lines += ["", f"## {escaped.markdown(each.name)}", ""]
         lines += [f"{escaped.markdown(each.missing)}.", ""] if each.missing else []
+        lines += [each.parts, ""] if each.parts else []
         lines += ["| option | value |", "|---|---|"]
         lines += [f"| {name[0]} | {escaped.markdown(value[0])} |" for name, value in _settings(each.run) if name[1]]
         if each.record:

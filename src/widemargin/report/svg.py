@@ -43,14 +43,20 @@ def intervals(
     unit: str,
     title: str,
     faint: Sequence[Sequence[float]] = (),
+    references: int = 0,
 ) -> str:
-    """A dot and an interval per name, one under the other; `faint` are single values behind them."""
+    """A dot and an interval per name, one under the other; `faint` are single values behind them.
+
+    The last `references` names are separated by a line. What lies so far below the others that these could not be told
+    apart any more is an arrow at the left end.
+    """
     left, right, top, bottom = 250, 700, 12, 44
-    low, high = reach([v for span in spans for v in span] + [v for row in faint for v in row], 0.04)
+    first = len(names) - references
+    low, high = _shown_range(spans[:first], spans[first:], faint)
     height = top + _ROW * len(names) + bottom
 
     def x(value: float) -> float:
-        return left + (value - low) / (high - low) * (right - left)
+        return max(left, left + (value - low) / (high - low) * (right - left))
 
     parts = [begin(WIDTH, height, title)]
     base = top + _ROW * len(names)
@@ -60,6 +66,9 @@ def intervals(
     parts.append(
         f'<text class="tick" x="{(left + right) / 2}" y="{base + 37}" text-anchor="middle">{escape(unit)}</text>'
     )
+    if 0 < references < len(names):
+        line = top + _ROW * first
+        parts.append(f'<line class="axis" x1="20" x2="{right}" y1="{line}" y2="{line}" stroke-width="0.8"/>')
     for i, name in enumerate(names):
         y = top + _ROW * i + _ROW / 2
         (a, b), mean = spans[i], means[i]
@@ -70,11 +79,24 @@ def intervals(
                 f'<circle class="faint" cx="{x(v):.1f}" cy="{y + _jitter(k)}" r="2"/>' for k, v in enumerate(faint[i])
             )
             parts += dots
-        parts.append(f'<line x1="{x(a):.1f}" x2="{x(b):.1f}" y1="{y}" y2="{y}" stroke-width="3"/>')
-        parts.append(f'<circle cx="{x(mean):.1f}" cy="{y}" r="5.5"/></g>')
+        if mean < low:
+            parts.append(f'<polygon points="{left},{y} {left + 9},{y - 5} {left + 9},{y + 5}"/></g>')
+        else:
+            parts.append(f'<line x1="{x(a):.1f}" x2="{x(b):.1f}" y1="{y}" y2="{y}" stroke-width="3"/>')
+            parts.append(f'<circle cx="{x(mean):.1f}" cy="{y}" r="5.5"/></g>')
         parts.append(f'<text x="{left - 12}" y="{y + 4.5}" text-anchor="end">{escape(shortened(name))}</text>')
         parts.append(f'<text class="tick" x="{right + 10}" y="{y + 4.5}">{mean:.2f}</text>')
     return "".join(parts) + "</svg>"
+
+
+def _shown_range(
+    spans: Sequence[tuple[float, float]], references: Sequence[tuple[float, float]], faint: Sequence[Sequence[float]]
+) -> tuple[float, float]:
+    """Ends of an axis: all of the main intervals, and references that lie above them or no further below than two
+    times their range (ten at the least)."""
+    main = [v for span in spans or references for v in span] + [v for row in faint for v in row]
+    limit = min(main) - 2 * max(max(main) - min(main), 5.0)
+    return reach([*main, *(v for span in references if span[0] >= limit for v in span)], 0.04)
 
 
 def dots(rows: Sequence[str], names: Sequence[str], values: Sequence[Sequence[float]], colours: Sequence[str]) -> str:

@@ -38,6 +38,14 @@ class Told:
         return "finished" if self.record else f"unfinished, epoch {self.done} of {self.run.epochs}"
 
     @property
+    def parts(self) -> str:
+        """How many images of a folder were trained on, chosen by and tested on, as the record has it; or nothing."""
+        images = ((self.record or {}).get("manifest") or {}).get("images") or {}
+        names = {"train": "trained on", "held_out": "held out to choose by", "test": "tested on"}
+        found = ", ".join(f"{images[part]:,.0f} {name}" for part, name in names.items() if part in images)
+        return f"Images by the run's manifest: {found}." if found else ""
+
+    @property
     def missing(self) -> str:
         """What the log should hold and does not; nothing where all is well."""
         if self.record and len(self.lines) < self.run.epochs:

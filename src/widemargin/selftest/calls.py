@@ -110,7 +110,7 @@ def _open(x: Any, y: Any) -> Any:
 def _scores(x: Any, y: Any) -> Any:
     scores = x[:, 0].numpy() if isinstance(x, Tensor) and x.ndim == 2 and not x.is_meta and not x.is_sparse else x
     same = (y == 0).numpy() if isinstance(y, Tensor) and not y.is_meta else y
-    return verify(scores, same, draws=10)
+    return verify(scores, same)
 
 
 _ANY_LABEL = {"a label too large": WORKS, "a label below 0": WORKS, "embeddings of another length": WORKS}

@@ -16,6 +16,10 @@ from .resampled import Split, against_best, leaders
 from .scores import Floats, between_0_and_1, table
 from .signed_ranks import signed_rank, wilcoxon
 
+Kind = Literal["ahead", "no_evidence", "alone", "underfit", "baseline_ahead", "chance", "diverged"]
+"""Whether a test separates the best from another method, none does, or there is one method only; the last four make
+no statement about the methods, because of what baselines reach (see `stats.reference`) or because none has numbers."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -30,6 +34,7 @@ class Verdict:
     worse: tuple[str, ...]
     p: float
     sentence: str
+    kind: Kind = "no_evidence"
 
 
 def verdict_one_set(
@@ -50,7 +55,7 @@ correction, p = 4.08e-05). softmax is not significantly worse.
     p = against_best(folds, test_share, family=family)
     best = leaders(folds)
     if len(p) == 1:
-        return Verdict(best, (), 1.0, _ALONE.format(best[0]))
+        return Verdict(best, (), 1.0, _ALONE.format(best[0]), "alone")
     worse = tuple(name for name in p if p[name] <= alpha)
     test = "corrected resampled t-test with Holm's correction"
     smallest = min(p.values())
@@ -69,7 +74,7 @@ correction, p = 4.08e-05). softmax is not significantly worse.
     level = [name for name in p if name not in worse and name not in best]
     if level:
         sentence += f" {_listed(level)} {'is' if len(level) == 1 else 'are'} not significantly worse."
-    return Verdict(best, worse, smallest, sentence)
+    return Verdict(best, worse, smallest, sentence, "ahead")
 
 
 def verdict_many_sets(
@@ -92,7 +97,7 @@ of adacos by Nemenyi's test; Wilcoxon's with Holm's correction separates it from
     if len(names) != k:
         raise InputError(f"{len(names)} names for {k} methods; scores must be [sets, methods] with a name for each")
     if k == 1:
-        return Verdict((names[0],), (), 1.0, _ALONE.format(names[0]))
+        return Verdict((names[0],), (), 1.0, _ALONE.format(names[0]), "alone")
     sets = f"{n} sets" if n > 1 else "1 set"
     if k == 2:
         return _of_two(values, names, alpha, sets)
@@ -119,7 +124,7 @@ of adacos by Nemenyi's test; Wilcoxon's with Holm's correction separates it from
         f"{_leads(best, 'the best mean rank')}, {mean.min():.3g}, {_claims(best, by_nemenyi, by_wilcoxon)}."
     )
     worse = tuple(name for name in names if name in by_nemenyi or name in by_wilcoxon)
-    return Verdict(best, worse, p, sentence)
+    return Verdict(best, worse, p, sentence, "ahead" if worse else "no_evidence")
 
 
 _ALONE = "Only {} was run, so there is nothing to compare."
@@ -131,7 +136,7 @@ def _of_two(values: Floats, names: Sequence[str], alpha: float, sets: str) -> Ve
     other = tuple(name for name in names if name not in best)
     if test.p <= alpha:
         sentence = f"Over {sets} {best[0]} is ahead of {other[0]} (Wilcoxon signed-rank test, p = {test.p:.3g})."
-        return Verdict(best, other, test.p, sentence)
+        return Verdict(best, other, test.p, sentence, "ahead")
     sentence = (
         f"{sets} give{'s' if sets == '1 set' else ''} no evidence that {names[0]} and {names[1]} differ "
         f"(Wilcoxon signed-rank test, p = {test.p:.3g})."

@@ -1,7 +1,8 @@
 """Center: each embedding near the centre of its class; used beside a softmax, `softmax + 0.02*center`.
 
 Formula: ½ ‖x_i − c_{y_i}‖². After the loss of a training batch, without gradient: c_j ← c_j − α Σ_{y_i=j}(c_j −
-x_i)/(1 + n_j), counts over all ranks; frozen in evaluation. `learn=True` makes the centres parameters instead.
+x_i)/(1 + n_j), counts over all ranks of the objective's `group`; frozen in evaluation. `learn=True` makes the centres
+parameters instead.
 Domain: 0 ≤ α ≤ 1. Its weight in the objective is the paper's λ.
 When: beside a softmax, for classes that shall be compact. Not alone: one point for everything would be its best.
 Reference: Wen et al., ECCV 2016, Eq. 2 to 4; ArcGrad (IJCNN 2020), Eq. 5 and 6.
@@ -16,7 +17,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from .. import ranks
 from ..errors import InputError
 from ..option import option
 from ..precision import at_least_fp32
@@ -68,7 +68,7 @@ class CenterPart(TermPart):
         """Wen's update of the centres that have samples."""
         if self.learn:
             return
-        x, y = ranks.gather_rows(at_least_fp32(x)), ranks.gather_rows(y.long())
+        x, y = self.shared.gather_rows(at_least_fp32(x)), self.shared.gather_rows(y.long())
         # Few classes: all of them at once, as one without samples stays where it is. Many: only those present.
         few = len(self.centers) <= len(x)
         present, index = (None, y) if few else torch.unique(y, return_inverse=True)

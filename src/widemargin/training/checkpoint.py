@@ -13,11 +13,11 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +25,10 @@ from torch import Tensor, nn
 from .. import plain_json
 from ..bounded_files import check_holes, open_regular
 from ..errors import InputError
-from ..tensor_files import StoredTensors, stored_tensors
+from ..tensor_files import StoredTensors, all_finite, not_finite_error, stored_tensors
 
 _SUMS = "sha256.json"
+_MODEL, _TRAINING = "model.safetensors", "training.safetensors"
 _BESIDE = 64 << 20  # bytes of names and numbers beside what is asked for
 _MOST_MOMENTS = 8  # times the model: an optimizer keeps two moments, an average is one more
 
@@ -42,8 +43,8 @@ def save(
     shutil.rmtree(fresh, ignore_errors=True)
     try:
         fresh.mkdir(parents=True)
-        save_file(own(model), fresh / "model.safetensors")
-        save_file(own(training), fresh / "training.safetensors")
+        save_file(own(model), fresh / _MODEL)
+        save_file(own(training), fresh / _TRAINING)
         (fresh / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
         sums = {path.name: _sha256(path) for path in sorted(fresh.iterdir())}
         (fresh / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
@@ -93,10 +94,26 @@ class Kept:
     training: StoredTensors
     state: dict[str, Any]
 
+    @property
+    def averages(self) -> dict[str, str]:
+        """Of each averaged tensor, by the name that it has in the model, the file that holds it and its name there."""
+        held = self.training.held
+        return {name.removeprefix(AVERAGE): place for name, place in held.items() if name.startswith(AVERAGE)}
 
-def load(
-    place: Path, model_bytes: int | None = None
-) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
+
+class Loaded(NamedTuple):
+    """A checkpoint that was read."""
+
+    model: dict[str, Tensor]
+    training: dict[str, Tensor]
+    state: dict[str, Any]
+    held: dict[str, str]
+    """Of each tensor of the model the file that holds it and its name there."""
+    averages: dict[str, str]
+    """The same of each averaged tensor, by the name that it has in the model."""
+
+
+def load(place: Path, model_bytes: int | None = None) -> Loaded:
     """Model tensors, training tensors and state of a checkpoint; of its spare, with a warning, where it is damaged.
 
     A file of far more than the `model_bytes` that the model has is refused before it is read.
@@ -105,7 +122,7 @@ def load(
     for stored, times in ((kept.model, 2), (kept.training, 2 * _MOST_MOMENTS)):
         if model_bytes is not None:
             check_size(stored.nbytes, times * model_bytes, str(stored.path))
-    return kept.model.read(), kept.training.read(), kept.state
+    return Loaded(kept.model.read(), kept.training.read(), kept.state, kept.model.held, kept.averages)
 
 
 def check_size(found: int, wanted: int, where: str) -> None:
@@ -141,7 +158,7 @@ def _look(place: Path) -> Kept:
         for name, wanted in sums.items():
             if _sha256(place / Path(name).name) != wanted:
                 raise ValueError(f"SHA-256 of {name} is another than when it was written")
-        model, training = (stored_tensors(place / f"{name}.safetensors") for name in ("model", "training"))
+        model, training = (stored_tensors(place / name) for name in (_MODEL, _TRAINING))
         state = plain_json.read(place / "state.json")
         if not isinstance(state, dict):
             raise ValueError("state.json holds no names with values")
@@ -162,10 +179,20 @@ class Judged:
     kept: Kept
 
     @property
+    def averaged(self) -> dict[str, int]:
+        """Bytes of every averaged tensor, by the name that it has in the model."""
+        sizes = self.kept.training.sizes
+        return {name.removeprefix(AVERAGE): size for name, size in sizes.items() if name.startswith(AVERAGE)}
+
+    @property
     def sizes(self) -> dict[str, int]:
         """Bytes of every tensor by its name."""
-        averaged = {name: size for name, size in self.kept.training.sizes.items() if name.startswith(AVERAGE)}
-        return {**self.kept.model.sizes, **{name.removeprefix(AVERAGE): size for name, size in averaged.items()}}
+        return {**self.kept.model.sizes, **self.averaged}
+
+    @property
+    def held(self) -> dict[str, str]:
+        """Of each tensor the file that holds it and its name there."""
+        return {**self.kept.model.held, **self.kept.averages}
 
     @property
     def nbytes(self) -> int:
@@ -231,8 +258,12 @@ def _check_whole(optimizer: torch.optim.Optimizer, state: dict[int, dict[str, An
             )
 
 
-def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str) -> None:
-    """Weights into a module; another shape or another set of names is one clear line."""
+def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str, held: Mapping[str, str]) -> None:
+    """Weights into a module as it was built; another shape, another set of names or a NaN is one clear line.
+
+    `held` says of each tensor which file holds it, for that line.
+    """
+    built = not_finite(module.state_dict())
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
@@ -240,6 +271,18 @@ def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str) ->
         raise InputError(f"{where}: these weights are of another model ({first})") from None
     except InputError as error:  # a head's own words
         raise InputError(f"{where}: {error}") from None
+    check_finite(module.state_dict(), held, built)
+
+
+def not_finite(tensors: Mapping[str, Any]) -> set[str]:
+    """Names of tensors with numbers that are not finite; a network may be built with some, as a mask."""
+    return {name for name, value in tensors.items() if isinstance(value, Tensor) and not all_finite(value)}
+
+
+def check_finite(tensors: Mapping[str, Any], held: Mapping[str, str], spared: Iterable[str] = ()) -> None:
+    """Refuse numbers that are not finite, of which nothing but others would come; once, where they are loaded."""
+    for name in sorted(not_finite(tensors).difference(spared)):
+        raise not_finite_error(held.get(name, name), tensors[name], "take an earlier checkpoint, or train again")
 
 
 def own(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..classifier import MarginModel
 from ..errors import InputError
 from ..metrics.angles import AngleMeter
+from ..metrics.confusion import Confusion
 
 
 @torch.no_grad()
@@ -26,7 +27,7 @@ def evaluate(
     model.eval()
     head = model.objective.head
     meter = None if head is None else AngleMeter(classes, head.dim, like.device)
-    confusion = torch.zeros(classes, classes, dtype=torch.int64)
+    true, said = [], []
     right = {"top1": 0, "top5": 0, "top1_flip": 0}
     total, seen = 0.0, 0
     for x, y in batches:
@@ -38,7 +39,8 @@ def evaluate(
         answers = logits.argmax(1)
         right["top1"] += int((answers == labels).sum())
         right["top5"] += int((logits.topk(min(5, classes), 1).indices == labels.unsqueeze(1)).any(1).sum())
-        confusion.view(-1).index_add_(0, (labels * classes + answers).cpu(), torch.ones(len(labels), dtype=torch.int64))
+        true.append(labels.cpu())
+        said.append(answers.cpu())
         if flips:
             mirrored = model.objective.logits(model.embed(images.flip(-1)))
             right["top1_flip"] += int(((logits + mirrored).argmax(1) == labels).sum())
@@ -54,5 +56,5 @@ def evaluate(
     if meter is not None and head is not None:
         angles = meter.compute(head.weight.detach(), over_ranks=False)
         found["angles"] = {"wc_intra": angles.wc_intra, "w_inter": angles.w_inter, "c_inter": angles.c_inter}
-    found["confusion"] = confusion.tolist()
+    found["confusion"] = Confusion.of(torch.cat(true), torch.cat(said), classes).to_json()
     return found

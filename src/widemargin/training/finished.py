@@ -10,21 +10,27 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from .. import plain_json
 from ..angle import direction
 from ..classifier import MarginModel
+from ..data.folder import scan_folder
+from ..data.manifest import NAME
 from ..errors import InputError
+from ..folder_lock import alone_in
 from ..run import Run
 from ..tensor_files import StoredTensors
 from . import checkpoint, run_files
-from .inputs import Inputs, at_once, inputs_of
+from .inputs import Inputs, at_once, image_folder, inputs_of, kept_manifest
 from .judging import judge
 from .network import rebuilt, state_bytes
-from .unseen import embed
+from .unseen import MOST, embed
+from .writing import write_pieces, writing
 
 if TYPE_CHECKING:
     from ..data.augment import Augment
     from ..data.images import Images
     from .inputs import Samples
+    from .network import Another
 
 
 @dataclass(eq=False)
@@ -36,20 +42,82 @@ class Finished:
     sees: dict[str, Any]
     place: Path
 
-    def judge(self, data_dir: str | None = None, *, flips: bool = True) -> dict[str, Any]:
-        """The figures on the run's test images."""
-        inputs = self.inputs(data_dir)
+    folder: Path | None = None
+    """The run folder, where the model is not from a folder of its own (`export --hub`)."""
+    listed: bool = False
+    """Whether the run has a manifest of its images."""
+
+    def judge(self, data_dir: str | None = None, *, flips: bool = True, inputs: Inputs | None = None) -> dict[str, Any]:
+        """The figures on the run's test images, and under "manifest" what became of its folder of images."""
+        inputs = inputs or self.inputs(data_dir)
         if list(inputs.classes) != self.sees["classes"]:
             raise InputError(f"{self.run.data} has other classes than the run {self.place} was trained on")
-        return judge(self.model, self.run, inputs, inputs.test, flips=flips)
+        found = judge(self.model, self.run, inputs, inputs.test, flips=flips)
+        facts = inputs.manifest_facts()
+        return {**found, "manifest": facts} if facts else found
 
-    def inputs(self, data_dir: str | None) -> Inputs:
-        """What the run sees, all of it in its order."""
-        return inputs_of(replace(self.run, share=1.0, hold_out=0.0, batch_size=1, per_class=0, repeats=1), data_dir)
+    def inputs(self, data_dir: str | None, *, assign_new: bool = False) -> Inputs:
+        """What the run is tested on: of a folder of images those that its manifest names, none that was trained on.
 
-    def embeddings(self, data_dir: str | None = None) -> tuple[Tensor, Tensor]:
+        `assign_new` gives a part to files that were added since, and writes that down in the run folder.
+        """
+        run = replace(self.run, batch_size=1, per_class=0, repeats=1)
+        root = image_folder(run)
+        if root is None:
+            return inputs_of(replace(run, share=1.0, hold_out=0.0), data_dir, assign_new=assign_new)
+        if self.folder is None:
+            return self._without_run_folder(run, root)
+        path = self.folder / NAME
+        if not assign_new:
+            return self._listed(run, data_dir, path)
+        with alone_in(self.folder):
+            found = self._listed(run, data_dir, path, assign_new=True)
+            if found.manifest is not None and found.drawn:
+                with writing(self.folder):
+                    write_pieces(path, found.manifest.to_csv())
+        return found
+
+    def _listed(self, run: Run, data_dir: str | None, path: Path, assign_new: bool = False) -> Inputs:
+        """The test images that the manifest names; those of a run of version 0.1.0 as it drew them."""
+        assert self.folder is not None
+        manifest = kept_manifest(run, self.folder)
+        if manifest is None and self.listed:
+            raise InputError(f"{path}: not there, so nobody knows which images were trained on; take a copy of it")
+        if manifest is None and assign_new:
+            raise InputError(f"{path}: not there; --assign-new goes with runs that have a manifest of their images")
+        found = inputs_of(run, data_dir, manifest=manifest, begun=True, assign_new=assign_new, only_test=True)
+        then, now = _images_judged(self.record()) if manifest is None else None, len(found.test)
+        if then is not None and then != now:
+            said = f"{now:,} test images, {then:,} when the run ended"
+            if not run.unseen and scan_folder(run.data).test is not None:
+                found.notes += (f"{said}: files of its test folder were added or removed since",)
+            else:
+                raise InputError(
+                    f"{run.data}: {said}, and it has no manifest: nobody knows which were trained on; bring the folder "
+                    "back to what it was, or train again"
+                )
+        return found
+
+    def _without_run_folder(self, run: Run, root: Path) -> Inputs:
+        """The test images as the folder gives them; which ones were drawn is not known outside of the run folder."""
+        if scan_folder(root).test is None and not run.unseen:
+            raise InputError(
+                f"{self.place.parent}: which images of {root} were trained on stands in the run's {NAME} only; "
+                "evaluate the run folder"
+            )
+        return inputs_of(run, None)
+
+    def record(self) -> dict[str, Any]:
+        """What `record.json` of the run says; nothing where it cannot be read."""
+        try:
+            found = plain_json.read((self.folder or self.place.parent) / "record.json")
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def embeddings(self, data_dir: str | None = None, *, inputs: Inputs | None = None) -> tuple[Tensor, Tensor]:
         """Embeddings and labels of the run's test images, those of unseen classes where it has such."""
-        inputs = self.inputs(data_dir)
+        inputs = inputs or self.inputs(data_dir)
         return embed(self.model, inputs.judged(inputs.test))
 
     def test_images(self, data_dir: str | None = None) -> Samples:
@@ -114,19 +182,25 @@ class Finished:
         return replace(augment, size=0, eval_zoom=1.0).evaluated(x)
 
 
-def finished(folder: str | Path, which: str = "last") -> Finished:
-    """The run of a folder at a checkpoint: `last`, `best` or `epoch-0010`."""
+def finished(folder: str | Path, which: str = "last", another: Another | None = None) -> Finished:
+    """The run of a folder at a checkpoint: `last`, `best` or `epoch-0010`; `another` objective, if trained with one."""
     run = Run.read(folder)
     place = Path(folder) / "checkpoints" / which
     if not checkpoint.exists(place):
         there = sorted(entry.name for entry in place.parent.glob("*") if entry.suffix not in (".new", ".old"))
         raise InputError(f"{folder} has no checkpoint {which!r} (it has {', '.join(there) or 'none'})")
     weights, state = checkpoint.load_judged(place)
-    return kept_model(run, state.get("sees"), weights, place, str(place / "state.json"))
+    found = kept_model(run, state.get("sees"), weights, place, str(place / "state.json"), another)
+    return replace(found, folder=Path(folder), listed="manifest" in state)
 
 
 def kept_model(
-    run: Run, given: Any, weights: checkpoint.Judged | StoredTensors, place: Path, where: str
+    run: Run,
+    given: Any,
+    weights: checkpoint.Judged | StoredTensors,
+    place: Path,
+    where: str,
+    another: Another | None = None,
 ) -> Finished:
     """The model of a run with weights that were kept; `given` is what it sees, as the file `where` has it.
 
@@ -134,15 +208,27 @@ def kept_model(
     """
     sees = seen_by(given, where)
     try:
-        model = rebuilt(run, sees, weights.nbytes, where)
+        model = rebuilt(run, sees, weights.nbytes, where, another)
     except InputError as error:
         said = str(error)
         raise InputError(said if said.startswith(where) else f"{where}: cannot be built again: {said}") from None
     if run.precision == "64-true":
         model.double()
     checkpoint.check_size(weights.nbytes, 2 * state_bytes(model), str(place))
-    checkpoint.restore_module(model, weights.read(), str(place))
+    checkpoint.restore_module(model, weights.read(), str(place), weights.held)
     return Finished(run, model.eval(), sees, place)
+
+
+def _images_judged(record: dict[str, Any]) -> int | None:
+    """How many images the figures of a record are of, where it says so."""
+    try:
+        found = run_files.record(record)
+    except ValueError:
+        return None
+    if found.get("confusion") is not None:
+        return int(sum(found["confusion"].images))
+    images = (found.get("test") or {}).get("images")
+    return int(images) if images is not None and images < MOST else None  # of more some are drawn
 
 
 def seen_by(given: Any, where: str) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -17,8 +19,10 @@ from ..run import Run
 if TYPE_CHECKING:
     from ..data.augment import Augment
     from ..data.batches import TensorBatches
+    from ..data.changes import Changes
     from ..data.folder import FolderBatches, FolderImages, FolderSet
     from ..data.images import Images, ImageSet
+    from ..data.manifest import Manifest
 
     Samples: TypeAlias = Images | FolderImages
 
@@ -41,9 +45,42 @@ class Inputs:
 
     train: Samples
     held_out: Samples | None
+    """Images of the training classes that choose `best`; never those of `test`."""
     test: Samples
-    batches: TensorBatches | FolderBatches
     augment: Augment
+    run: Run
+    rank: int = 0
+    world: int = 1
+    manifest: Manifest | None = None
+    """Which file is in which part; None for a set by its name."""
+    changes: Changes | None = None
+    """What became of the folder since its manifest was drawn; None where that is this moment."""
+    notes: tuple[str, ...] = ()
+    """Lines for whoever started this."""
+    drawn: bool = False
+    """Whether the manifest is not the one in the run folder, and is to be written there."""
+    by_number: bool = False
+    """Whether the parts were drawn as version 0.1.0 did, for want of a manifest."""
+
+    @cached_property
+    def batches(self) -> TensorBatches | FolderBatches:
+        """Augmented batches of the training images, this process's part of each."""
+        from ..data.batches import TensorBatches
+        from ..data.folder import FolderBatches, FolderImages
+
+        run = self.run
+        options: dict[str, Any] = {"rank": self.rank, "world": self.world}
+        options |= {"repeats": run.repeats, "per_class": run.per_class}
+        if isinstance(self.train, FolderImages):
+            return FolderBatches(self.train, run.batch_size // self.world, self.augment, run.seed, **options)
+        return TensorBatches(self.train, run.batch_size // self.world, self.augment, run.seed, **options)
+
+    def manifest_facts(self) -> dict[str, Any]:
+        """What the manifest says, as JSON takes it; nothing where there is none."""
+        if self.manifest is None:
+            return {"missing": self.notes[0]} if self.by_number else {}
+        facts = {"images": self.manifest.counts()}
+        return facts if self.changes is None else {**facts, **self.changes.facts()}
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -93,15 +130,69 @@ class Inputs:
             whiten(torch.cat([x for x, _ in self.judged(self.train.take(rows))]))
 
 
-def inputs_of(run: Run, data_dir: str | None, rank: int = 0, world: int = 1) -> Inputs:
-    """Load what a run names."""
-    from ..data.augment import augment_of
-    from ..data.batches import TensorBatches
-    from ..data.folder import FolderBatches, FolderImages
+def inputs_of(
+    run: Run,
+    data_dir: str | None,
+    rank: int = 0,
+    world: int = 1,
+    *,
+    manifest: Manifest | None = None,
+    begun: bool = False,
+    assign_new: bool = False,
+    only_test: bool = False,
+) -> Inputs:
+    """Load what a run names.
+
+    Of a folder of images `manifest` says which file belongs to which part; without one the parts are drawn, for a run
+    that has `begun` before as version 0.1.0 drew them. `assign_new` takes the folder as it is now (`data.changes`).
+    `only_test` loads no training images where that can be: none of them can then stand in the way of an evaluation.
+    """
+    root = image_folder(run)
+    if root is not None:
+        from .folder_inputs import of_folder
+
+        found = of_folder(run, root, manifest, begun, assign_new, only_test)
+    else:
+        from ..data.images import load_images
+
+        if assign_new:
+            raise InputError(f"--assign-new is for folders of images; {run.data} is a fixed set")
+        given = load_images(run.data, data_dir)
+        found = Inputs(*divided(run, given), augment_for(run, given), run)
+    found.rank, found.world = rank, world
+    return found
+
+
+def image_folder(run: Run) -> Path | None:
+    """The folder of images that a run names; None where it names a set.
+
+    A known name is the set even where a folder of that name lies about; `./mnist` is the folder.
+    """
+    from ..data.images import known_set
+
+    path = os.path.expanduser(run.data)
+    if known_set(run.data):
+        return None
+    if os.path.isdir(path):
+        return Path(path)
+    if os.sep in run.data:
+        raise InputError(f"{run.data} is no folder of images, and no image set has this name")
+    return None
+
+
+def kept_manifest(run: Run, folder: Path) -> Manifest | None:
+    """The manifest in a run folder; None where there is none, or the run is on no folder of images."""
+    from ..data.manifest import NAME, Manifest
+
+    path = folder / NAME
+    return Manifest.read(path) if image_folder(run) is not None and (path.exists() or path.is_symlink()) else None
+
+
+def divided(run: Run, found: ImageSet | FolderSet) -> tuple[Samples, Samples | None, Samples]:
+    """Training, held-out and test images of a set whose files never change, drawn from their number."""
     from ..data.identities import joined, split_identities
     from ..data.stratified import split_off, subset
 
-    found = _found(run, data_dir)
     train: Samples = found.train
     test: Samples = found.test
     if run.unseen:
@@ -109,38 +200,20 @@ def inputs_of(run: Run, data_dir: str | None, rank: int = 0, world: int = 1) -> 
     held_out: Samples | None = None
     if run.hold_out:
         train, held_out = split_off(train, run.hold_out, run.seed)
-        if not len(held_out):
-            raise InputError(f"hold_out={run.hold_out:g} leaves no image to choose by: one image per class is too few")
+        check_held_out(run, held_out)
     if run.share < 1.0:
         train = subset(train, run.share, run.seed)
-    augment = augment_of(run.augment, found, size=run.input_size, **run.augment_options)
-    options: dict[str, Any] = {"rank": rank, "world": world, "repeats": run.repeats, "per_class": run.per_class}
-    batches: TensorBatches | FolderBatches
-    if isinstance(train, FolderImages):
-        batches = FolderBatches(train, run.batch_size // world, augment, run.seed, **options)
-    else:
-        batches = TensorBatches(train, run.batch_size // world, augment, run.seed, **options)
-    return Inputs(train, held_out, test, batches, augment)
+    return train, held_out, test
 
 
-def _found(run: Run, data_dir: str | None) -> ImageSet | FolderSet:
-    """A set by its name, or a folder: decoded once if it fits into memory and no crop wants its full resolution.
+def check_held_out(run: Run, held_out: Samples) -> None:
+    """Refuse a held-out part without images."""
+    if not len(held_out):
+        raise InputError(f"hold_out={run.hold_out:g} leaves no image to choose by: one image per class is too few")
 
-    A known name is the set even where a folder of that name lies about; `./mnist` is the folder.
-    """
+
+def augment_for(run: Run, found: ImageSet | FolderSet) -> Augment:
+    """The run's augmentation, with the z-score of its images."""
     from ..data.augment import augment_of
-    from ..data.folder import load_folder
-    from ..data.images import known_set, load_images
 
-    if known_set(run.data) or not os.path.isdir(os.path.expanduser(run.data)):
-        if not known_set(run.data) and os.sep in run.data:
-            raise InputError(f"{run.data} is no folder of images, and no image set has this name")
-        return load_images(run.data, data_dir)
-    folder = load_folder(run.data, seed=run.seed)
-    augment = augment_of(run.augment, folder, size=run.input_size, **run.augment_options)
-    size = run.input_size
-    if not size:
-        raise InputError("images of a folder differ in size: say how large they are to be, with --input-size")
-    if augment.scale is None and folder.train.fits(size) and folder.test.fits(size):
-        return folder.in_memory(size, augment.interpolation)
-    return folder
+    return augment_of(run.augment, found, size=run.input_size, **run.augment_options)

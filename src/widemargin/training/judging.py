@@ -8,6 +8,7 @@ import torch
 
 from ..classifier import MarginModel
 from ..metrics.angles import mean_angle
+from ..metrics.identity_intervals import LEAST_EVENTS
 from ..run import Run
 from .evaluate import evaluate
 from .unseen import embed, judge_embeddings
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from .inputs import Inputs, Samples
 
 
-def judge(model: MarginModel, run: Run, inputs: Inputs, images: Samples, *, flips: bool = True) -> dict[str, Any]:
+def judge(
+    model: MarginModel, run: Run, inputs: Inputs, images: Samples, *, flips: bool = True, intervals: bool = True
+) -> dict[str, Any]:
     """Figures on some images; unseen classes have no weights to answer with, nor have losses that only embed.
 
     Where unseen classes are the aim, held-out images of seen ones are judged by their neighbours too. Mirror images
@@ -25,7 +28,7 @@ def judge(model: MarginModel, run: Run, inputs: Inputs, images: Samples, *, flip
     batches = inputs.judged(images)
     if model.objective.classifies and not run.unseen:
         return evaluate(model, batches, len(inputs.classes), flips=flips and inputs.augment.flip != "none")
-    found = judge_embeddings(*embed(model, batches), seed=run.seed)
+    found = judge_embeddings(*embed(model, batches), seed=run.seed, intervals=intervals)
     if (head := model.objective.head) is not None:
         weight = head.weight.detach()
         found["angles"]["w_inter"] = mean_angle(weight, torch.arange(len(weight), device=weight.device))[0]
@@ -37,10 +40,10 @@ def headline(found: dict[str, Any]) -> str:
     if "top1" in found:
         flips = f", with flips {found['top1_flip']:.2f} %" if "top1_flip" in found else ""
         return f"top-1 {found['top1']:.2f} %{flips}, top-5 {found['top5']:.2f} %"
-    return (
-        f"recall@1 {found['recall1']:.2f} %, MAP@R {found['map_at_r']:.2f} %, AUC {found['auc']:.2f} %, "
-        f"EER {found['eer']:.2f} %, pairs right {found['pair_accuracy']:.2f} %"
-    )
+    names = {"recall1": "recall@1", "map_at_r": "MAP@R", "auc": "AUC", "eer": "EER", "pair_accuracy": "pairs right"}
+    few = found["images"] < LEAST_EVENTS
+    said = {title: "–" if few or found[name] is None else f"{found[name]:.2f} %" for name, title in names.items()}
+    return ", ".join(f"{title} {value}" for title, value in said.items())
 
 
 def choosing(found: dict[str, Any]) -> float:

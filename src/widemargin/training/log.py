@@ -69,7 +69,7 @@ def check_logs(also: Iterable[str]) -> list[str]:
     kinds = list(dict.fromkeys(also))
     for kind in kinds:
         if kind not in TRACKERS:
-            raise unknown("log", kind, list(TRACKERS))
+            raise unknown("logger", kind, list(TRACKERS))
         if find_spec(kind) is None:
-            raise InputError(f'--log {kind} needs it: pip install "widemargin[{kind}]"')
+            raise InputError(f'--logger {kind} needs it: pip install "widemargin[{kind}]"')
     return kinds

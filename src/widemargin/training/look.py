@@ -12,12 +12,12 @@ from torch import Tensor
 
 from ..angle import direction
 from ..errors import InputError
+from ..metrics.verification import Verification, verify_embeddings
 from .finished import Finished
-from .unseen import embed, sampled_pairs
+from .unseen import embed
 
 MOST = 1000  # images: enough to see, few enough to wait for
 _MISTAKES = 12
-_PAIRS = 10_000  # of each kind
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,10 @@ class Look:
     mistakes: list[Mistake]
     weights: NDArray[np.float64] | None
     """Unit class weights [C, D], where they are those of the images' classes."""
-    pairs: tuple[NDArray[np.float64], NDArray[np.bool_]] | None = None
-    """Cosines of pairs and whether they are of one class, where the run is judged by pairs."""
+    pairs: Verification | None = None
+    """What all pairs of the images say, where the run is judged by pairs."""
+    told: str = ""
+    """Which images of a folder these are, and what became of the others."""
 
 
 @torch.no_grad()
@@ -68,14 +70,14 @@ def look(done: Finished, data_dir: str | None = None, most: int = MOST) -> Look:
     head = objective.head
     weights = None if head is None or done.run.unseen else direction(head.weight.detach().double())[0].numpy()
     unit = direction(x.double())[0]
-    pairs = None if answers else _pairs(unit, y, done.run.seed)
-    return Look(len(y), unit.numpy(), y.numpy(), tuple(some.classes), mistakes, weights, pairs)
+    pairs = None if answers else _pairs(x, y)
+    told = " ".join(inputs.notes) if inputs.changes is None else inputs.changes.line()
+    return Look(len(y), unit.numpy(), y.numpy(), tuple(some.classes), mistakes, weights, pairs, told)
 
 
-def _pairs(unit: Tensor, y: Tensor, seed: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
-    """Pairs among the images; none where no class has two of them."""
+def _pairs(x: Tensor, y: Tensor) -> Verification | None:
+    """All pairs of the images; none where no class has two of them."""
     try:
-        first, second, same = sampled_pairs(y, seed, _PAIRS)
+        return verify_embeddings(x, y)
     except InputError:
         return None
-    return (unit[first] * unit[second]).sum(1).numpy(), same.numpy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -13,7 +12,8 @@ from typing import Any
 
 import torch
 
-from .. import ranks
+from .. import plain_json, ranks
+from ..data import manifest
 from ..errors import InputError, StoppedError
 from ..folder_lock import alone_in
 from ..origin import commit
@@ -21,6 +21,7 @@ from ..results import versions
 from ..run import Run
 from ..spelling import command_of, with_options
 from . import checkpoint
+from .inputs import kept_manifest
 from .judging import choosing
 from .launch import TIMEOUT
 from .log import Log, check_logs
@@ -29,7 +30,8 @@ from .network import Another
 from .roll_call import broken, lost
 from .stopping import Stop, stopping
 from .telling import Telling, telling
-from .writing import write_whole, writing
+from .unseen import EVALUATION
+from .writing import write_pieces, write_whole, writing
 
 _CALLING = 10.0  # seconds in which the processes that are left find out who is missing
 
@@ -47,12 +49,14 @@ def train(
     command: str | None = None,
     another: Another | None = None,
     timeout: float = TIMEOUT,
+    assign_new: bool = False,
 ) -> dict[str, Any]:
     """Train a run in a folder to its end (or for `stop_after` epochs); the record of what came out.
 
     `quiet` shows no bar and prints no lines; `command` is what the record says to type, if another than `command_of`'s.
     `timeout` seconds after the last word of another process it is given up.
     `another(dim, classes)` makes an objective that no text names, such as another library's, under the name `run.loss`.
+    `assign_new` resumes on a folder of images as it is now: see `data.changes.take_in`.
     """
     folder, also = Path(folder), check_logs(also)
     if checkpoint.exists(folder / "checkpoints" / "last") and not resume:
@@ -60,7 +64,7 @@ def train(
     with alone_in(folder) if ranks.speaks() else nullcontext():
         training: Training | None = None
         try:
-            training = _ready(run, folder, data_dir, devices, another, timeout)
+            training = _ready(run, folder, data_dir, devices, another, timeout, assign_new)
             return _trained(training, folder, also, stop_after, quiet, command)
         except RuntimeError as error:
             if not broken(error):
@@ -69,14 +73,29 @@ def train(
 
 
 def _ready(
-    run: Run, folder: Path, data_dir: str | None, devices: Any, another: Another | None, timeout: float
+    run: Run,
+    folder: Path,
+    data_dir: str | None,
+    devices: Any,
+    another: Another | None,
+    timeout: float,
+    assign_new: bool,
 ) -> Training:
     """The run at its first step, or where its last checkpoint is."""
     last = folder / "checkpoints" / "last"
     there = checkpoint.exists(last)
     if there:
         _refuse_another(run, folder)
-    training = Training(run, data_dir, devices, resumed=there, another=another, timeout=timeout)
+    training = Training(
+        run,
+        data_dir,
+        devices,
+        resumed=there,
+        another=another,
+        timeout=timeout,
+        manifest=kept_manifest(run, folder) if there else None,
+        assign_new=assign_new,
+    )
     if there:
         training.restore(last)
     return training
@@ -89,6 +108,8 @@ def _trained(
     run, first = training.run, training.rank == 0
     if first:
         with writing(folder):
+            if training.inputs.manifest is not None and training.inputs.drawn:
+                write_pieces(folder / manifest.NAME, training.inputs.manifest.to_csv())
             write_whole(folder / "run.json", run.to_json())
         commit()  # the source as it is now: it may have moved on when the run ends
     end = run.epochs if stop_after is None else min(run.epochs, training.epoch + stop_after)
@@ -158,7 +179,7 @@ def _refuse_another(run: Run, folder: Path) -> None:
 def _record(training: Training, folder: Path, command: str | None) -> dict[str, Any]:
     """The last epoch's figures on the test images, written to `record.json`."""
     run = training.run
-    test = training.judge(training.inputs.test)
+    test = training.judge(training.inputs.test, intervals=True)
     record = {
         "data": run.data,
         "loss": run.loss,
@@ -168,15 +189,20 @@ def _record(training: Training, folder: Path, command: str | None) -> dict[str, 
         "seconds": round(training.seconds, 1),
         "cores": torch.get_num_threads(),
         "processes": training.fabric.world_size,
-        "test": {name: value for name, value in test.items() if name not in ("angles", "confusion")},
+        "test": {name: value for name, value in test.items() if name not in ("angles", "confusion", "intervals")},
         "angles": test.get("angles", {}),
         "versions": versions(),
         "command": command or shlex.join(command_of(run)),
         "commit": commit(),
     }
+    if training.inputs.manifest is not None:
+        record["manifest"] = training.inputs.manifest_facts()
+    if "intervals" in test:
+        record |= {"intervals": test["intervals"], "evaluation": EVALUATION}
     if training.inputs.held_out is not None:
         record["held_out"] = choosing(training.judge(training.inputs.held_out, flips=False))
     if training.rank == 0:
         with writing(folder):
-            write_whole(folder / "record.json", json.dumps({**record, "confusion": test.get("confusion")}, indent=1))
+            whole = {**record, "confusion": test.get("confusion")}
+            write_whole(folder / "record.json", plain_json.line_per_name(whole))
     return record

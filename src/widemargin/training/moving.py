@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -31,6 +32,7 @@ from .sync_norm import synced
 from .telling import Running, Telling
 
 if TYPE_CHECKING:
+    from ..data.manifest import Manifest
     from .inputs import Samples
 
 _WATCH = 16  # steps between looks at the loss: waiting for a number now and then is enough
@@ -48,12 +50,27 @@ class Training:
         resumed: bool = False,
         another: Another | None = None,
         timeout: float = TIMEOUT,
+        manifest: Manifest | None = None,
+        assign_new: bool = False,
     ) -> None:
         self.run = run
         self.fabric = launched(run, devices, timeout)
         self.rank = self.fabric.global_rank
-        self.inputs: Inputs = inputs_of(run, data_dir, self.rank, self.fabric.world_size)
+        self.inputs: Inputs = inputs_of(
+            run,
+            data_dir,
+            self.rank,
+            self.fabric.world_size,
+            manifest=manifest,
+            begun=resumed,
+            assign_new=assign_new,
+        )
+        self.assign_new = assign_new
+        self.steps = len(self.inputs.batches)  # of an epoch; a batch that cannot be filled is told before all else
+        for note in self.inputs.notes if self.rank == 0 else ():
+            warnings.warn(f"{run.data}: {note}", stacklevel=2)
         self.model = network(run, self.inputs.sees, fresh=not resumed, another=another)
+        self.built = checkpoint.not_finite(self.model.state_dict())  # what is so by design, such as a mask
         if not resumed:
             self.inputs.prepare_network(self.model)
             if run.init_from is not None:
@@ -77,20 +94,34 @@ class Training:
 
     def _begin_with(self, other: str) -> None:
         """The backbone of another run; the class weights stay new, under whatever loss this run has."""
-        kept = checkpoint.load_judged(Path(other) / "checkpoints" / "last")[0]
+        kept, _ = checkpoint.load_judged(Path(other) / "checkpoints" / "last")
         wanted = {name: value for name, value in self.model.state_dict().items() if name.startswith("backbone.")}
         there = sum(size for name, size in kept.sizes.items() if name in wanted)
         checkpoint.check_size(there, 2 * sum(value.nbytes for value in wanted.values()), f"--init-from {other}")
         start = kept.read(wanted)
         if any(name not in start or start[name].shape != value.shape for name, value in wanted.items()):
             raise InputError(f"--init-from {other}: its weights are of another network")
+        checkpoint.check_finite({name: start[name] for name in wanted}, kept.held, self.built)
         self.model.load_state_dict({name: start[name] for name in wanted}, strict=False)
+        self._compare_with(Path(other))
+
+    def _compare_with(self, other: Path) -> None:
+        """Say where a run that this one begins with was trained on images that this one is tested on."""
+        from ..data.manifest import GONE, HELD_OUT, NAME, TEST, TRAIN, Manifest
+
+        if self.inputs.manifest is None or not (other / NAME).exists() or self.rank:
+            return
+        trained = {row.sha256 for row in Manifest.read(other / NAME).of(TRAIN, HELD_OUT, GONE)}
+        both = [row.path for row in self.inputs.manifest.of(TEST) if row.sha256 in trained]
+        if both:
+            what = f"{len(both):,} test images, such as {both[0]}, were trained on by the run it begins with"
+            warnings.warn(f"--init-from {other}: {what}; the --seed of that run divides the folder alike", stacklevel=4)
 
     # ---------------------------------------------------------------- keeping
 
     def save(self, place: Path) -> None:
         """A checkpoint of this moment, by the first process; weights that are no numbers take no good one's place."""
-        if names := unsound(self.model):
+        if names := self._not_finite():
             ending = "; the last good checkpoint is kept" if self.kept else ""
             what = f"step {self.step}: the update left weights that are not finite in {names[0]}"
             raise DivergedError(f"{what}. Try a smaller --lr, --clip 1, or a warm-up{ending}")
@@ -111,24 +142,39 @@ class Training:
                 "run": asdict(self.run),
                 "versions": versions(),
             }
+            if (manifest := self.inputs.manifest) is not None:
+                state["manifest"] = {"images": manifest.counts(), "digest": manifest.digest()}
             checkpoint.save(place, self.model.state_dict(), tensors, state, spare=place.name == "last")
         self.fabric.barrier()
         self.kept = True
 
+    def _not_finite(self) -> list[str]:
+        """Names of what would be kept and is no number: weights, which all processes share, then what the first has."""
+        if (names := unsound(self.model)) or self.rank:
+            return names
+        averages = {} if self.average is None else self.average.values
+        wrong = checkpoint.not_finite(self.model.state_dict()) | checkpoint.not_finite(averages)
+        return sorted(wrong - self.built)
+
     def restore(self, place: Path) -> None:
         """Go on from a checkpoint."""
-        model, tensors, state = checkpoint.load(place, state_bytes(self.model))
+        kept = checkpoint.load(place, state_bytes(self.model))
+        model, tensors, state = kept[:3]
         try:
             run_files.progress(state)
-            checkpoint.restore_module(self.model, model, str(place))
+            self._check_images(state, place)
+            checkpoint.restore_module(self.model, model, str(place), kept.held)
             checkpoint.restore_optimizer(self.optimizer, tensors, state["optimizer"])
             if self.average is not None:
                 self.average.load(tensors, checkpoint.AVERAGE)
+                checkpoint.check_finite(self.average.values, kept.averages, self.built)
             self.plateau.load(state["plateau"])
             self.fabric.strategy.precision.load_state_dict(state["precision"])
             self.epoch, self.step, self.seconds = state["epoch"], state["step"], state["seconds"]
             self.best = -math.inf if state["best"] is None else state["best"]
             self.within = state.get("within")
+            if self.within is not None and self.assign_new:  # an epoch may have fewer steps than were done of it
+                self.within["step"] = min(self.within["step"], self.steps)
             self.kept = True
             if self.within is not None:
                 self._begin_epoch()  # now and not later: what cannot be gone on from is told as a checkpoint's fault
@@ -136,6 +182,28 @@ class Training:
             raise
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise InputError(f"{place}: not a checkpoint of this version ({error}); take an earlier one") from None
+
+    def _check_images(self, state: dict[str, Any], place: Path) -> None:
+        """Refuse to go on with other images than those of the checkpoint, as far as that is known."""
+        if self.inputs.manifest is None:
+            return
+        kept = state.get("manifest")
+        if kept is None:
+            done = state["epoch"] * self.steps + (0 if state.get("within") is None else state["within"]["step"])
+            if self.inputs.by_number and done != state["step"]:
+                raise InputError(
+                    f"{place}: {state['step']} steps in {state['epoch']} epochs, now an epoch has {self.steps}: the "
+                    "number of images has changed, and without a manifest nobody knows which were trained on"
+                )
+            return
+        name = f"{place.parent.parent / 'manifest.csv'}"
+        if self.inputs.by_number:
+            raise InputError(f"{name}: not there, so nobody knows which images were trained on; take a copy of it")
+        if kept["digest"] != self.inputs.manifest.digest() and not self.assign_new:
+            raise InputError(
+                f"{name}: assigns other images to training than when the last checkpoint was written, so the run would "
+                "go on as another; take the manifest of then, or give --assign-new to go on with this one"
+            )
 
     # ---------------------------------------------------------------- training
 
@@ -271,12 +339,12 @@ class Training:
             raise DivergedError(told)
         return Running(loss / seen, 100.0 * right / seen, seen / (time.perf_counter() - begun))
 
-    def judge(self, images: Samples, flips: bool = True) -> dict[str, Any]:
+    def judge(self, images: Samples, flips: bool = True, *, intervals: bool = False) -> dict[str, Any]:
         """The figures on some images, with the averaged weights where there is an average."""
         if self.average is not None:
             self.average.swap(self.model)
         try:
-            return judge(self.model, self.run, self.inputs, images, flips=flips)
+            return judge(self.model, self.run, self.inputs, images, flips=flips, intervals=intervals)
         finally:
             if self.average is not None:
                 self.average.swap(self.model)

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from .. import ranks
 from ..classifier import MarginModel
 from ..errors import InputError
 from ..objective import Objective
@@ -49,7 +51,7 @@ def state_bytes(model: nn.Module) -> int:
     return sum(value.nbytes for value in model.state_dict().values() if isinstance(value, Tensor))
 
 
-def rebuilt(run: Run, sees: Any, weights: int, where: str) -> MarginModel:
+def rebuilt(run: Run, sees: Any, weights: int, where: str, another: Another | None = None) -> MarginModel:
     """The network of a run that was kept, empty, to take weights of so many bytes.
 
     What describes it may be a stranger's.
@@ -62,7 +64,7 @@ def rebuilt(run: Run, sees: Any, weights: int, where: str) -> MarginModel:
     except (KeyError, TypeError, ValueError, OverflowError):
         raise InputError(f"{where}: does not say what images the network sees; take another checkpoint") from None
     with no_larger_than(weights, where):
-        return network(run, sees, fresh=False)
+        return network(run, sees, fresh=False, another=another)
 
 
 @contextmanager
@@ -91,11 +93,12 @@ def no_larger_than(weights: int, where: str) -> Iterator[None]:
 
 
 def _objective(run: Run, dim: int, classes: tuple[str, ...]) -> Objective:
-    """Smoothing and names go to a head; a loss without one takes neither."""
-    bare = Objective(run.loss, dim, len(classes))
+    """Smoothing and names go to a head; a loss without one takes neither. All ranks of a training share one state."""
+    group = dist.group.WORLD if ranks.several() else None
+    bare = Objective(run.loss, dim, len(classes), group=group)
     if bare.head is None and not run.smoothing:
         return bare
-    return Objective(run.loss, dim, len(classes), smoothing=run.smoothing, class_names=classes)
+    return Objective(run.loss, dim, len(classes), smoothing=run.smoothing, class_names=classes, group=group)
 
 
 class Step(nn.Module):

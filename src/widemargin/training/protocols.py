@@ -1,32 +1,47 @@
-"""How embeddings of a run are judged beyond its own classes: verification, retrieval, knn, fewshot, openset."""
+"""How embeddings of a run are judged beyond its own classes: verification, retrieval, knn, fewshot, openset.
+
+Every figure comes with its 95 % interval over identities where there are ten of them, and none is given that fewer
+than ten distinct pairs, queries or false alarms support.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..angle import direction
 from ..data.identities import split_identities
 from ..data.images import Images
 from ..errors import InputError, short, shown
-from ..metrics.fewshot import few_shot, knn_accuracy
+from ..metrics.fewshot import few_shot, knn_right
+from ..metrics.folds import linked_folds
+from ..metrics.identity_intervals import LEAST_EVENTS, mean_interval
 from ..metrics.openset import open_set
-from ..metrics.retrieval import retrieve
-from ..metrics.verification import Verification, folds_of, needed, supported, threshold_at, verify
-from .unseen import sampled_pairs
+from ..metrics.pair_tables import Pairs
+from ..metrics.retrieval import percent, retrieve
+from ..metrics.roc import threshold_of
+from ..metrics.verification import Interval, Verification, needed, verify, verify_embeddings, verify_pairs
+from .pair_lists import listed_pairs
+from .unseen import distinct_pairs
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Settings:
     """What the protocols can be told."""
 
-    pairs: int = 6000
+    pairs: int | None = None
+    """Distinct pairs of each kind to draw; None for all."""
     batch: int = 1024
     k: int = 5
     ways: int = 5
@@ -38,76 +53,150 @@ class Settings:
 
 @dataclass(frozen=True)
 class Judged:
-    """Figures, as lines for people and as facts for a file; pair scores where there are pairs."""
+    """Figures, as lines for people and as facts for a file; with pairs also what these say."""
 
     lines: list[str]
     facts: dict[str, Any]
     verification: Verification | None = None
-    scores: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
 
 
 def verification(x: Tensor, y: Tensor, settings: Settings) -> Judged:
-    """Pairs drawn at random, as many same as different."""
-    first, second, same = sampled_pairs(y, settings.seed, settings.pairs)
-    return verification_of(x, first, second, same)
+    """All distinct pairs, or some of each kind."""
+    if settings.pairs is None:
+        return _verified(verify_embeddings(x, y), [])
+    first, second, _ = distinct_pairs(y, settings.seed, settings.pairs)
+    identity = np.unique(y.numpy(), return_inverse=True)[1].astype(np.int64)
+    return _verified(_scored(x, first.numpy(), second.numpy(), identity), [])
 
 
-def verification_of(x: Tensor, first: Tensor, second: Tensor, same: Tensor) -> Judged:
-    """Pairs of rows of `x`; in ten folds by turns, as far as there are so many."""
+def verification_of(
+    x: Tensor, first: Tensor, second: Tensor, same: Tensor, folders: Sequence[str] | None = None
+) -> Judged:
+    """Listed pairs of rows of `x`; `folders` are those of the images, which may be their identities."""
+    listed = listed_pairs(first.numpy(), second.numpy(), same.numpy(), folders)
+    a, b, kinds = (part.numpy()[listed.rows] for part in (first, second, same))
+    if listed.identity is None:
+        return _verified(verify(_cosines(x, a, b), kinds), listed.notes)
+    return _verified(_scored(x, a, b, listed.identity), listed.notes)
+
+
+def _cosines(x: Tensor, first: Whole, second: Whole) -> Floats:
     unit = direction(x.float())[0]
-    scores = (unit[first] * unit[second]).sum(1).double().numpy()
-    kinds = same.numpy()
-    found = verify(scores, kinds, folds_of(kinds))
-    lines = [
-        f"{found.same:,} same and {found.different:,} different pairs",
-        f"AUC {100 * found.auc.value:.2f} % ({100 * found.auc.low:.2f} to {100 * found.auc.high:.2f})",
-        f"EER {100 * found.eer.value:.2f} % ({100 * found.eer.low:.2f} to {100 * found.eer.high:.2f})",
-    ]
+    found: Floats = (unit[torch.from_numpy(first)] * unit[torch.from_numpy(second)]).sum(1).double().numpy()
+    return found
+
+
+def _scored(x: Tensor, first: Whole, second: Whole, identity: Whole) -> Verification:
+    return scored_pairs(_cosines(x, first, second), identity[first], identity[second])
+
+
+def scored_pairs(scores: Floats, first: Whole, second: Whole, *, intervals: bool = True) -> Verification:
+    """Figures of some distinct pairs of known identities, in folds that share none as far as that can be."""
+    place = np.unique(np.concatenate((first, second)), return_inverse=True)[1].astype(np.int64)
+    pairs = Pairs(scores, place[: len(first)], place[len(first) :])
+    return verify_pairs(pairs, linked_folds(pairs.first, pairs.second), balanced=False, intervals=intervals)
+
+
+def _verified(found: Verification, notes: Sequence[str]) -> Judged:
+    """What pairs say, in lines and facts."""
+    of = "" if found.identities is None else f" of {found.identities:,} identities"
+    lines = [f"{found.same:,} same and {found.different:,} different pairs{of}", *notes]
+    few = min(found.same, found.different) < LEAST_EVENTS
+    lines.append(f"AUC –: {LEAST_EVENTS} pairs of each kind are needed" if few else f"AUC {found.auc.percent}")
+    lines.append(f"EER –: {found.refused['eer']}" if found.eer is None else f"EER {found.eer.percent}")
     for far, tar in found.tar.items():
-        if tar is None:
-            lines.append(f"TAR at FAR {far:g}: not from so few pairs, {needed(far):,} different ones are needed")
-        else:
-            lines.append(f"TAR at FAR {far:g}: {100 * tar.value:.2f} % ({100 * tar.low:.2f} to {100 * tar.high:.2f})")
+        said = f"–: {found.refused[f'tar {far:g}']}" if tar is None else f"{tar.percent}"
+        lines.append(f"TAR at FAR {far:g}: {said}")
     if found.accuracy is not None:
-        lines.append(f"ten folds, threshold from the others: {found.accuracy:.2f} % ± {found.accuracy_error:.2f} right")
+        ends = _ends(found.accuracy_interval)
+        lines.append(
+            f"{found.folds} folds, disjoint in identities, threshold from the others: "
+            f"{found.accuracy:.2f} % ± {found.accuracy_error:.2f}{ends} right"
+        )
+    else:
+        lines.append("folds –: each of them needs two identities, and pairs of both kinds")
+    if found.resolution:
+        lines.append(f"more pairs than fit: their scores were counted in bins of {found.resolution:.1e}")
     facts = {
         "same": found.same,
         "different": found.different,
-        "auc": asdict(found.auc),
-        "eer": asdict(found.eer),
-        "tar": {f"{far:g}": None if tar is None else asdict(tar) for far, tar in found.tar.items()},
-        "thresholds": {f"{far:g}": threshold_at(scores, kinds, far) for far in found.tar if supported(kinds, far)},
+        "identities": found.identities,
+        "auc": None if few else _facts(found.auc),
+        "eer": _facts(found.eer),
+        "tar": {f"{far:g}": _facts(tar) for far, tar in found.tar.items()},
+        "thresholds": {f"{far:g}": threshold_of(found.roc, far) for far, tar in found.tar.items() if tar is not None},
         "accuracy": found.accuracy,
         "accuracy_error": found.accuracy_error,
+        "accuracy_interval": found.accuracy_interval,
+        "folds": found.folds,
+        "refused": found.refused,
+        "resolution": found.resolution,
     }
-    return Judged(lines, facts, found, (scores, kinds))
+    return Judged(lines, facts, found)
+
+
+def _facts(one: Interval | None) -> dict[str, Any] | None:
+    return None if one is None else asdict(one)
+
+
+def _ends(ends: tuple[float, float] | None) -> str:
+    """An interval in brackets, if there is one."""
+    return "" if ends is None else f" ({ends[0]:.2f} to {ends[1]:.2f})"
+
+
+def _too_few(count: int, what: str) -> Judged:
+    """Nothing but why."""
+    return Judged([f"–: {LEAST_EVENTS} {what} are needed; there are {count}"], {what.replace(" ", "_"): count})
 
 
 def retrieval(x: Tensor, y: Tensor, settings: Settings) -> Judged:
     """Every image looks for the others of its class among all."""
     found = retrieve(x, y, batch=settings.batch, faiss=settings.faiss)
-    recall = ", ".join(f"recall@{k} {value:.2f} %" for k, value in found.recall.items())
+    if found.queries < LEAST_EVENTS:
+        return _too_few(found.queries, "queries")
+    ends = found.intervals
+    recall = ", ".join(f"recall@{k} {value:.2f} %{_ends(ends[f'recall@{k}'])}" for k, value in found.recall.items())
     lines = [
         f"{found.queries:,} queries: {recall}",
-        f"R-precision {found.r_precision:.2f} %, MAP@R {found.map_at_r:.2f} %",
+        f"R-precision {found.r_precision:.2f} %{_ends(ends['r_precision'])}, "
+        f"MAP@R {found.map_at_r:.2f} %{_ends(ends['map_at_r'])}",
     ]
     if found.without_match:
         lines.append(f"{found.without_match:,} images are the only ones of their class and were left out")
-    return Judged(lines, {**asdict(found), "recall": {str(k): value for k, value in found.recall.items()}})
+    facts = {
+        "recall": {str(k): value for k, value in found.recall.items()},
+        "r_precision": found.r_precision,
+        "map_at_r": found.map_at_r,
+        "queries": found.queries,
+        "without_match": found.without_match,
+        "intervals": found.intervals,
+    }
+    return Judged(lines, facts)
 
 
 def knn(x: Tensor, y: Tensor, settings: Settings) -> Judged:
     """The k nearest other images vote."""
-    value = knn_accuracy(x, y, k=settings.k, batch=settings.batch)
-    return Judged([f"{settings.k} nearest neighbours name {value:.2f} % rightly"], {"k": settings.k, "accuracy": value})
+    right = knn_right(x, y, k=settings.k, batch=settings.batch).double().numpy()
+    if len(right) < LEAST_EVENTS:
+        return _too_few(len(right), "images")
+    place = np.unique(y.numpy(), return_inverse=True)[1]
+    ends = percent(mean_interval(np.bincount(place, right), np.bincount(place)))
+    value = 100.0 * float(right.mean())
+    line = f"{settings.k} nearest neighbours name {value:.2f} %{_ends(ends)} rightly"
+    return Judged([line], {"k": settings.k, "accuracy": value, "interval": ends})
 
 
 def fewshot(x: Tensor, y: Tensor, settings: Settings) -> Judged:
     """Classes known from a handful of images."""
     ways, shots, episodes = settings.ways, settings.shots, settings.episodes
     found = few_shot(x, y, ways=ways, shots=shots, episodes=episodes, seed=settings.seed)
-    line = f"{ways} ways, {shots} shot{'s' if shots > 1 else ''}: {found.accuracy:.2f} % ± {found.error:.2f}"
-    return Judged([f"{line} over {episodes:,} episodes"], {"ways": ways, "shots": shots, **asdict(found)})
+    if len(y) < LEAST_EVENTS:
+        return _too_few(len(y), "images")
+    ends = None if found.low is None or found.high is None else (found.low, found.high)
+    line = f"{ways} ways, {shots} shot{'s' if shots > 1 else ''}: {found.accuracy:.2f} %{_ends(ends)}"
+    line += f" over {episodes:,} episodes of {found.classes:,} classes"
+    facts = {name: value for name, value in asdict(found).items() if name != "without"}
+    return Judged([line], {"ways": ways, "shots": shots, **facts})
 
 
 def openset(x: Tensor, y: Tensor, settings: Settings) -> Judged:
@@ -125,21 +214,27 @@ def openset(x: Tensor, y: Tensor, settings: Settings) -> Judged:
     asked = places[~seen]
     probes = torch.cat((asked, theirs))
     found = open_set(x[probes], y[probes], x[places[seen]], y[places[seen]], batch=settings.batch)
-    lines = [f"{found.known:,} known and {found.unknown:,} unknown images: AUROC {100 * found.auroc:.2f} %"]
-    lines.append(f"named rightly if none may be refused: {found.rank1:.2f} %")
+    if min(found.known, found.unknown) < LEAST_EVENTS:
+        return _too_few(min(found.known, found.unknown), "known and unknown images each")
+    ends = found.intervals
+    lines = [
+        f"{found.known:,} known and {found.unknown:,} unknown images: "
+        f"AUROC {100 * found.auroc:.2f} %{_ends(ends['auroc'])}",
+        f"named rightly if none may be refused: {found.rank1:.2f} %{_ends(ends['rank1'])}",
+    ]
     for far, value in found.dir.items():
-        said = "too few unknown images to say" if value is None else f"{value:.2f} %"
+        said = f"{100 * far:g} % needs at least {LEAST_EVENTS} false alarms: {needed(far):,} unknown images"
+        said = f"–: {said}" if value is None else f"{value:.2f} %{_ends(ends[f'dir {far:g}'])}"
         lines.append(f"found and named rightly at {100 * far:g} % false alarms: {said}")
     return Judged(lines, {**asdict(found), "dir": {f"{far:g}": value for far, value in found.dir.items()}})
 
 
-def calibrated_threshold(x: Tensor, y: Tensor, far: float, seed: int, pairs: int = 20_000) -> float:
-    """The cosine that so large a share of different pairs passes."""
-    first, second, same = sampled_pairs(y, seed, pairs)
-    if not supported(same.numpy(), far):
-        raise InputError(f"a false alarm rate of {far:g} cannot be read off {pairs:,} pairs; give --threshold")
-    unit = direction(x.float())[0]
-    return threshold_at((unit[first] * unit[second]).sum(1).double().numpy(), same.numpy(), far)
+def calibrated_threshold(x: Tensor, y: Tensor, far: float) -> float:
+    """The cosine that so large a share of the different pairs passes."""
+    found = verify_embeddings(x, y, fars=(far,), intervals=False)
+    if found.tar[far] is None:
+        raise InputError(f"{found.refused[f'tar {far:g}']}; give --threshold")
+    return threshold_of(found.roc, far)
 
 
 PROTOCOLS: dict[str, Callable[[Tensor, Tensor, Settings], Judged]] = {
@@ -157,6 +252,7 @@ def read_pairs(path: str | Path) -> list[tuple[Path, Path, bool]]:
 
     path = Path(path)
     found = []
+    answers: dict[tuple[str, ...], tuple[bool, int]] = {}
     line = 1
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -176,6 +272,11 @@ def read_pairs(path: str | Path) -> list[tuple[Path, Path, bool]]:
                         raise InputError(
                             f"{path}, line {line}: there is no image {there}; paths are relative to the file"
                         )
+                before, where = answers.setdefault(tuple(sorted(map(os.path.normpath, files))), (_SAME[said], line))
+                if before != _SAME[said]:
+                    raise InputError(
+                        f"{path}, line {line}: says {said} of the pair of line {where}, which says otherwise"
+                    )
                 found.append((files[0], files[1], _SAME[said]))
     except UnicodeDecodeError:
         raise InputError(f"{path}: not text in UTF-8; save the pairs as CSV in UTF-8") from None

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import short
 from ..literal import is_number
+from ..metrics.confusion import Confusion
 from ..run import LARGEST_SIDE
 
 _NUMBERS = ("loss", "train_top1", "lr", "seconds", "images_per_second", "step")
@@ -35,20 +36,23 @@ def epoch_line(line: Any) -> dict[str, Any]:
 
 
 def record(value: Any) -> dict[str, Any]:
-    """`record.json`: the figures of a finished run."""
+    """`record.json`: the figures of a finished run, with its `confusion` as a `Confusion`."""
     found = _written(_names(value, "it"))
     _number(found.get("seconds", 0.0), "seconds")
     for name in ("test", "angles"):
         for key, figure in _names(found.get(name) or {}, name).items():
             if figure is not None and key != "tar":
                 _number(figure, key)
+    for key, ends in _names(found.get("intervals") or {}, "intervals").items():
+        if ends is not None and not (isinstance(ends, list) and len(ends) == 2):
+            raise ValueError(f"intervals.{short(key)} is no pair of numbers")
+        for end in ends or ():
+            _number(end, f"intervals.{key}")
     _names(found.get("versions", {}), "versions")
-    matrix = found.get("confusion")
-    if matrix is not None:
-        if not isinstance(matrix, list) or not all(isinstance(row, list) and len(row) == len(matrix) for row in matrix):
-            raise ValueError("confusion is no square of counts")
-        for row in matrix:
-            _counts(row, "confusion")
+    for part, count in _names(_names(found.get("manifest", {}), "manifest").get("images", {}), "images").items():
+        _number(count, part)
+    if found.get("confusion") is not None:
+        found["confusion"] = Confusion.from_json(found["confusion"])
     return found
 
 
@@ -82,6 +86,8 @@ def progress(value: Any) -> dict[str, Any]:
     plateau = _names(found.get("plateau"), "plateau")
     for name in ("best", "waited", "dropped"):
         _number(plateau.get(name), f"plateau.{name}")
+    if "manifest" in found and not isinstance(_names(found["manifest"], "manifest").get("digest"), str):
+        raise ValueError("manifest has no digest")
     if found.get("within") is not None:
         within = _names(found["within"], "within")
         _number(within.get("spent"), "within.spent")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..data.augment import Augment
-from ..data.draws import generator_of
+from ..data.draws import generator_of, permutation, uniform
 from ..errors import InputError, unknown
 from ..objective import Objective
 from .optimizers import set_rate
@@ -114,12 +114,12 @@ def train_siamese(
     steps = len(pairs) // settings.batch_size
     total = steps * settings.epochs
     for epoch in range(settings.epochs):
-        order = torch.randperm(len(pairs), generator=generator_of(_ORDER, settings.seed, epoch))
+        order = permutation(generator_of(_ORDER, settings.seed, epoch), len(pairs))
         for step in range(steps):
             rows = order[step * settings.batch_size : (step + 1) * settings.batch_size]
             draw = generator_of(_STEP, settings.seed, epoch, step)
             places = torch.stack((pairs.first[rows], pairs.second[rows]))
-            turned = torch.rand(len(rows), generator=draw) < 0.5  # no order is the right one
+            turned = uniform(draw, len(rows)) < 0.5  # no order is the right one
             places = torch.where(turned, places.flip(0), places)
             a, b = (augment(pairs.x[place], place, epoch, draw)[0] for place in places)
             set_rate(optimizer, one_cycle(epoch * steps + step, total, settings.lr))

@@ -7,7 +7,10 @@ the number they had, under the same id (W&B).
 from __future__ import annotations
 
 import os
+import re
 import secrets
+import socket
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +20,7 @@ from ..bounded_files import read_file
 from ..errors import InputError
 from ..run import Run
 
+_EVENTS = re.compile(r"events\.out\.tfevents\.(\d{10})\.")  # as TensorFlow, TensorBoard and torch name them
 _LONGEST_ID = 1000  # bytes
 
 
@@ -41,25 +45,46 @@ def flat(line: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, float
 
 
 class TensorBoard:
-    """Event files in the run's folder."""
+    """Event files in the run's folder, one for each time that the run is started.
+
+    TensorBoard reads them in the order of their names, which begin with a time, and each takes back what earlier ones
+    say of later epochs. So a clock that is set back between a kill and a resume would make the new file the first and
+    the old one take its epochs back, and within one second the number of the process would decide. Torch's writer has
+    no say in the name; the files here have a time in theirs that is later than all that are there.
+    """
 
     def __init__(self, folder: Path, upto: int, run: Run) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+        from tensorboard.compat.proto.event_pb2 import SessionLog
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
-        self.writer: Any = SummaryWriter(folder / "tensorboard", purge_step=upto + 1)
+        place = folder / "tensorboard"
+        place.mkdir(parents=True, exist_ok=True)
+        self.records: Any = RecordWriter((place / next_name(place)).open("xb"))
+        self._event(file_version="brain.Event:2")
+        self._event(step=upto + 1, session_log=SessionLog(status=SessionLog.START))
+        self.records.flush()
+
+    def _event(self, **fields: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        self.records.write(Event(wall_time=time.time(), **fields).SerializeToString())
 
     def add(self, line: dict[str, Any]) -> None:
+        from torch.utils.tensorboard.summary import scalar
+
         for name, value in flat(line):
-            self.writer.add_scalar(name, value, line["epoch"])
+            self._event(step=line["epoch"], summary=scalar(name, value))  # type: ignore[no-untyped-call]
         for name, counts in line.get("histogram", {}).items():
             self._angles(f"angles/{name}", counts, line["epoch"])
-        self.writer.flush()
+        self.records.flush()
 
     def _angles(self, name: str, counts: list[int], epoch: int) -> None:
         """A histogram in degrees; a bin's moments are those of its middle."""
+        from torch.utils.tensorboard.summary import histogram_raw
+
         size = 180.0 / len(counts)
         middles = [(place + 0.5) * size for place in range(len(counts))]
-        self.writer.add_histogram_raw(
+        found = histogram_raw(  # type: ignore[no-untyped-call]
             name,
             min=0.0,
             max=180.0,
@@ -68,11 +93,18 @@ class TensorBoard:
             sum_squares=sum(middle**2 * count for middle, count in zip(middles, counts, strict=True)),
             bucket_limits=[middle + size / 2 for middle in middles],
             bucket_counts=counts,
-            global_step=epoch,
         )
+        self._event(step=epoch, summary=found)
 
     def close(self, failed: bool) -> None:
-        self.writer.close()
+        self.records.close()
+
+
+def next_name(place: Path) -> str:
+    """The name of a new event file in a folder: with the time of the clock, or one second after the last name's."""
+    times = [int(found[1]) for path in place.iterdir() if (found := _EVENTS.match(path.name))]
+    stamp = max([int(time.time()), *(before + 1 for before in times)])
+    return f"events.out.tfevents.{stamp:010d}.{socket.gethostname()}.{os.getpid()}.0"
 
 
 class Wandb:
@@ -97,7 +129,7 @@ class Wandb:
         except wandb.errors.Error as error:
             said = str(error).strip().splitlines()[0].rstrip(".")
             advice = "log in with `wandb login`, or keep everything here with WANDB_MODE=offline"
-            raise InputError(f"--log wandb: {said}; {advice}") from None
+            raise InputError(f"--logger wandb: {said}; {advice}") from None
 
     def add(self, line: dict[str, Any]) -> None:
         self.run.log(dict(flat(line)), step=line["epoch"])

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..angle import between, direction
 from ..classifier import MarginModel
+from ..data.draws import integers, permutation, uniform
 from ..errors import InputError
 from ..metrics.angles import mean_angle
-from ..metrics.fewshot import few_shot
+from ..metrics.fewshot import Episodes, few_shot
+from ..metrics.identity_intervals import LEAST_EVENTS
 from ..metrics.retrieval import retrieve
-from ..metrics.verification import Verification, folds_of, verify
+from ..metrics.verification import Verification, verify_embeddings
 
-_PAIRS = 6000  # of each kind, as LFW has in all
+EVALUATION = 2
+"""The version of these figures: 1 drew pairs with replacement, 2 takes all distinct ones, with intervals."""
 _LEAST = 20  # images that a class keeps
-_MOST = 10_000  # every image looks at every other, and a class of thousands has as many to be found
+MOST = 10_000  # every image looks at every other, and a class of thousands has as many to be found
 
 
 @torch.no_grad()
@@ -34,51 +40,86 @@ def embed(model: MarginModel, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple
     return torch.cat([x for x, _ in found]), torch.cat([y for _, y in found])
 
 
-def judge_embeddings(x: Tensor, y: Tensor, seed: int = 0) -> dict[str, Any]:
-    """Figures in percent: neighbours, pairs, few shots; angles in radians.
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """Figures in percent, their 95 % intervals over identities, and what they are without each identity in turn."""
+
+    figures: dict[str, Any]
+    intervals: dict[str, tuple[float, float] | None] = field(default_factory=dict)
+    without: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    """By figure [K], identities in the order of their labels."""
+
+    def __add__(self, other: Judgement) -> Judgement:
+        return Judgement(
+            {**self.figures, **other.figures}, {**self.intervals, **other.intervals}, {**self.without, **other.without}
+        )
+
+
+def judge_embeddings(x: Tensor, y: Tensor, seed: int = 0, *, intervals: bool = True) -> dict[str, Any]:
+    """Figures in percent with their `intervals`: neighbours, pairs, few shots; angles in radians.
 
     Of very many images some are drawn, and `images` says how many; `evaluate --protocol retrieval` takes all.
     """
+    found = judgement(x, y, seed, intervals=intervals)
+    return {**found.figures, "intervals": found.intervals} if intervals else found.figures
+
+
+def judgement(x: Tensor, y: Tensor, seed: int = 0, *, intervals: bool = True) -> Judgement:
+    """The same with what every figure is without each identity."""
     x, y = _some(x, y, seed)
     found = retrieve(x, y, ks=(1, 5))
-    centres = torch.zeros(int(y.max()) + 1, x.shape[1]).index_add_(0, y, x)
+    centres = x.new_zeros(int(y.max()) + 1, x.shape[1]).index_add_(0, y, x)
     present = torch.bincount(y, minlength=len(centres)).nonzero().squeeze(1)
-    result: dict[str, Any] = {
-        "images": len(y),
-        "recall1": found.recall[1],
-        "recall5": found.recall[5],
-        "map_at_r": found.map_at_r,
-        **pair_figures(verify_sampled(x, y, seed)),
-        "angles": {"intra": mean_intra(x, y, centres), "c_inter": mean_angle(centres, present)[0]},
-    }
+    names = {"recall1": "recall@1", "recall5": "recall@5", "map_at_r": "map_at_r"}
+    values = {"recall1": found.recall[1], "recall5": found.recall[5], "map_at_r": found.map_at_r}
+    result = Judgement(
+        {"images": len(y), **values},
+        {name: found.intervals[key] for name, key in names.items()},
+        {name: found.without[key] for name, key in names.items()},
+    )
+    result += pair_judgement(verify_embeddings(x, y, intervals=intervals))
+    angles = {"intra": mean_intra(x, y, centres), "c_inter": mean_angle(centres, present)[0]}
+    result += Judgement({"identities": len(present), "angles": angles})
     if len(present) >= 5:
-        result["five_way_one_shot"] = few_shot(x, y, episodes=500, seed=seed).accuracy
+        result += shot_judgement(few_shot(x, y, episodes=500, seed=seed))
     return result
 
 
 def _some(x: Tensor, y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """All images, or as many as can be judged in seconds: large classes are thinned, of very many some are drawn."""
-    if len(y) <= _MOST:
+    if len(y) <= MOST:
         return x, y
     draw = torch.Generator().manual_seed(seed)
     names, place, counts = torch.unique(y, return_inverse=True, return_counts=True)
-    each = min(int(counts.max()), max(_LEAST, _MOST // len(names)))
-    chosen = torch.randperm(len(names), generator=draw)[: max(2, _MOST // each)]
-    order = torch.randperm(len(y), generator=draw)
+    each = min(int(counts.max()), max(_LEAST, MOST // len(names)))
+    chosen = permutation(draw, len(names))[: max(2, MOST // each)]
+    order = permutation(draw, len(y))
     grouped = order[torch.argsort(place[order], stable=True)]  # class by class, within each at random
-    rank = torch.arange(len(y)) - (counts.cumsum(0) - counts)[place[grouped]]
+    rank = torch.arange(len(y), device=y.device) - (counts.cumsum(0) - counts)[place[grouped]]
     rows = grouped[(rank < each) & torch.isin(place[grouped], chosen)].sort().values
     return x[rows], y[rows]
 
 
-def pair_figures(checked: Verification) -> dict[str, Any]:
+def pair_judgement(checked: Verification) -> Judgement:
     """What a verification says, in percent."""
-    return {
-        "auc": 100.0 * checked.auc.value,
-        "eer": 100.0 * checked.eer.value,
-        "pair_accuracy": checked.accuracy,
-        "tar": {f"{far:g}": None if tar is None else 100.0 * tar.value for far, tar in checked.tar.items()},
-    }
+    found = {"auc": checked.auc, "eer": checked.eer}
+    few = min(checked.same, checked.different) < LEAST_EVENTS
+    figures: dict[str, Any] = {name: None if few or one is None else 100.0 * one.value for name, one in found.items()}
+    figures["pair_accuracy"] = checked.accuracy
+    figures["tar"] = {f"{far:g}": None if tar is None else 100.0 * tar.value for far, tar in checked.tar.items()}
+    intervals = {"pair_accuracy": checked.accuracy_interval}
+    for name, one in (*found.items(), *((f"tar {far:g}", tar) for far, tar in checked.tar.items())):
+        ends = None if one is None or one.low is None or one.high is None else (100.0 * one.low, 100.0 * one.high)
+        intervals[name] = ends
+    renamed = {"accuracy": "pair_accuracy"}
+    return Judgement(figures, intervals, {renamed.get(k, k): 100.0 * values for k, values in checked.without.items()})
+
+
+def shot_judgement(shots: Episodes) -> Judgement:
+    """What episodes of five ways and one shot say."""
+    ends = None if shots.low is None or shots.high is None else (shots.low, shots.high)
+    without = {} if shots.without is None else {"five_way_one_shot": shots.without}
+    return Judgement({"five_way_one_shot": shots.accuracy}, {"five_way_one_shot": ends}, without)
 
 
 def mean_intra(x: Tensor, y: Tensor, centres: Tensor) -> float:
@@ -86,17 +127,8 @@ def mean_intra(x: Tensor, y: Tensor, centres: Tensor) -> float:
     return float(between(direction(x.double())[0], direction(centres.double())[0][y]).mean())
 
 
-def verify_sampled(x: Tensor, y: Tensor, seed: int = 0, pairs: int = _PAIRS) -> Verification:
-    """Verification on pairs drawn at random, as many same as different, in ten folds; without intervals."""
-    first, second, same = sampled_pairs(y, seed, pairs)
-    unit = direction(x.float())[0]
-    scores = (unit[first] * unit[second]).sum(1).double().numpy()
-    kinds = same.numpy()
-    return verify(scores, kinds, folds_of(kinds), draws=0)
-
-
 def sampled_pairs(y: Tensor, seed: int, pairs: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Places of both images of every pair, and whether they are of one class; the kinds take turns."""
+    """Pairs to learn from, drawn with replacement, kinds by turns: places of both images, and whether of one class."""
     draw = torch.Generator().manual_seed(seed)
     counts = torch.bincount(y)
     order = torch.argsort(y, stable=True)
@@ -105,17 +137,39 @@ def sampled_pairs(y: Tensor, seed: int, pairs: int) -> tuple[Tensor, Tensor, Ten
     if not bool(able.any()) or int((counts > 0).sum()) < 2:
         raise InputError("pairs want two classes, and a class with two images")
     anchors = able.nonzero().squeeze(1)
-    first = anchors[torch.randint(len(anchors), (pairs,), generator=draw)]
+    first = anchors[integers(draw, pairs, len(anchors))]
     place = torch.empty_like(order)
-    place[order] = torch.arange(len(y)) - start[y[order]]
-    step = 1 + (torch.rand(pairs, generator=draw) * (counts[y[first]] - 1)).long()
+    place[order] = torch.arange(len(y), device=y.device) - start[y[order]]
+    step = 1 + (uniform(draw, pairs) * (counts[y[first]] - 1)).long()
     partner = order[start[y[first]] + (place[first] + step) % counts[y[first]]]
-    other = torch.randint(len(y), (pairs,), generator=draw)
-    stranger = torch.randint(len(y), (pairs,), generator=draw)
+    other = integers(draw, pairs, len(y))
+    stranger = integers(draw, pairs, len(y))
     while bool((clash := y[other] == y[stranger]).any()):
-        stranger[clash] = torch.randint(len(y), (int(clash.sum()),), generator=draw)
-    same = torch.arange(2 * pairs) % 2 == 0
-    left, right = torch.empty(2 * pairs, dtype=torch.int64), torch.empty(2 * pairs, dtype=torch.int64)
+        stranger[clash] = integers(draw, int(clash.sum()), len(y))
+    same = torch.arange(2 * pairs, device=y.device) % 2 == 0
+    left, right = y.new_empty(2 * pairs), y.new_empty(2 * pairs)
     left[same], right[same] = first, partner
     left[~same], right[~same] = other, stranger
     return left, right, same
+
+
+def distinct_pairs(y: Tensor, seed: int, pairs: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Pairs to judge on: at most so many of each kind, each once; places of both images, and whether of one class."""
+    draw = np.random.default_rng(seed)
+    labels = np.unique(y.numpy(), return_inverse=True)[1]
+    order = np.argsort(labels, kind="stable")  # class by class
+    sizes = np.bincount(labels)
+    start = (np.cumsum(sizes) - sizes)[labels[order]]
+    # In this order an image has `own` images of its class before it, and `start` of others: so many pairs end with it.
+    own = np.arange(len(labels)) - start
+    if not own.any() or not start.any():
+        raise InputError("pairs want two classes, and a class with two images")
+    sides: list[NDArray[np.int64]] = []
+    for ending, begin in ((own, start), (start, np.zeros_like(start))):
+        last = np.cumsum(ending)
+        number = draw.choice(int(last[-1]), min(pairs, int(last[-1])), replace=False)
+        right = np.searchsorted(last, number, side="right")
+        sides += [order[begin[right] + number - (last - ending)[right]], order[right]]
+    same = torch.arange(len(sides[0]) + len(sides[2])) < len(sides[0])
+    first, second = (torch.from_numpy(np.concatenate(part)) for part in (sides[::2], sides[1::2]))
+    return first, second, same

@@ -9,11 +9,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...run import Run
+from ...training.unseen import EVALUATION, Judgement
+from ...training.writing import write_whole
+
+if TYPE_CHECKING:
+    from ...training.siamese import Siamese
 
 Work = Callable[[Run, Path, str | None], None]
+Judge = Callable[[Run, Path, str | None], tuple[Judgement, tuple[str, ...]] | None]
+"""A finished run's judgement on its unseen classes, and their names; None where the run kept too little for it."""
 
 # One setting for all losses, none of it tuned. Flips would make other characters; faces are the same in a mirror.
 _COMMON: dict[str, Any] = {
@@ -70,11 +77,12 @@ PEERS = {
 
 @dataclass(frozen=True)
 class Line:
-    """A row of the table: its name, its run but for the seed, and what does the work."""
+    """A row of the table: its name, its run but for the seed, what does the work, and what judges it again."""
 
     name: str
     run: Run
     work: Work
+    judge: Judge | None = None
 
     def of_seed(self, seed: int) -> Run:
         return replace(self.run, seed=seed)
@@ -84,17 +92,19 @@ def lines_of(base: Run, *, siamese: bool) -> list[Line]:
     """All rows for a data set."""
     from .peers import PREFIX
 
-    rows = [Line(loss, replace(base, loss=loss), trained) for loss in LOSSES]
+    rows = [Line(loss, replace(base, loss=loss), trained, judge_network) for loss in LOSSES]
     if find_spec("pytorch_metric_learning") is not None:
-        rows += [Line(name, replace(base, loss=name), beside) for name in PEERS]
+        rows += [Line(name, replace(base, loss=name), beside, judge_network) for name in PEERS]
     else:
         print("without the peers; for them: pip install pytorch-metric-learning==2.9.0", file=sys.stderr)
     assert all(name.startswith(PREFIX) for name in PEERS)
     if siamese:
         plain = replace(base, epochs=5, batch_size=100, per_class=0, dim=0)
-        rows += [Line(name, replace(plain, loss=f"siamese({merge})"), paired) for merge, name in _SIAMESE.items()]
+        for merge, name in _SIAMESE.items():
+            rows.append(Line(name, replace(plain, loss=f"siamese({merge})"), paired, judge_paired))
     bare = replace(base, model="none", dim=0, epochs=1)
-    rows += [Line(f"L1 of {kind}", replace(bare, loss=f"l1({kind})"), by_hand) for kind in ("pixels", "histograms")]
+    for kind in ("pixels", "histograms"):
+        rows.append(Line(f"L1 of {kind}", replace(bare, loss=f"l1({kind})"), by_hand, judge_by_hand))
     return rows
 
 
@@ -124,25 +134,75 @@ def beside(run: Run, folder: Path, data_dir: str | None) -> None:
     )
 
 
+def judge_network(run: Run, folder: Path, data_dir: str | None) -> tuple[Judgement, tuple[str, ...]]:
+    """The embeddings that a kept network gives the unseen classes."""
+    from ...training.finished import finished
+    from ...training.unseen import embed, judgement
+    from .peers import PREFIX, peer
+
+    done = finished(folder, another=peer(run.loss) if run.loss.startswith(PREFIX) else None)
+    inputs = done.inputs(data_dir)
+    x, y = embed(done.model, inputs.judged(inputs.test))
+    return judgement(x, y, seed=run.seed), inputs.test.classes
+
+
 def by_hand(run: Run, folder: Path, data_dir: str | None) -> None:
     """Pixels or histograms, nothing learned."""
+    found, _ = judge_by_hand(run, folder, data_dir)
+    write_record(run, folder, found, 0.0)
+
+
+def judge_by_hand(run: Run, folder: Path, data_dir: str | None) -> tuple[Judgement, tuple[str, ...]]:
+    """The same again; nothing is kept but the figures."""
     from ...training.inputs import inputs_of
     from .traditional import judge_traditional
 
     unseen: Any = inputs_of(replace(run, batch_size=1, per_class=0), data_dir).test
     kind = run.loss.removeprefix("l1(").removesuffix(")")
-    test = judge_traditional(unseen.x, unseen.y, run.input_size or unseen.x.shape[2], kind, run.seed)
-    write_record(run, folder, test, 0.0)
+    size = run.input_size or unseen.x.shape[2]
+    return judge_traditional(unseen.x, unseen.y, size, kind, run.seed), unseen.classes
 
 
 def paired(run: Run, folder: Path, data_dir: str | None) -> None:
-    """A Siamese network on pairs of the seen classes, judged on pairs of the unseen."""
+    """A Siamese network on pairs of the seen classes, judged on pairs of the unseen; its weights are kept."""
+    from safetensors.torch import save_file
+
+    from ...training.checkpoint import own
     from ...training.inputs import inputs_of
-    from ...training.siamese import Siamese, train_siamese
+    from ...training.siamese import train_siamese
     from .siamese_judging import judge_siamese, pairs_of
 
     inputs = inputs_of(replace(run, per_class=0), data_dir)
-    settings = Siamese(
+    begun = time.perf_counter()
+    network = train_siamese(_siamese(run), pairs_of(inputs.train, run.seed + 1), inputs.augment)
+    spent = time.perf_counter() - begun
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(own(network.state_dict()), folder / _WEIGHTS)
+    write_record(run, folder, judge_siamese(network, inputs.test, inputs.augment, run.seed), spent)
+
+
+def judge_paired(run: Run, folder: Path, data_dir: str | None) -> tuple[Judgement, tuple[str, ...]] | None:
+    """A kept Siamese network; None for a run of before, which kept none."""
+    from ...tensor_files import stored_tensors
+    from ...training.checkpoint import restore_module
+    from ...training.inputs import inputs_of
+    from ...training.siamese import PairNetwork
+    from .siamese_judging import judge_siamese
+
+    if not (folder / _WEIGHTS).is_file():
+        return None
+    inputs = inputs_of(replace(run, per_class=0), data_dir)
+    network = PairNetwork(_siamese(run), inputs.sees["channels"], inputs.sees["size"])
+    kept = stored_tensors(folder / _WEIGHTS)
+    restore_module(network, kept.read(), str(kept.path), kept.held)
+    return judge_siamese(network.eval(), inputs.test, inputs.augment, run.seed), inputs.test.classes
+
+
+def _siamese(run: Run) -> Siamese:
+    """How the pair network of a run is trained."""
+    from ...training.siamese import Siamese
+
+    return Siamese(
         merge=run.loss.removeprefix("siamese(").removesuffix(")"),
         model=run.model,
         epochs=run.epochs,
@@ -151,13 +211,12 @@ def paired(run: Run, folder: Path, data_dir: str | None) -> None:
         weight_decay=run.weight_decay,
         seed=run.seed,
     )
-    begun = time.perf_counter()
-    network = train_siamese(settings, pairs_of(inputs.train, run.seed + 1), inputs.augment)
-    spent = time.perf_counter() - begun
-    write_record(run, folder, judge_siamese(network, inputs.test, inputs.augment, run.seed), spent)
 
 
-def write_record(run: Run, folder: Path, test: dict[str, Any], seconds: float) -> None:
+_WEIGHTS = "network.safetensors"
+
+
+def write_record(run: Run, folder: Path, found: Judgement, seconds: float) -> None:
     """The record of a run that the training loop knows nothing of."""
     import torch
 
@@ -172,17 +231,17 @@ def write_record(run: Run, folder: Path, test: dict[str, Any], seconds: float) -
         "epochs": run.epochs,
         "seconds": round(seconds, 1),
         "cores": torch.get_num_threads(),
-        "test": test,
+        "test": found.figures,
         "angles": {},
+        "intervals": found.intervals,
+        "evaluation": EVALUATION,
         "versions": versions(),
         "command": _command(run),
         "commit": commit(),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "run.json").write_text(run.to_json(), encoding="utf-8")
-    fresh = folder / "record.json.new"
-    fresh.write_text(json.dumps(record, indent=1), encoding="utf-8")
-    fresh.replace(folder / "record.json")
+    write_whole(folder / "run.json", run.to_json())
+    write_whole(folder / "record.json", json.dumps(record, indent=1))
 
 
 def _command(run: Run) -> str:

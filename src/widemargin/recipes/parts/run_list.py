@@ -17,6 +17,8 @@ from ...run import Run
 Record = dict[str, Any]
 _KEPT = ("data", "loss", "model", "seed", "epochs", "seconds", "cores", "test", "angles", "command", "commit")
 
+_WHERE_THERE = ("held_out", "intervals", "evaluation")
+
 
 def folder_of(run: Run, place: Path) -> Path:
     """Where a run lives: words for people, and a hash of everything that makes the run what it is.
@@ -64,7 +66,7 @@ def write_records(runs: Iterable[Run], place: Path, path: Path) -> int:
         record = record_of(run, place)
         if record is not None:
             line = {name: record.get(name) for name in _KEPT}
-            line |= {"held_out": record["held_out"]} if "held_out" in record else {}
+            line |= {name: record[name] for name in _WHERE_THERE if name in record}
             lines.append(json.dumps({**line, "augment": run.augment, "share": run.share}, ensure_ascii=False))
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")

@@ -39,7 +39,7 @@ def run(size: Size) -> Outcome:
     images, out = prey.draw(size.folder / "images"), size.folder / "run"
     picture = str(next((images / "test").rglob("*.png")))
     for words in (
-        prey.training(images, out, *(("--log", *logs) if logs else ())),
+        prey.training(images, out, *(("--logger", *logs) if logs else ())),
         ("evaluate", str(out)),
         ("predict", str(out), picture),
         ("report", str(out)),

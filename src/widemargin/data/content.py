@@ -1,0 +1,40 @@
+"""The content of image files, as size and SHA-256: a picture under another name is the same content."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from ..bounded_files import NotAFileError, open_regular
+from ..errors import InputError
+
+
+class Content(NamedTuple):
+    """Bytes of a file and the SHA-256 of them, in hexadecimal digits."""
+
+    size: int
+    sha256: str
+
+
+def content_of(path: Path) -> Content:
+    """Read and hash a file."""
+    try:
+        with open_regular(path) as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return Content(os.fstat(file.fileno()).st_size, digest)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except NotAFileError as error:
+        raise InputError(f"{error}; remove it from among the images") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error}); repair or remove it") from None
+
+
+def contents_of(paths: Iterable[Path]) -> list[Content]:
+    """The same for many files, in their order; hashing leaves Python's lock alone, so threads share the work."""
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1), thread_name_prefix="hash") as pool:
+        return list(pool.map(content_of, paths))

@@ -1,0 +1,138 @@
+"""The manifest of a run on a folder of images: which file belongs to which part, with its size and hash.
+
+It is drawn once, when the run begins (see `splits`), and kept as `manifest.csv` in the run folder. From then on it
+decides: files that are added later belong to no part, and no file moves from one part to another.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from ..errors import InputError, shown
+
+NAME = "manifest.csv"
+COLUMNS = ("path", "class", "part", "size", "sha256")
+TRAIN, HELD_OUT, UNUSED, TEST, EXCLUDED, GONE = PARTS = ("train", "held_out", "unused", "test", "excluded", "gone")
+"""Trained on; chooses `best`; left over by `--share`; tested on; never used, because the same content is in another
+part; content that was trained on (or chosen by) and is no longer in the folder, remembered so that it is never tested
+on when it comes back under another name."""
+LARGEST = 1 << 30  # bytes; seven million images
+_SIZE, _HASH = re.compile("[0-9]{1,18}"), re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One image: its path below the folder (with `/`), class, part, and content."""
+
+    path: str
+    label: str
+    part: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All images of a run. The order of rows is the order in which images of a part are read."""
+
+    rows: tuple[Row, ...]
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """Every class, sorted."""
+        return tuple(sorted({row.label for row in self.rows}))
+
+    @cached_property
+    def trained_classes(self) -> tuple[str, ...]:
+        """The classes that training sees; the others are unseen and only tested on."""
+        return tuple(sorted({row.label for row in self.rows if row.part in (TRAIN, HELD_OUT, UNUSED, GONE)}))
+
+    def of(self, *parts: str) -> list[Row]:
+        """The rows of some parts."""
+        return [row for row in self.rows if row.part in parts]
+
+    def counts(self) -> dict[str, int]:
+        """How many images each part has; parts without any are left out."""
+        found = Counter(row.part for row in self.rows)
+        return {part: found[part] for part in PARTS if found[part]}
+
+    def digest(self) -> str:
+        """SHA-256 of what decides the course of training: the images trained on and chosen by, in their order."""
+        hashed = hashlib.sha256()
+        for row in self.of(TRAIN, HELD_OUT):
+            hashed.update(repr((row.path, row.label, row.part, row.sha256)).encode())
+        return hashed.hexdigest()
+
+    def to_csv(self) -> Iterator[bytes]:
+        """The file, in pieces; names that are no UTF-8 are written as the bytes they are."""
+        buffer = io.StringIO(newline="")
+        # Words are quoted always: a carriage return in a name would end its line otherwise.
+        writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+        total = 0
+        for fields in _fields(self.rows):
+            writer.writerow(fields)
+            piece = buffer.getvalue().encode("utf-8", "surrogateescape")
+            buffer.seek(0)
+            buffer.truncate()
+            total += len(piece)
+            if total > LARGEST:
+                raise InputError(f"{len(self.rows):,} images make a {NAME} of more than {LARGEST >> 20} MiB: too many")
+            yield piece
+
+    @classmethod
+    def read(cls, path: Path) -> Manifest:
+        """The manifest in a file; one line for anything that is none."""
+        try:
+            if path.exists() and not path.is_file():  # a pipe or device would never end
+                raise InputError(f"{path}: not a file")
+            if path.stat().st_size > LARGEST:
+                raise InputError(f"{path}: more than {LARGEST >> 20} MiB, so this is no manifest; not read")
+            with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+                return cls(tuple(_rows(csv.reader(file, strict=True), path)))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def _fields(rows: Iterable[Row]) -> Iterator[tuple[str | int, ...]]:
+    yield COLUMNS
+    for row in rows:
+        yield row.path, row.label, row.part, row.size, row.sha256
+
+
+def _rows(reader: Iterator[list[str]], path: Path) -> Iterator[Row]:
+    """Rows of a file, each checked."""
+
+    def wrong(why: str) -> InputError:
+        line = getattr(reader, "line_num", 0)
+        return InputError(f"{path}, line {line}: {why}; it was edited or damaged, take a copy of the original")
+
+    names: set[str] = set()
+    try:
+        head = next(reader, [])
+        if tuple(head) != COLUMNS:
+            raise wrong(f"the columns of a manifest are {', '.join(COLUMNS)}, not {shown(', '.join(head))}")
+        for cells in reader:
+            if len(cells) != len(COLUMNS):
+                raise wrong(f"{len(cells)} cells, not {len(COLUMNS)}")
+            name, label, part, size, digest = cells
+            if part not in PARTS:
+                raise wrong(f"part {shown(part)} is none of {', '.join(PARTS)}")
+            if not name or not label or not _SIZE.fullmatch(size) or not _HASH.fullmatch(digest):
+                raise wrong("path and class must not be empty, size is a whole number, sha256 has 64 digits")
+            if part != GONE and name in names:
+                raise wrong(f"{shown(name)} stands in it twice")
+            if part != GONE:
+                names.add(name)
+            yield Row(name, label, part, int(size), digest)
+    except csv.Error as error:
+        raise wrong(f"not CSV ({error})") from None
+    if not names:
+        raise wrong("no images in it")

@@ -1,0 +1,107 @@
+"""Which classes are taken for which: images and right answers of every class, and the most frequent mistakes.
+
+Kept in room that grows with the number of classes, not with its square: a matrix of 100,000 classes would be 80 GB. A
+file has the matrix itself where it is small, as version 0.1.0 wrote it for every number of classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SMALL = 100  # classes up to which a file has the matrix
+_FEW = 10_000  # mistakes that are kept in any case: all there can be up to SMALL classes
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Counts per class, and mistakes as three columns, the most frequent first."""
+
+    images: tuple[int, ...]
+    """Images of every class."""
+    right: tuple[int, ...]
+    """Right answers of every class."""
+    true: tuple[int, ...] = ()
+    answer: tuple[int, ...] = ()
+    times: tuple[int, ...] = ()
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are."""
+        return len(self.images)
+
+    @property
+    def left_out(self) -> int:
+        """Wrong answers beyond the mistakes that are kept."""
+        return sum(self.images) - sum(self.right) - sum(self.times)
+
+    @classmethod
+    def of(cls, labels: Tensor, answers: Tensor, classes: int) -> Confusion:
+        """Of labels [N] and answers [N], both from 0 up to, not including, `classes`.
+
+        >>> Confusion.of(torch.tensor([0, 1, 1, 1]), torch.tensor([0, 0, 0, 1]), 2).mistakes()
+        [(1, 0, 2)]
+        """
+        labels, answers = labels.long().cpu(), answers.long().cpu()
+        images = torch.bincount(labels, minlength=classes)
+        right = torch.bincount(labels[labels == answers], minlength=classes)
+        wrong = labels != answers
+        pairs, times = torch.unique(labels[wrong] * classes + answers[wrong], return_counts=True)
+        order = torch.argsort(times, descending=True, stable=True)[: max(_FEW, classes)]
+        true, answer = pairs[order] // classes, pairs[order] % classes
+        columns = (images, right, true, answer, times[order])
+        return cls(*(tuple(column.tolist()) for column in columns))
+
+    def mistakes(self) -> list[tuple[int, int, int]]:
+        """True class, answer and how often, the most frequent first."""
+        return list(zip(self.true, self.answer, self.times, strict=True))
+
+    def matrix(self) -> list[list[int]]:
+        """A row per true class, a column per answer; for few classes, of which all mistakes are kept."""
+        rows = [[0] * self.classes for _ in range(self.classes)]
+        for k, count in enumerate(self.right):
+            rows[k][k] = count
+        for true, answer, times in self.mistakes():
+            rows[true][answer] = times
+        return rows
+
+    def to_json(self) -> list[list[int]] | dict[str, Any]:
+        """The matrix of up to 100 classes, the columns of more."""
+        if self.classes <= SMALL:
+            return self.matrix()
+        mistakes = {"true": list(self.true), "answer": list(self.answer), "times": list(self.times)}
+        return {"images": list(self.images), "right": list(self.right), "mistakes": mistakes}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Confusion:
+        """What `to_json` gave, or a matrix of any size; a ValueError says in a few words what is wrong."""
+        if isinstance(value, list):
+            return cls._from_matrix(value)
+        if not isinstance(value, dict) or not isinstance(value.get("mistakes"), dict):
+            raise ValueError("confusion is no square of counts, nor counts with mistakes")
+        images, right = (_counts(value.get(name)) for name in ("images", "right"))
+        true, answer, times = (_counts(value["mistakes"].get(name)) for name in ("true", "answer", "times"))
+        if not images or len(right) != len(images) or not len(true) == len(answer) == len(times):
+            raise ValueError("confusion has columns of different lengths")
+        if any(place >= len(images) for place in (*true, *answer)):
+            raise ValueError(f"confusion names a class beyond its {len(images)}")
+        return cls(images, right, true, answer, times)
+
+    @classmethod
+    def _from_matrix(cls, rows: list[Any]) -> Confusion:
+        if not rows or not all(isinstance(row, list) and len(row) == len(rows) for row in rows):
+            raise ValueError("confusion is no square of counts")
+        counts = [_counts(row) for row in rows]
+        found = [(i, j, n) for i, row in enumerate(counts) for j, n in enumerate(row) if n and i != j]
+        found.sort(key=lambda mistake: -mistake[2])
+        true, answer, times = zip(*found, strict=True) if found else ((), (), ())
+        return cls(tuple(map(sum, counts)), tuple(row[i] for i, row in enumerate(counts)), true, answer, times)
+
+
+def _counts(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(n) is int and 0 <= n < 10**15 for n in value):
+        raise ValueError("confusion holds no counts")
+    return tuple(value)

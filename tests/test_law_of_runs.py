@@ -1,0 +1,256 @@
+"""The law of whole trainings: under any options, a run done twice and a run that was killed and resumed are one run.
+
+Weights, averages, moments, counters, the log and the record are compared to the last bit. A trial draws options that go
+together; its number is its seed, so a trial that fails is one that can be run again.
+"""
+
+import os
+import random
+import signal
+import time
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from widemargin.errors import StoppedError
+from widemargin.run import OPTIMIZERS, PRECISIONS, SCHEDULES, Run
+from widemargin.selftest.commands import Forked, forked
+from widemargin.selftest.trainings import difference
+from widemargin.spelling import command_of
+from widemargin.training import loop
+from widemargin.training.loop import train
+from widemargin.training.moving import Training
+
+CLASSES, EACH, SIDE = 8, 9, 12
+VIT = "vit_tiny_patch16_224(patch_size=4, depth=1, embed_dim=24, num_heads=2)"
+HEADS = (
+    "arcgrad(s=10)",
+    "arcface(s=learnable(12), m=warmup(0, 0.3, steps=6))",
+    "adacos",
+    "adaacos",
+    "softmax",
+    "cosface(s=cosine(20, 8, steps=10), m=0.2)",
+    "softmax + 0.02*center",
+    "arcface(s=12, m=0.2) + 0.1*triplet(mining=distance)",
+)
+BARE = ("triplet(mining=semihard)", "triplet(mining=pool)", "contrastive", "cross_entropy")
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory) -> Path:
+    """Eight classes of noisy colours as files, with a test part."""
+    root = tmp_path_factory.mktemp("data") / "images"
+    draws = torch.Generator().manual_seed(0)
+    looks = torch.randint(200, (CLASSES, 3), generator=draws)
+    for part, count in (("train", EACH), ("test", 3)):
+        for k in range(CLASSES):
+            place = root / part / f"class{k}"
+            place.mkdir(parents=True)
+            for index in range(count):
+                noise = torch.randint(56, (SIDE + index % 3, SIDE, 3), generator=draws)
+                Image.fromarray((looks[k] + noise).to(torch.uint8).numpy()).save(place / f"{index}.png")
+    return root
+
+
+def drawn_augment(draw: random.Random) -> dict[str, Any]:
+    """An augmentation by name and options; with a scale the files are decoded anew for every batch."""
+    options: dict[str, Any] = {}
+    name = draw.choice(("none", "paper", "paper", "fast", "seed"))
+    if name in ("none", "paper"):
+        for option, values in (
+            ("flip", ("none", "random", "alternating")),
+            ("erase", (0.0, 0.5)),
+            ("mixup", (0.0, 0.8)),
+            ("cutmix", (0.0, 1.0)),
+            ("mix_each", (False, True)),
+            ("scale", (None, None, (0.3, 1.0))),
+            ("interpolation", ("bilinear", "bicubic")),
+        ):
+            if draw.random() < 0.4:
+                options[option] = draw.choice(values)
+    return {"augment": name, "augment_options": options}
+
+
+def drawn_run(draw: random.Random, data: str) -> Run:
+    """Options that go together; each is at its usual value about half of the time."""
+
+    def some(usual: Any, *others: Any) -> Any:
+        return usual if draw.random() < 0.4 else draw.choice(others)
+
+    values: dict[str, Any] = drawn_augment(draw)
+    loss = draw.choice(HEADS) if draw.random() < 0.75 else draw.choice(BARE)
+    mixes = values["augment"] == "seed" or {"mixup", "cutmix"} & set(values["augment_options"])
+    if loss not in HEADS[:-2] and loss != "cross_entropy" and mixes:  # pairs and centres know no halves of a class
+        values = {"augment": "paper", "augment_options": {"flip": "random", "erase": 0.5}}
+    pairs = "triplet" in loss or loss == "contrastive"
+    per_class = draw.choice((2, 3)) if pairs or draw.random() < 0.25 else 0
+    opt = draw.choice(OPTIMIZERS)
+    values |= {
+        "data": data,
+        "loss": loss,
+        "model": VIT if draw.random() < 0.2 else "fast(width=0.125)",
+        "opt": opt,
+        "lr": 0.05 if opt == "sgd" else 0.005,
+        "input_size": SIDE,
+        "batch_size": 12,
+        "epochs": draw.choice((2, 3)),
+        "seed": draw.randrange(2**40),
+        "per_class": per_class,
+        "repeats": 1 if per_class else some(1, 2, 3),
+        "precision": draw.choice(PRECISIONS[:2] + PRECISIONS[3:]),  # fp16 is torch's on GPUs only
+        "ema": some(0.0, 0.5, 0.9),
+        "accumulate": some(1, 2, 3),
+        "schedule": draw.choice(SCHEDULES),
+        "warmup_epochs": some(0.0, 0.5, 1.5),
+        "unseen": some(0.0, 0.25, 0.5),
+        "hold_out": some(0.0, 0.2),
+        "share": some(1.0, 0.8),
+        "smoothing": some(0.0, 0.1) if loss in HEADS[:-2] else 0.0,
+        "clip": some(0.0, 1.0),
+        "momentum": some(0.9, 0.0),
+        "dim": some(0, 16),
+        "neck": draw.random() < 0.15,
+        "channels_last": draw.random() < 0.8,
+        "ckpt_freq": some(0, 1),
+    }
+    if values["model"] == VIT:
+        values["model_options"] = {"drop_rate": 0.2, "proj_drop_rate": 0.2, "drop_path_rate": 0.1}
+    if values["unseen"] and per_class:
+        values["batch_size"] = 2 * per_class  # few classes are left
+    return Run(**values)
+
+
+# ---------------------------------------------------------------- interruptions
+
+
+class Killed(BaseException):
+    """What no handler of errors takes for its own."""
+
+
+class StopAt:
+    """A stop that is asked for before a number of looks have been made at it."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+
+    @property
+    def asked(self) -> bool:
+        self.looks -= 1
+        return self.looks < 0
+
+
+@contextmanager
+def stopped(after: int, monkeypatch: pytest.MonkeyPatch):
+    """As SIGTERM stops a run: after a step, everything kept."""
+
+    @contextmanager
+    def stopping():
+        yield StopAt(after)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "stopping", stopping)
+        yield
+
+
+@contextmanager
+def killed(place: Any, name: str, after: int, monkeypatch: pytest.MonkeyPatch):
+    """Killed in one of the calls of a function: a step, the judging, or a sync within the write of a checkpoint."""
+    real, left = getattr(place, name), [after]
+
+    def counted(*given: Any, **named: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+        return real(*given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place, name, counted)
+        yield
+
+
+def interrupted(run: Run, folder: Path, draw: random.Random, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Interrupt a run up to three times and let it come to its end; what was done to it."""
+    done = []
+    for _ in range(draw.choice((1, 2, 3))):
+        kind, after = draw.choice(("stop", "update", "judge", "fsync")), draw.randrange(12)
+        if kind == "stop":
+            disturbed = stopped(after, monkeypatch)
+        else:
+            place: Any = os if kind == "fsync" else Training
+            disturbed = killed(place, kind, after, monkeypatch)
+        try:
+            with disturbed:
+                train(run, folder, quiet=True, resume=True)
+            break
+        except (StoppedError, Killed):
+            done.append(f"{kind} {after}")
+    train(run, folder, quiet=True, resume=True)
+    return ", ".join(done) or "nothing"
+
+
+def check(seed: int, data: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(seed)
+    run = drawn_run(draw, str(data))
+    kept = ("last", "best") if run.hold_out else ("last",)
+    train(run, folder / "whole", quiet=True)
+    torch.rand(draw.randrange(9))  # what else a process does must not matter
+    train(run, folder / "again", quiet=True)
+    assert difference(folder / "whole", folder / "again", kept) == "", run
+    done = interrupted(run, folder / "parts", draw, monkeypatch)
+    assert difference(folder / "whole", folder / "parts", kept) == "", (done, run)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_twice_and_interrupted_are_the_same_bits(seed, images, tmp_path, monkeypatch):
+    check(seed, images, tmp_path, monkeypatch)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(12, 252))
+def test_twice_and_interrupted_are_the_same_bits_many_times(seed, images, tmp_path, monkeypatch):
+    check(seed, images, tmp_path, monkeypatch)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1000, 1020))
+def test_killed_by_the_system_and_resumed_is_the_same_bits(seed, images, tmp_path):
+    """Real processes and SIGKILL at any moment, through the command as it would be typed."""
+    draw = random.Random(seed)
+    run = drawn_run(draw, str(images))
+    words = [*command_of(run)[1:], "--quiet"]
+    begun = time.perf_counter()
+    code, said = forked([*words, "--out", str(tmp_path / "whole")], tmp_path / "whole.txt")
+    lasts = time.perf_counter() - begun
+    assert code == 0, said
+    out, kills = tmp_path / "killed", 0
+    for kill in (True, True, True, False):
+        child = Forked([*words, "--out", str(out), "--resume"], tmp_path / "killed.txt")
+        if kill:
+            time.sleep(draw.uniform(0.2, 1.0) * lasts)
+            child.send(signal.SIGKILL)
+        code = child.end()
+        kills += code == -signal.SIGKILL
+        assert code in (0, -signal.SIGKILL), child.text()
+    assert difference(tmp_path / "whole", out, ("last", "best") if run.hold_out else ("last",)) == "", (kills, run)
+
+
+@cache
+def _runs(count: int = 400) -> list[Run]:
+    draw = random.Random(0)
+    return [drawn_run(draw, "images") for _ in range(count)]
+
+
+def test_every_option_is_drawn():
+    """Half of the values of an option are not worth much if it never differs from what is usual."""
+    usual = Run()
+    names = ("precision", "ema", "repeats", "per_class", "accumulate", "opt", "unseen", "hold_out", "share", "clip")
+    for name in (*names, "schedule", "warmup_epochs", "smoothing", "dim", "neck", "channels_last", "momentum"):
+        differing = [run for run in _runs() if getattr(run, name) != getattr(usual, name)]
+        assert len(differing) > 20, name
+    for option in ("mixup", "cutmix", "mix_each", "erase", "scale"):
+        assert sum(bool(run.augment_options.get(option)) for run in _runs()) > 10, option

@@ -1,0 +1,59 @@
+"""Ranks that are not called alike, second derivatives and FSDP: an answer or one line, never a hang or an abort."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import sharded_edges_worker as worker
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory) -> list[dict]:
+    folder = tmp_path_factory.mktemp("edges")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
+    command += [str(Path(worker.__file__)), str(folder)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=180, check=False)
+    written = [folder / f"{rank}.json" for rank in range(2)]
+    assert all(file.exists() for file in written), done.stderr[-3000:]
+    return [json.loads(file.read_text()) for file in written]
+
+
+def test_a_second_derivative_is_refused_on_all_ranks(ranks):
+    for rank in ranks:
+        assert "cannot be differentiated twice" in rank["second"]
+
+
+def test_a_rank_whose_embeddings_want_no_gradient_teaches_the_weights_all_the_same(ranks):
+    x, y = worker.batch()
+    head = worker.head_of("arcface(s=8)", False)
+    x.requires_grad_()
+    head(x, y).mean().backward()
+    got = torch.tensor(ranks[0]["frozen"][0] + ranks[1]["frozen"][0], dtype=torch.float64)
+    torch.testing.assert_close(got, head.weight.grad, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        torch.tensor(ranks[0]["frozen"][1], dtype=torch.float64) / 2, x.grad[:4], rtol=1e-10, atol=1e-12
+    )
+    assert ranks[1]["frozen"][1] is None
+
+
+def test_ranks_that_disagree_about_gradients_are_told(ranks):
+    for rank in ranks:
+        assert "call the head alike on all ranks" in rank["no_grad"]
+
+
+def test_a_learnable_scale_can_be_fully_sharded(ranks):
+    x, y = worker.batch()
+    head = worker.head_of("normface(s=learnable(10))", False)
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+    for step in range(2):
+        loss = head(x, y).mean()
+        torch.testing.assert_close(sum(rank["fsdp"][step] for rank in ranks) / 2, loss.item(), rtol=1e-9, atol=1e-9)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()

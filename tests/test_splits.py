@@ -1,0 +1,414 @@
+"""Parts of a folder of images: drawn from contents, kept in a manifest, and told when the folder has changed."""
+
+import os
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from widemargin.data.changes import Changes, compare, take_in
+from widemargin.data.folder import draw_manifest, load_folder, scan_folder
+from widemargin.data.manifest import COLUMNS, PARTS, Manifest, Row
+from widemargin.data.splits import File, Shares, assign, unseen_classes
+from widemargin.errors import InputError
+
+
+def write(root: Path, name: str, content: str) -> Path:
+    """A file that is an image by its name alone: splits look at bytes, and never decode them."""
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    return path
+
+
+def fill(root: Path, **counts: int) -> Path:
+    for label, count in counts.items():
+        for number in range(count):
+            write(root, f"{label}/{number:03}.png", f"{label} {number}")
+    return root
+
+
+def drawn(root: Path, **shares) -> Manifest:
+    return draw_manifest(scan_folder(root), Shares(**shares))[0]
+
+
+def names(manifest: Manifest, part: str) -> set[str]:
+    return {row.path for row in manifest.of(part)}
+
+
+def with_class(manifest: Manifest, part: str) -> Counter:
+    return Counter(row.label for row in manifest.of(part))
+
+
+# ---------------------------------------------------------------- the first draw
+
+
+def test_one_more_picture_moves_no_other(tmp_path):
+    fill(tmp_path, cat=100, dog=100, owl=100, yak=100)
+    before = set(load_folder(tmp_path).test.paths)
+    write(tmp_path, "cat/new.png", "another")
+    after = set(load_folder(tmp_path).test.paths)
+    assert len(before) == len(after) == 80
+    assert len(before - after) <= 1  # the new one may take the place of the last in its class
+    assert not any(path.parent.name != "cat" for path in before ^ after)
+
+
+def test_names_and_folders_do_not_decide(tmp_path):
+    fill(tmp_path / "one", cat=30, dog=30)
+    for path in sorted((tmp_path / "one").rglob("*.png")):
+        write(tmp_path / "two", f"{path.parent.name}/{random.Random(path.name).random()}.png", path.read_text())
+    contents = [{path.read_text() for path in load_folder(tmp_path / name).test.paths} for name in ("one", "two")]
+    assert contents[0] == contents[1]
+
+
+def test_the_seed_draws_another_part(tmp_path):
+    fill(tmp_path, cat=30, dog=30)
+    one, again, other = (load_folder(tmp_path, seed=seed).test.paths for seed in (1, 1, 2))
+    assert one == again != other
+
+
+@pytest.mark.parametrize("share", [0.01, 0.2, 0.5, 0.99])
+def test_every_class_keeps_a_training_image_and_has_a_test_image_where_it_can(tmp_path, share):
+    counts = {"one": 1, "two": 2, "three": 3, "ten": 10, "many": 57}
+    fill(tmp_path, **counts)
+    found = drawn(tmp_path, test=share)
+    train, test = with_class(found, "train"), with_class(found, "test")
+    for label, count in counts.items():
+        wanted = 0 if count == 1 else min(max(round(count * share), 1), count - 1)
+        assert (train[label], test[label]) == (count - wanted, wanted)
+
+
+def test_identical_contents_stay_together(tmp_path):
+    fill(tmp_path, cat=40, dog=40)
+    for number in range(40):
+        write(tmp_path, f"cat/copy{number}.png", f"cat {number}")
+    manifest = drawn(tmp_path)
+    parts = {}
+    for row in manifest.rows:
+        parts.setdefault(row.sha256, set()).add(row.part)
+    assert all(len(found) == 1 for found in parts.values())
+    assert with_class(manifest, "test") == {"cat": 16, "dog": 8}
+
+
+def test_many_copies_do_not_swallow_a_class(tmp_path):
+    fill(tmp_path, cat=5, dog=5)
+    for number in range(95):
+        write(tmp_path, f"cat/copy{number}.png", "cat 0")
+    for seed in range(10):
+        assert with_class(drawn(tmp_path, seed=seed), "test")["cat"] <= 20
+
+
+def test_copies_alone_leave_nothing_to_test_on(tmp_path):
+    for label in ("cat", "dog"):
+        for number in range(5):
+            write(tmp_path, f"{label}/{number}.png", label)
+    with pytest.raises(InputError, match="leaves none to test on"):
+        drawn(tmp_path)
+
+
+def test_a_picture_under_two_labels_is_never_tested_on_and_told(tmp_path):
+    fill(tmp_path, cat=20, dog=20)
+    for number in range(20):
+        write(tmp_path, f"dog/cat{number}.png", f"cat {number}")  # all cats are dogs too
+    manifest, notes = draw_manifest(scan_folder(tmp_path), Shares(hold_out=0.2))
+    assert with_class(manifest, "test") == {"dog": 8}
+    assert not any("cat" in row.path for row in manifest.of("test", "held_out"))
+    assert len(notes) == 1
+    assert "the same picture stands in two classes: cat/000.png and dog/cat0.png (20 such files)" in notes[0]
+    with pytest.warns(UserWarning, match="the same picture stands in two classes"):
+        load_folder(tmp_path)
+
+
+def test_a_test_image_that_is_trained_on_is_excluded_and_told(tmp_path):
+    fill(tmp_path / "train", cat=5, dog=5)
+    fill(tmp_path / "test", cat=2)  # the first two of the training images
+    write(tmp_path, "test/dog/own.png", "own")
+    manifest, notes = draw_manifest(scan_folder(tmp_path), Shares())
+    assert manifest.counts() == {"train": 10, "test": 1, "excluded": 2}
+    assert names(manifest, "test") == {"test/dog/own.png"}
+    assert "2 images have the content of an image on the other side" in notes[0]
+    assert "test/cat/000.png is train/cat/000.png" in notes[0]
+    (tmp_path / "test" / "dog" / "own.png").write_text("dog 1")
+    with pytest.raises(InputError, match=r"no image is left to test on, .* test/cat/000.png is train/cat/000.png"):
+        drawn(tmp_path)
+
+
+def test_held_out_and_unused_images_follow_from_contents_too(tmp_path):
+    fill(tmp_path, cat=50, dog=50)
+    shares = {"hold_out": 0.25, "used": 0.5, "seed": 3}
+    before = drawn(tmp_path, **shares)
+    assert before.counts() == {"train": 30, "held_out": 20, "unused": 30, "test": 20}
+    smaller = drawn(tmp_path, **{**shares, "used": 0.2})
+    assert names(smaller, "train") < names(before, "train")
+    assert names(smaller, "held_out") == names(before, "held_out")
+    write(tmp_path, "cat/new.png", "new")
+    after = drawn(tmp_path, **shares)
+    for part in ("train", "held_out", "unused", "test"):
+        assert len(names(before, part) ^ names(after, part)) <= 4  # of 100, in one class
+
+
+def test_unseen_classes_follow_from_their_names(tmp_path):
+    labels = [f"c{number:02}" for number in range(40)]
+    shares = Shares(unseen=0.25, seed=1)
+    before = unseen_classes(labels, shares, "here")
+    after = unseen_classes([*labels, "another"], shares, "here")
+    assert len(before) == len(after) == 10
+    assert len(before - after) <= 1
+    assert unseen_classes(labels, replace(shares, seed=2), "here") != before
+    with pytest.raises(InputError, match="here has 3 classes: too few to keep some unseen"):
+        unseen_classes(labels[:3], shares, "here")
+    fill(tmp_path, **dict.fromkeys(labels[:6], 5))
+    write(tmp_path, "c00/copy.png", "c01 0")
+    found = drawn(tmp_path, unseen=0.5, hold_out=0.4)
+    assert set(found.trained_classes) == set(labels[:6]) - {row.label for row in found.of("test")}
+    assert len(found.trained_classes) == 3
+
+
+def test_a_content_in_a_seen_and_an_unseen_class_is_not_tested_on(tmp_path):
+    fill(tmp_path, **{f"c{number}": 4 for number in range(6)})
+    for number in range(6):
+        write(tmp_path, f"c{number}/same.png", "same")
+    found = drawn(tmp_path, unseen=0.5)
+    assert found.counts() == {"train": 15, "test": 12, "excluded": 3}
+    assert all(row.path.endswith("same.png") for row in found.of("excluded"))
+
+
+# ---------------------------------------------------------------- afterwards
+
+
+def changed(root: Path, manifest: Manifest, **shares):
+    tree = scan_folder(root)
+    compared = compare(manifest, tree)
+    return compared, *take_in(manifest, tree, compared, Shares(**shares))
+
+
+def test_what_was_added_changed_and_removed_is_told(tmp_path):
+    fill(tmp_path, cat=10, dog=10)
+    manifest = drawn(tmp_path)
+    assert not compare(manifest, scan_folder(tmp_path)).changes
+    tested = sorted(names(manifest, "test"))
+    write(tmp_path, "cat/new.png", "new")
+    write(tmp_path, "ant/1.png", "ant")
+    (tmp_path / tested[0]).write_text("cat x")  # as long as before
+    (tmp_path / tested[-1]).unlink()
+    (tmp_path / sorted(names(manifest, "train"))[0]).unlink()
+    changes = compare(manifest, scan_folder(tmp_path)).changes
+    assert (changes.test, changes.tested) == (4, 2)
+    assert changes.new == ("cat/new.png",)
+    assert changes.changed == (tested[0],)
+    assert len(changes.removed) == 2
+    assert changes.new_classes == ("ant",)
+    assert changes.line() == (
+        "manifest: 2 of 4 test images, 1 new (unassigned), 1 changed (left out), 2 removed, "
+        "1 new class that the run does not know"
+    )
+    assert changes.details()[0] == "  new: cat/new.png; --assign-new gives each a part"
+    assert changes.facts()["paths"]["changed"] == [tested[0]]
+
+
+def test_long_lists_are_cut_in_lines_and_files():
+    changes = Changes(9, 9, new=tuple(f"cat/{number}.png" for number in range(500)))
+    assert changes.details() == ["  new: cat/0.png, cat/1.png, cat/2.png and 497 more; --assign-new gives each a part"]
+    assert (changes.facts()["new"], len(changes.facts()["paths"]["new"])) == (500, 100)
+
+
+def test_new_images_are_assigned_and_nobody_else_moves(tmp_path):
+    fill(tmp_path, cat=100, dog=100)
+    manifest = drawn(tmp_path, hold_out=0.1)
+    fill(tmp_path, cat=200, dog=101)
+    _, now, notes = changed(tmp_path, manifest, hold_out=0.1)
+    assert now.rows[: len(manifest.rows)] == manifest.rows
+    assert 10 <= with_class(now, "test")["cat"] - 20 <= 32
+    assert 2 <= with_class(now, "held_out")["cat"] - 8 <= 15
+    assert "101 new images assigned (" in notes[0]
+    assert not compare(now, scan_folder(tmp_path)).changes
+    assert changed(tmp_path, now)[1] == now
+
+
+def test_a_class_without_a_test_image_gets_one(tmp_path):
+    fill(tmp_path, cat=1, dog=30)
+    manifest = drawn(tmp_path)
+    fill(tmp_path, cat=2)
+    assert names(changed(tmp_path, manifest)[1], "test") >= {"cat/001.png"}
+
+
+def test_a_known_content_joins_its_part_under_a_new_name(tmp_path):
+    fill(tmp_path, cat=20, dog=20)
+    manifest = drawn(tmp_path, hold_out=0.2, used=0.5)
+    for row in manifest.rows:
+        write(tmp_path, f"{row.label}/copy of {Path(row.path).name}", (tmp_path / row.path).read_text())
+    now = changed(tmp_path, manifest, hold_out=0.2, used=0.5)[1]
+    parts = {row.sha256: row.part for row in manifest.rows}
+    assert all(row.part == parts[row.sha256] for row in now.rows)
+
+
+def test_what_was_trained_on_is_never_tested_on_wherever_it_turns_up(tmp_path):
+    fill(tmp_path, cat=20, dog=20)
+    manifest = drawn(tmp_path)
+    trained, tested = sorted(names(manifest, "train")), sorted(names(manifest, "test"))
+    old = (tmp_path / trained[0]).read_text()
+    (tmp_path / trained[0]).write_text("quite another")  # trained on under its old content
+    compared, now, _ = changed(tmp_path, manifest)
+    assert [row.path for row in compared.lost] == [trained[0]]
+    assert trained[0] in names(now, "train")
+    assert names(now, "gone") == {trained[0]}
+    (tmp_path / tested[0]).write_text(old)  # what was trained on comes back in a test image
+    write(tmp_path, "dog/again.png", old)  # and under a new name
+    _, now, notes = changed(tmp_path, now)
+    assert names(now, "excluded") == {tested[0]}
+    assert f"stands in two classes: {trained[0]} and dog/again.png" in notes[1]
+    assert f"{tested[0]} is {trained[0]}" in notes[2]
+    assert "dog/again.png" in names(now, "train")
+    (tmp_path / trained[1]).rename(tmp_path / "dog" / "moved.png")
+    now = changed(tmp_path, now)[1]
+    assert "dog/moved.png" in names(now, "train")
+
+
+def test_a_changed_test_image_stays_one_if_its_content_is_new(tmp_path):
+    fill(tmp_path, cat=20, dog=20)
+    manifest = drawn(tmp_path)
+    tested = sorted(names(manifest, "test"))[0]
+    (tmp_path / tested).write_text("a better picture")
+    compared, now, _ = changed(tmp_path, manifest)
+    assert not compared.lost
+    assert names(now, "test") == names(manifest, "test")
+    assert not compare(now, scan_folder(tmp_path)).changes
+
+
+@pytest.mark.parametrize("layout", ["drawn", "given", "unseen"])
+def test_no_history_of_a_folder_brings_a_trained_content_into_the_test(tmp_path, layout):
+    """Files are added, copied, renamed, overwritten and deleted at random; every state is taken in."""
+    for trial in range(3):
+        draw = random.Random(f"{layout} {trial}")
+        root = tmp_path / str(trial)
+        labels = [f"c{number}" for number in range(6)]
+        sides = ("train", "test") if layout == "given" else ("",)
+        for side in sides:
+            for label in labels:
+                for number in range(6):
+                    write(root / side, f"{label}/{number}.png", f"{side} {label} {number}")
+        shares = {"hold_out": 0.2, "used": 0.8, "unseen": 0.5 if layout == "unseen" else 0.0}
+        manifest = drawn(root, **shares)
+        trained, moved = {row.sha256 for row in manifest.of("train", "held_out")}, {}
+        for step in range(12):
+            for _ in range(4):
+                files = sorted(root.rglob("*.png"))
+                source, target = draw.sample(files, 2)
+                kind = draw.choice(("add", "copy", "rename", "overwrite", "delete"))
+                fresh = f"{draw.choice(sides)}/{draw.choice(labels)}/{step}{draw.random()}.png".lstrip("/")
+                if kind == "add":
+                    write(root, fresh, fresh)
+                elif kind == "copy":
+                    write(root, fresh, source.read_text())
+                elif kind == "rename":
+                    write(root, fresh, source.read_text())
+                    source.unlink()
+                elif kind == "overwrite":
+                    target.write_text(draw.choice((source.read_text(), f"over {fresh}")))
+                elif len(files) > 20:
+                    source.unlink()
+            moved = {row.path: row.part for row in manifest.rows if row.part != "gone"}
+            _, manifest, _ = changed(root, manifest, **shares)
+            trained |= {row.sha256 for row in manifest.of("train", "held_out")}
+            assert not trained & {row.sha256 for row in manifest.of("test")}
+            sides_of = {part: "test" if part == "test" else "train" for part in PARTS if part != "excluded"}
+            for row in manifest.rows:
+                was = moved.get(row.path)
+                if row.part != "gone" and was in sides_of and row.part in sides_of:
+                    assert sides_of[row.part] == sides_of[was]
+            assert len(names(manifest, "test")) == len(manifest.of("test"))
+
+
+def test_assigning_in_one_go_or_file_by_file_gives_about_the_same_share():
+    known = assign((), [File(f"{n}", "cat", "", 1, f"{n:064x}") for n in range(50)], Shares())
+    for number in range(50, 450):
+        known += assign(known, [File(f"{number}", "cat", "", 1, f"{number:064x}")], Shares())
+    assert 65 <= sum(row.part == "test" for row in known) <= 115
+
+
+# ---------------------------------------------------------------- the file
+
+
+def test_any_name_survives_the_file(tmp_path):
+    odd = ["a,b", 'quo"te', "line\nend", "re\rturn", " space ", "=1+1", "ümlaut", os.fsdecode(b"\xff\xfe")]
+    rows = tuple(Row(f"c/{name}.png", name, PARTS[k % 6], 10**k, f"{k:064x}") for k, name in enumerate(odd))
+    (tmp_path / "manifest.csv").write_bytes(b"".join(Manifest(rows).to_csv()))
+    found = Manifest.read(tmp_path / "manifest.csv")
+    assert found.rows == rows
+    assert found.digest() == Manifest(rows).digest()
+    assert found.counts() == {"train": 2, "held_out": 2, "unused": 1, "test": 1, "excluded": 1, "gone": 1}
+
+
+GOOD = "cat/1.png,cat,train,5," + "a" * 64
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "line 0: the columns of a manifest are path, class, part, size, sha256, not ''"),
+        ("path,class\n", "the columns of a manifest are"),
+        (f"{','.join(COLUMNS)}\n", "no images in it"),
+        (f"{','.join(COLUMNS)}\n{GOOD}\ncat/2.png,cat\n", "line 3: 2 cells, not 5"),
+        (f"{','.join(COLUMNS)}\n{GOOD.replace('train', 'tset')}\n", "line 2: part 'tset' is none of train, held_out"),
+        (f"{','.join(COLUMNS)}\n{GOOD}\n{GOOD}\n", "line 3: 'cat/1.png' stands in it twice"),
+        (f"{','.join(COLUMNS)}\n{GOOD.replace(',5,', ',-5,')}\n", "size is a whole number"),
+        (f"{','.join(COLUMNS)}\n{GOOD.replace(',5,', ',' + '9' * 5000 + ',')}\n", "size is a whole number"),
+        (f"{','.join(COLUMNS)}\n{GOOD[:-1]}\n", "sha256 has 64 digits"),
+        (f'{",".join(COLUMNS)}\n"{GOOD}', "not CSV"),
+        (f"{','.join(COLUMNS)}\n{'x' * 200_000}\n", "not CSV (field larger than field limit"),
+    ],
+)
+def test_a_damaged_manifest_is_one_line(tmp_path, text, says):
+    path = tmp_path / "manifest.csv"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        Manifest.read(path)
+    assert says in str(caught.value)
+    assert str(caught.value).startswith(f"{path}")
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_manifest_at_all_is_one_line(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="cannot be read"):
+        Manifest.read(tmp_path / "nowhere.csv")
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(InputError, match="not a file"):
+        Manifest.read(tmp_path / "pipe.csv")
+    with (tmp_path / "huge.csv").open("wb") as file:
+        file.truncate(2 << 30)  # a hole: takes no disk
+    with pytest.raises(InputError, match="more than 1024 MiB"):
+        Manifest.read(tmp_path / "huge.csv")
+    monkeypatch.setattr("widemargin.data.manifest.LARGEST", 500)
+    with pytest.raises(InputError, match="too many"):
+        list(Manifest(tuple(Row(f"{k}", "cat", "train", 1, "0" * 64) for k in range(10))).to_csv())
+
+
+def test_a_manifest_that_names_files_elsewhere_reads_none_of_them(tmp_path):
+    fill(tmp_path / "images", cat=5, dog=5)
+    write(tmp_path, "secret.png", "secret")
+    manifest = drawn(tmp_path / "images")
+    rows = (
+        *manifest.rows,
+        Row("../secret.png", "cat", "test", 6, "0" * 64),
+        Row("/etc/passwd", "cat", "test", 1, "0" * 64),
+    )
+    compared = compare(Manifest(rows), scan_folder(tmp_path / "images"))
+    assert compared.changes.removed == ("../secret.png", "/etc/passwd")
+    wrong = Manifest(tuple(replace(row, label="cat") for row in manifest.rows))
+    with pytest.raises(InputError, match=r"dog/000.png is of class 'cat', but lies in the folder of another"):
+        compare(wrong, scan_folder(tmp_path / "images"))
+
+
+def test_a_pipe_or_a_broken_link_among_the_images_is_one_line(tmp_path):
+    fill(tmp_path, cat=5, dog=5)
+    os.mkfifo(tmp_path / "cat" / "pipe.png")
+    with pytest.raises(InputError, match=r"pipe\.png: not a file; remove it from among the images"):
+        load_folder(tmp_path)
+    (tmp_path / "cat" / "pipe.png").unlink()
+    manifest = drawn(tmp_path)
+    (tmp_path / "cat" / "link.png").symlink_to("nowhere")
+    with pytest.raises(InputError, match=r"link\.png: no such file"):
+        load_folder(tmp_path)
+    assert compare(manifest, scan_folder(tmp_path)).changes.new == ("cat/link.png",)
