@@ -328,6 +328,53 @@ def read_table(path: str, least: int | None = None) -> None:
     read_table(path)
 
 
+def read_pairs(path: str) -> None:
+    from widemargin.training.protocols import read_pairs
+
+    read_pairs(path)
+
+
+def read_manifest(path: str) -> None:
+    from widemargin.data.manifest import Manifest
+
+    Manifest.read(Path(path))
+
+
+def hash_picture(path: str) -> None:
+    from widemargin.data.content import content_of
+
+    content_of(Path(path))
+
+
+@pytest.mark.parametrize("kind", ["device", "holes", "folder"])
+@pytest.mark.parametrize("call", [read_pairs, read_manifest, hash_picture])
+def test_lists_of_files_that_are_none_are_refused(tmp_path, call, kind):
+    spoil(tmp_path / "list.csv", kind)
+    assert "list.csv" in refused(call, str(tmp_path / "list.csv"), tmp_path=tmp_path)
+
+
+def test_pairs_may_come_through_a_pipe(tmp_path, monkeypatch):
+    from widemargin import bounded_files
+    from widemargin.training import protocols
+
+    for name in "ab":
+        (tmp_path / f"{name}.png").write_bytes(b"")
+    path = tmp_path / "pairs.csv"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_text, args=("a,b,same\na.png,b.png,1\n",))
+    writer.start()
+    assert protocols.read_pairs(path) == [(tmp_path / "a.png", tmp_path / "b.png", True)]
+    writer.join()
+    monkeypatch.setattr(bounded_files, "PIPE_SECONDS", 0.2)
+    with pytest.raises(InputError, match=r"pairs.csv: a pipe that has sent nothing for 0.2 s"):
+        protocols.read_pairs(path)
+    monkeypatch.setattr(protocols, "LARGEST_PAIRS", 10)
+    path.unlink()
+    path.write_text("a,b,same\na.png,b.png,1\n")
+    with pytest.raises(InputError, match="more than 10 bytes"):
+        protocols.read_pairs(path)
+
+
 @pytest.mark.parametrize("kind", ["device", "holes"])
 def test_a_table_that_is_no_file_is_refused(tmp_path, kind):
     spoil(tmp_path / "table.csv", kind)
