@@ -252,3 +252,41 @@ def test_a_warning_is_one_line_of_words():
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stderr == "widemargin: note: class \\x1b[31mred of two lines\n"
+
+
+def every_command():
+    """Words that name a command or one below it, and the parser of each."""
+    import argparse
+
+    from widemargin.cli import parser
+
+    def below(found, words):
+        yield words, found
+        for action in found._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for name, inner in action.choices.items():
+                    yield from below(inner, [*words, name])
+
+    return list(below(parser(), []))
+
+
+@pytest.mark.parametrize("words", [words for words, _ in every_command()], ids=" ".join)
+def test_every_command_explains_itself(words, capsys):
+    with pytest.raises(SystemExit) as left:
+        main([*words, "--help"])
+    said = capsys.readouterr()
+    assert (left.value.code, said.err) == (0, "")
+    assert said.out.startswith(f"usage: {' '.join(['widemargin', *words])}")
+    assert "%(" not in said.out
+    assert "%%" not in said.out
+
+
+def test_help_holds_every_word_of_every_option():
+    import argparse
+    import re
+
+    for words, found in every_command():
+        shown = re.sub(r"\s+", "", found.format_help())
+        for action in found._actions:
+            told = "" if action.help == argparse.SUPPRESS else action.help or ""
+            assert re.sub(r"\s+", "", told) in shown, (words, action.dest)

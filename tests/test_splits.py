@@ -378,7 +378,7 @@ def test_what_is_no_manifest_at_all_is_one_line(tmp_path, monkeypatch):
         Manifest.read(tmp_path / "pipe.csv")
     with (tmp_path / "huge.csv").open("wb") as file:
         file.truncate(2 << 30)  # a hole: takes no disk
-    with pytest.raises(InputError, match="more than 1024 MiB"):
+    with pytest.raises(InputError, match="more than 1 GiB"):
         Manifest.read(tmp_path / "huge.csv")
     monkeypatch.setattr("widemargin.data.manifest.LARGEST", 500)
     with pytest.raises(InputError, match="too many"):
@@ -404,7 +404,7 @@ def test_a_manifest_that_names_files_elsewhere_reads_none_of_them(tmp_path):
 def test_a_pipe_or_a_broken_link_among_the_images_is_one_line(tmp_path):
     fill(tmp_path, cat=5, dog=5)
     os.mkfifo(tmp_path / "cat" / "pipe.png")
-    with pytest.raises(InputError, match=r"pipe\.png: not a file; remove it from among the images"):
+    with pytest.raises(InputError, match=r"pipe\.png: not a file but a pipe; remove it from among the images"):
         load_folder(tmp_path)
     (tmp_path / "cat" / "pipe.png").unlink()
     manifest = drawn(tmp_path)

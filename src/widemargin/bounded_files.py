@@ -181,5 +181,5 @@ def _read_pipe(file: BinaryIO, path: str | Path, most: int, seconds: float) -> b
             raise too_large(path, most)
     raise InputError(
         f"{path}: a pipe that has sent nothing for {seconds:g} s; is anybody writing to it? "
-        "Write the table to a file and give that"
+        "Write it to a file and give that"
     )

@@ -37,11 +37,19 @@ _OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory|not enough memo
 _NO_MEMORY = "out of memory; take a smaller --batch-size or --input-size, fewer --jobs, or a sample of the rows"
 
 
+class _PlainHelp(argparse.HelpFormatter):
+    """Help texts as they stand: argparse would take a percent sign in them for a format."""
+
+    def _expand_help(self, action: argparse.Action) -> str:
+        return action.help or ""
+
+
 class _Parser(argparse.ArgumentParser):
     """One line for a mistake, with the nearest thing that exists, and exit code 2."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs["allow_abbrev"] = False
+        kwargs["formatter_class"] = _PlainHelp
         super().__init__(*args, **kwargs)
 
     def error(self, message: str) -> NoReturn:
@@ -181,9 +189,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _silence_output()
         return 0
     except OSError as error:
-        place = f"{short(str(error.filename), 300)}: cannot be used" if error.filename else "cannot write the output"
-        _complain(f"{place}: {error.strerror or error}")
-        _silence_output()
+        if error.filename is not None:
+            _complain(f"{short(str(error.filename), 300)}: cannot be used ({error.strerror or error})")
+        else:
+            _complain(f"cannot write the output: {error.strerror or error}")
+            _silence_output()
         return 2
     except KeyboardInterrupt:
         _complain("interrupted; what was done is kept, the same command goes on")

@@ -8,7 +8,7 @@ from typing import Any
 
 def add(benchmarks: Any) -> None:
     """The command and its options."""
-    parser = benchmarks.add_parser("coverage", help="how often 95 %% intervals of verification hold the truth")
+    parser = benchmarks.add_parser("coverage", help="how often 95 % intervals of verification hold the truth")
     parser.add_argument("--trials", type=int, default=1000, metavar="N", help="of each size (default 1,000)")
     parser.add_argument(
         "--identities", type=int, nargs="+", default=[20, 50, 200], metavar="N", help="sizes (default 20 50 200)"

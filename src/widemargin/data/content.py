@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ..bounded_files import NotAFileError, open_regular
 from ..errors import InputError
+from .decode import LARGEST_FILE
 
 
 class Content(NamedTuple):
@@ -23,7 +24,7 @@ class Content(NamedTuple):
 def content_of(path: Path) -> Content:
     """Read and hash a file."""
     try:
-        with open_regular(path) as file:
+        with open_regular(path, LARGEST_FILE) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             return Content(os.fstat(file.fileno()).st_size, digest)
     except FileNotFoundError:

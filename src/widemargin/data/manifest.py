@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from ..bounded_files import read_lines
 from ..errors import InputError, shown
 
 NAME = "manifest.csv"
@@ -91,12 +92,8 @@ class Manifest:
     def read(cls, path: Path) -> Manifest:
         """The manifest in a file; one line for anything that is none."""
         try:
-            if path.exists() and not path.is_file():  # a pipe or device would never end
-                raise InputError(f"{path}: not a file")
-            if path.stat().st_size > LARGEST:
-                raise InputError(f"{path}: more than {LARGEST >> 20} MiB, so this is no manifest; not read")
-            with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-                return cls(tuple(_rows(csv.reader(file, strict=True), path)))
+            lines = (line.decode("utf-8", "surrogateescape") for line in read_lines(path, LARGEST))
+            return cls(tuple(_rows(csv.reader(lines, strict=True), path)))
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
 

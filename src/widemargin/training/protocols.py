@@ -6,6 +6,7 @@ than ten distinct pairs, queries or false alarms support.
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..angle import direction
+from ..bounded_files import read_stream
 from ..data.identities import split_identities
 from ..data.images import Images
 from ..errors import InputError, short, shown
@@ -31,6 +33,8 @@ from ..metrics.roc import threshold_of
 from ..metrics.verification import Interval, Verification, needed, verify, verify_embeddings, verify_pairs
 from .pair_lists import listed_pairs
 from .unseen import distinct_pairs
+
+LARGEST_PAIRS = 64 << 20  # bytes of a file of pairs; a million pairs of names are less
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -247,7 +251,10 @@ PROTOCOLS: dict[str, Callable[[Tensor, Tensor, Settings], Judged]] = {
 
 
 def read_pairs(path: str | Path) -> list[tuple[Path, Path, bool]]:
-    """Pairs of image files from a CSV with columns a, b, same; paths are relative to the file."""
+    """Pairs of image files from a CSV with columns a, b, same; paths are relative to the file.
+
+    The file has at most 64 MiB, and may be a pipe; then paths are relative to where the pipe is.
+    """
     import csv
 
     path = Path(path)
@@ -255,7 +262,8 @@ def read_pairs(path: str | Path) -> list[tuple[Path, Path, bool]]:
     answers: dict[tuple[str, ...], tuple[bool, int]] = {}
     line = 1
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        data = read_stream(path, LARGEST_PAIRS)
+        with io.TextIOWrapper(io.BytesIO(data), newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
             if rows.fieldnames is None or not {"a", "b", "same"} <= set(rows.fieldnames):
                 raise InputError(f"{path}: a pairs file has the columns a, b and same")

@@ -33,7 +33,8 @@ def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(path.name + ".new")
     try:
-        with fresh.open("wb") as file:
+        fresh.unlink(missing_ok=True)  # what was left there may be a link that leads elsewhere, or a pipe
+        with fresh.open("xb") as file:
             file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
