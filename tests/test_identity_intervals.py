@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,6 +30,8 @@ from widemargin.report import pairs as pictures
 from widemargin.training.pair_lists import listed_pairs
 from widemargin.training.protocols import PROTOCOLS, Settings, calibrated_threshold
 from widemargin.training.unseen import judge_embeddings
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def crowd(identities=24, images=6, spread_of=1.2, seed=0, dim=16):
@@ -385,6 +388,17 @@ def test_the_truth_of_a_population_is_what_other_draws_say():
     for figure in coverage.FIGURES:
         apart = abs(getattr(one, figure) - getattr(other, figure))
         assert apart < 4 * np.hypot(one.errors[figure], other.errors[figure])
+
+
+def test_the_record_holds_what_the_docs_say():
+    record = json.loads((ROOT / "records" / "coverage.json").read_text(encoding="utf-8"))
+    assert (ROOT / "docs" / "intervals.md").read_text(encoding="utf-8").count(markdown(record)) == 1
+    ours = [cell for cell in record["cells"] if cell["construction"] == coverage.OURS]
+    assert {(cell["identities"], cell["trials"]) for cell in ours} == {(20, 1000), (50, 1000), (200, 1000)}
+    for cell in ours:
+        for name in coverage.FIGURES:
+            assert cell["held"][name] >= coverage.LOW
+            assert cell["held"][name] <= coverage.HIGH or cell["identities"] == 20  # wide rather than narrow
 
 
 def test_the_verdict_names_what_lies_outside():
