@@ -511,7 +511,9 @@ def test_a_page_that_claims_more_than_its_file_says_is_not_unpacked(tmp_path, mo
     monkeypatch.setattr(table_memory, "LEAST", 64 << 20)
     path = tmp_path / "table.parquet"
     table = pa.table({"x": [0.5, 1.5] * 70_000, "y": ["a", "b"] * 70_000})
-    pq.write_table(table, path, use_dictionary=["y"], compression="zstd", data_page_size=16 << 20, max_rows_per_page=1 << 20)
+    pq.write_table(
+        table, path, use_dictionary=["y"], compression="zstd", data_page_size=16 << 20, max_rows_per_page=1 << 20
+    )
     assert len(read_table(path)) == 140_000
     data = bytearray(path.read_bytes())
     start = pq.read_metadata(path).row_group(0).column(0).data_page_offset

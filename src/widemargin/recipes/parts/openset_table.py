@@ -221,6 +221,10 @@ def present(lines: Sequence[Line], seeds: range, options: argparse.Namespace, ou
     said = verdicts(found)
     for sentence in said:
         print(sentence)
+    for figure in COMPARED:
+        for name, (better, _) in told_apart(found[figure], figure).items():
+            if better:
+                print(f"{FIGURES[figure][0]}: {name} is better than {', '.join(better)}")
     body = [page.table(["loss", *(name for name, _, _ in FIGURES.values())], rows)]
     if said:
         body += [page.heading("What is told apart", _ABOUT), *(page.paragraph(sentence, "note") for sentence in said)]
