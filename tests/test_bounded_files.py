@@ -511,9 +511,8 @@ def test_a_page_that_claims_more_than_its_file_says_is_not_unpacked(tmp_path, mo
     monkeypatch.setattr(table_memory, "LEAST", 64 << 20)
     path = tmp_path / "table.parquet"
     table = pa.table({"x": [0.5, 1.5] * 70_000, "y": ["a", "b"] * 70_000})
-    pq.write_table(
-        table, path, use_dictionary=["y"], compression="zstd", data_page_size=16 << 20, max_rows_per_page=1 << 20
-    )
+    one_page = {"data_page_size": 16 << 20, "max_rows_per_page": 1 << 20}
+    pq.write_table(table, path, use_dictionary=["y"], compression="zstd", **one_page)
     assert len(read_table(path)) == 140_000
     data = bytearray(path.read_bytes())
     start = pq.read_metadata(path).row_group(0).column(0).data_page_offset
@@ -697,3 +696,47 @@ def test_quoted_values_are_far_shorter():
         assert len(short(text)) <= 80
         assert len(shown(text)) <= 82
         assert len(str(unknown("loss", text, ["softmax"]))) < 300
+
+
+# ---------------------------------------------------------------- Parquet and torch in one process
+
+
+@pytest.fixture
+def refused_parquet(tmp_path) -> Path:
+    """Two columns of bytes, from which nothing can be learnt, and one that can be read."""
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "bytes.parquet"
+    pq.write_table(pa.table({"x": [b"1", b"2"] * 20, "z": [1.5, 2.5] * 20, "y": [b"a", b"b"] * 20}), path)
+    return path
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+def test_parquet_is_read_without_threads(refused_parquet):
+    code = """
+import os, sys
+import torch
+import pyarrow.parquet
+from widemargin.data.read import read_table
+before = len(os.listdir("/proc/self/task"))
+try:
+    read_table(sys.argv[1])
+except ValueError as error:
+    print(error)
+print(len(os.listdir("/proc/self/task")) - before, "threads more")
+"""
+    words = [sys.executable, "-c", code, str(refused_parquet)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "no column to learn from" in done.stdout
+    assert done.stdout.endswith("0 threads more\n")
+
+
+def test_refused_parquet_files_leave_with_code_2(refused_parquet):
+    words = [sys.executable, "-m", "widemargin", "compare", str(refused_parquet)]
+    several = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(6)]
+    ends = [(process.communicate(timeout=120), process.returncode) for process in several]
+    for (said, complained), code in ends:
+        assert (code, said) == (2, "")
+        assert complained.startswith("widemargin: ")
+        assert complained.count("\n") == 1

@@ -2,8 +2,11 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -92,3 +95,65 @@ def test_leaving_early_ends_the_workers_at_once():
         assert not gone(pid)
     assert gone(pid)
     assert time.monotonic() - begun < 30
+
+
+def busy(kind, told):
+    """Work that tells nothing for a minute: in Python, in the system, or in one long call that keeps Python's lock."""
+    os.write(1, f"PID {os.getpid()}\n".encode())  # in one piece
+    begun = time.monotonic()
+    while time.monotonic() - begun < 60:
+        if kind == "sleeping":
+            time.sleep(60)
+        elif kind == "locked":
+            sum(range(3_000_000_000))
+
+
+PARENT = """
+import sys, threading
+import test_pool
+from widemargin.pool import run_all
+
+def work():
+    for _ in run_all(test_pool.busy, [(sys.argv[1],), (sys.argv[1],)], 2, lambda share: None):
+        pass
+
+if __name__ == "__main__":
+    if sys.argv[2] == "thread":
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    else:
+        work()
+"""
+
+
+def ended(pid):
+    """Whether a process computes no more; one that nobody has waited for is still listed."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return True
+    return text.rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+@pytest.mark.parametrize(
+    ("kind", "where"), [("counting", "main"), ("sleeping", "main"), ("locked", "main"), ("counting", "thread")]
+)
+def test_workers_end_with_a_first_process_that_is_killed(kind, where, tmp_path):
+    (tmp_path / "parent.py").write_text(PARENT)
+    words = [sys.executable, str(tmp_path / "parent.py"), kind, where]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as parent:
+        pids = [int(parent.stdout.readline().removeprefix("PID ")) for _ in range(2)]
+        assert not any(map(ended, pids))
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+    begun = time.monotonic()
+    while not all(map(ended, pids)) and time.monotonic() - begun < 20:
+        time.sleep(0.02)
+    left = [pid for pid in pids if not ended(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+    assert time.monotonic() - begun < 5  # at once, but for what a busy machine adds

@@ -13,6 +13,7 @@ import os
 import select
 import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -55,7 +56,7 @@ def size_text(count: int) -> str:
     return f"{count:,} bytes"
 
 
-def open_regular(path: str | Path, most: int | None = None) -> BinaryIO:
+def open_regular(path: str | Path, most: int | None = None) -> BufferedReader:
     """A regular file of at most `most` bytes, open for reading; OSError where it is not there or not readable."""
     file, kind = _opened(path)
     if not stat.S_ISREG(kind):
@@ -136,7 +137,7 @@ def too_large(path: str | Path, most: int, size: int | None = None) -> TooLargeE
     return TooLargeError(f"{path}: {has} more than {size_text(most)}, the most that is read")
 
 
-def _opened(path: str | Path) -> tuple[BinaryIO, int]:
+def _opened(path: str | Path) -> tuple[BufferedReader, int]:
     """What has this name, open for reading, and its kind; a pipe or device is not waited for."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
     before = os.stat(path).st_mode

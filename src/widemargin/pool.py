@@ -1,14 +1,18 @@
 """Independent pieces of work on several processes, with progress and a way to stop at once.
 
 Every worker has a line of its own to the first process and shares no lock with anyone: it can be ended at any
-moment, its death is seen at once, and when the first process dies the line breaks and the worker leaves too.
+moment, its death is seen at once, and when the first process dies, however it does, the workers end with it: the
+system is asked for that where it can do it (Linux), a thread watches for it everywhere, and the line breaks.
 """
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
+import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -22,6 +26,7 @@ T = TypeVar("T")
 
 Told = Callable[[float], None]
 MOST = 60  # Windows waits for no more than 63 things at once
+_PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -55,7 +60,9 @@ def run_all(
 def _start(workers: dict[Any, Any]) -> None:
     context = multiprocessing.get_context("spawn")  # safe with threads, and the same on every system
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs,), daemon=True)
+    # Linux ends a child with the thread that started it, which is the process's own life for the main thread only.
+    for_life = threading.current_thread() is threading.main_thread()
+    process = context.Process(target=_serve, args=(theirs, os.getpid() if for_life else None), daemon=True)
     process.start()
     theirs.close()  # so that the line ends with the worker
     workers[ours] = process
@@ -115,9 +122,10 @@ def undisturbed() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(line: Any) -> None:
+def _serve(line: Any, parent: int | None) -> None:
     """A worker: one job after the other, until the line breaks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears the interrupt and ends its workers
+    end_with_parent(parent)
     try:
         while True:
             work, job = line.recv()
@@ -133,6 +141,25 @@ def _serve(line: Any) -> None:
             line.send(answer)
     except (EOFError, ConnectionError):
         return  # the first process is no more
+
+
+def end_with_parent(parent: int | None) -> None:
+    """End this process as soon as the one that started it has ended, in the middle of whatever it does.
+
+    `parent` is the number of that process, if its main thread has started this one.
+    """
+    if parent is not None and sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:  # it was gone before the system was asked
+            os._exit(1)
+    threading.Thread(target=_watch_parent, daemon=True).start()
+
+
+def _watch_parent() -> None:
+    started_by = multiprocessing.parent_process()
+    if started_by is not None:
+        connection.wait([started_by.sentinel])
+        os._exit(1)
 
 
 class _Teller:

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
-import os
 import random
 import signal
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
 from itertools import repeat
-from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +26,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..errors import InputError
-from ..pool import undisturbed
+from ..pool import end_with_parent, undisturbed
 from .augment import Augment
 from .decode import read_image
 from .rand_augment import mend_posterize
@@ -112,17 +109,9 @@ class TimmImages:
 
 def _begin() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears the interrupt and ends this one
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    end_with_parent(None)  # one that is killed cannot end the others, and they would wait for work for ever
     torch.set_num_threads(1)
     mend_posterize(_timm("timm.data.auto_augment"))
-
-
-def _leave_with_parent() -> None:
-    """A first process that is killed cannot end the others, and they would wait for work for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
 
 
 def _one(augment: Augment, path: Path, seed: int) -> NDArray[np.float32]:
