@@ -25,7 +25,7 @@ def identity_folds(y: Whole, count: int = FOLDS, seed: int = 0) -> Whole | None:
     Identities with two images or more are dealt out first, so that every fold has same pairs.
 
     >>> identity_folds(np.array([0, 0, 1, 1, 2, 2, 3, 3]), 2).tolist()
-    [0, 1, 0, 1]
+    [1, 0, 0, 1]
     """
     sizes = np.bincount(y)
     there = np.flatnonzero(sizes)
