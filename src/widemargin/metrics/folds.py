@@ -91,6 +91,8 @@ def fold_accuracies(scores: Floats, same: Flags, folds: Whole, *, balanced: bool
     inside = np.flatnonzero(folds >= 0)
     inside = inside[np.argsort(-scores[inside], kind="stable")]  # what is sorted is sorted again in no time
     scores, same, folds = scores[inside], same[inside], folds[inside]
+    if balanced and any(len(np.unique(same[folds == name])) < 2 for name in names):
+        raise InputError("balanced accuracy needs pairs of both kinds, same and different, in every fold")
     found = []
     for name in names:
         here, others = folds == name, folds != name
