@@ -207,7 +207,8 @@ def reached(lines: Sequence[Line]) -> list[str]:
         found = _by_loss(lines)
         rows = [[f"`{loss}`", str(len(own)), _mean([line["mean"] for line in own])] for loss, own in found.items()]
         return table(["loss", "sets", "mean accuracy in percent ± standard deviation over the sets"], rows)
-    names = [name for name, value in lines[0]["test"].items() if isinstance(value, int | float) and name != "loss"]
+    plain = ("loss", "paired_images", "identities")
+    names = [name for name, value in lines[0]["test"].items() if isinstance(value, int | float) and name not in plain]
     rows = []
     for loss, found in _by_loss(lines).items():
         values = {name: [line["test"][name] for line in found if line["test"].get(name) is not None] for name in names}
