@@ -63,6 +63,27 @@ anything did not survive.
 
 Wrong in version 0.1.0, mended in 0.1.1; each has a test that fails on the older version.
 
+- **AdaCos on large heads was wrong** (`auto`, `stream`, `sharded`; single precision, from 2²⁰ logits on, where a
+  compiler is there): one step used a kernel that was compiled for a scale in double precision with one in single
+  precision. Loss and gradients were wrong from the first step on. Kernels are now kept by the dtype and shape of all
+  that they are given.
+- **Class weights of length 0 got no pull from their own samples** under `softmax` and `m_softmax` (`stream`,
+  `sampled`, `sharded`) and under `l_softmax(m=1)`: the gradient of a zero-initialised classifier was 45 to 99 % off.
+- **Adaptive margins left their group**: a head split over some of the ranks adapted to the batches of all, and a
+  dense head that one rank called alone waited for the others for ever. Heads and terms now communicate within their
+  `group`, and without one not at all. Under DDP pass `group=torch.distributed.group.WORLD`; a warning says so.
+- **One streamed head in several threads**: two threads could be given the same memory for their gradients (9 of 9,600
+  gradients were wrong). A kept `weight.grad.untyped_storage()` was written over by the next step.
+- **`extend` and `become`**: `extend` of a sharded head gave a wrong loss on one rank and an error on two, unfroze a
+  frozen learnable scale and forgot `rate`; `become` left smoothing, road, rate, dimension and mode behind.
+- **One kernel that failed to compile turned all off**, and `adaacos` and overflowing sums always failed. Now each is
+  kept or given up by itself.
+- **Heads on several ranks**: a second derivative ended in an index error (refused now, in one line), embeddings that
+  want no gradient on one rank only aborted the others, and FSDP refused learnable scales.
+
+  `tests/test_every_head.py` holds every loss, on every backend, with and without compiled kernels, in both
+  precisions, through a head's life and with class weights of zero, tiny and huge length, against full logits in
+  double precision.
 - **`--precision 64-true` did not give the same bits twice.** The next batch is made in a thread of its own, and its
   random numbers were drawn in the default dtype of the process, which Lightning Fabric switches to float64 and back in
   every step. A crop, flip, erased box or mixed pair was therefore another one from run to run. The other precisions

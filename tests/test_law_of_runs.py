@@ -223,6 +223,7 @@ def test_killed_by_the_system_and_resumed_is_the_same_bits(seed, images, tmp_pat
     draw = random.Random(seed)
     run = drawn_run(draw, str(images))
     words = [*command_of(run)[1:], "--quiet"]
+    forked(["losses"], tmp_path / "warm.txt")  # loads what the others share, which is no part of a run's time
     begun = time.perf_counter()
     code, said = forked([*words, "--out", str(tmp_path / "whole")], tmp_path / "whole.txt")
     lasts = time.perf_counter() - begun

@@ -1,5 +1,6 @@
 """Open-set recipes: every line of a table is done once, peers train in our loop, Siamese networks learn from a CSV."""
 
+import argparse
 import csv
 import json
 from dataclasses import replace
@@ -12,9 +13,17 @@ from PIL import Image
 from widemargin.cli import main
 from widemargin.data.augment import Augment
 from widemargin.errors import InputError
-from widemargin.recipes.parts import openset_claim, openset_lines, openset_sphere, openset_table, traditional
+from widemargin.recipes.parts import (
+    openset_claim,
+    openset_identities,
+    openset_lines,
+    openset_sphere,
+    openset_table,
+    traditional,
+)
 from widemargin.run import Run
 from widemargin.training.siamese import PairNetwork, Pairs, Siamese, pair_scores, train_siamese
+from widemargin.training.unseen import sampled_pairs
 
 TINY = {"model": "fast(widths=(8, 8, 8), bias=False)", "dim": 8, "epochs": 1}
 
@@ -50,10 +59,111 @@ def test_every_line_of_the_faces_is_done_once(tiny_faces, data_dir, tmp_path, ca
     assert all(0 < line["angles"]["intra"] < 1.6 for line in learned)
     page = (tmp_path / "out" / "report.html").read_text()
     assert all(name in page for name in ("arcgrad(s=16)", "pml:triplet", "L1 of pixels", "recall@1"))
+    for line in found:
+        low, high = line["intervals"]["auc"]
+        assert low < line["test"]["auc"] < high
+        assert line["evaluation"] == 2
     assert main(command) == 0
     again = capsys.readouterr()
     assert "run 1 of" not in again.err
+    assert "judging" not in again.err
     assert records(tmp_path / "out" / "records.jsonl") == found
+    old = _made_older(tmp_path / "runs")
+    assert main([*command, "--list"]) == 0
+    assert capsys.readouterr().out.count("to judge") == len(old) == 3
+    before = {path: path.read_bytes() for path in (tmp_path / "runs").glob("*/metrics.jsonl")}
+    assert main(command) == 0
+    third = capsys.readouterr()
+    assert "judging 3 of 3" in third.err
+    assert "run 1 of" not in third.err  # nothing is trained again
+    assert before == {path: path.read_bytes() for path in before}
+    assert records(tmp_path / "out" / "records.jsonl") == found
+
+
+def _made_older(runs):
+    """Records of three runs as version 0.1.0 wrote them, one of each kind."""
+    folders = [next(runs.glob(f"*-{name}*")) for name in ("softmax-", "pml_arcface", "l1_pixels")]
+    for folder in folders:
+        record = json.loads((folder / "record.json").read_text())
+        record["test"]["auc"] = 12.0
+        older = {name: value for name, value in record.items() if name not in ("intervals", "evaluation")}
+        (folder / "record.json").write_text(json.dumps(older))
+        (folder / openset_identities.FILE).unlink()
+    return folders
+
+
+def test_a_siamese_run_that_kept_no_network_is_trained_again(data_dir, tmp_path, monkeypatch, capsys):
+    base = replace(openset_lines.OMNIGLOT, data="orl_faces", input_size=20, **TINY)
+    line = next(line for line in openset_lines.lines_of(base, siamese=True) if "apart" in line.name)
+    line = replace(line, run=replace(line.run, epochs=1))
+    few = "widemargin.recipes.parts.siamese_judging"
+    monkeypatch.setattr(f"{few}._OF_EACH", 400)
+    monkeypatch.setattr(f"{few}._EPISODES", 20)
+    monkeypatch.setattr(f"{few}.pairs_of", lambda images, seed: Pairs(images.x, *sampled_pairs(images.y, seed, 200)))
+    options = argparse.Namespace(
+        runs=str(tmp_path / "runs"), out=str(tmp_path / "out"), list=False, data_dir=str(data_dir)
+    )
+    assert openset_table.carry_out([line], range(1), options, "t") is not None
+    folder = next((tmp_path / "runs").iterdir())
+    first = json.loads((folder / "record.json").read_text())
+    assert first["intervals"]["auc"][0] < first["test"]["auc"]
+    identities = (folder / openset_identities.FILE).read_text()
+    assert len(json.loads(identities)["without"]["auc"]) == 20
+    (folder / openset_identities.FILE).unlink()
+    (folder / "network.safetensors").unlink()
+    capsys.readouterr()
+    assert openset_table.carry_out([line], range(1), options, "t") is not None
+    assert "kept no network and is trained again" in capsys.readouterr().err
+    assert (folder / openset_identities.FILE).read_text() == identities
+    (folder / openset_identities.FILE).write_text("[]")
+    assert not openset_identities.is_current(folder)
+    with pytest.raises(InputError, match="delete it to have the run judged again"):
+        openset_identities.split_of(folder, "auc", 90.0)
+
+
+def splits(effects, noise, seed, shift=0.0, seeds=3, training=0.0):
+    """A figure on halves of the same identities, which overlap: each has its own effect, each run some noise."""
+    draw, found = np.random.default_rng(seed), {}
+    for k in range(seeds):
+        part = np.random.default_rng(100 + k).choice(len(effects), len(effects) // 2, replace=False)
+        values = 80 + shift + effects[part] + noise * draw.normal(size=len(part)) + training * draw.normal()
+        without = {f"c{name}": (values.sum() - v) / (len(part) - 1) for name, v in zip(part, values, strict=True)}
+        found[k] = openset_identities.Split(float(values.mean()), without)
+    return found
+
+
+def test_lines_are_told_apart_by_identities_they_share():
+    effects = np.random.default_rng(0).normal(0, 8, 60)  # large, and the same for all lines
+    lines = {"a": splits(effects, 1.0, 1), "b": splits(effects, 1.0, 2), "c": splits(effects, 1.0, 3, shift=4.0)}
+    found = {(each.one, each.other): each for each in openset_identities.compare_lines(lines)}
+    assert not found["a", "b"].apart
+    assert found["a", "c"].apart
+    assert found["a", "c"].difference == pytest.approx(-4, abs=0.6)
+    low, high = openset_identities.pooled_interval(list(lines["a"].values()))
+    assert high - low > 3 > found["a", "c"].reach  # a line by itself is far less sure than a difference
+    names = openset_table.told_apart(list(found.values()), "auc")
+    assert names["c"] == (["a", "b"], [])
+    assert openset_table.told_apart(list(found.values()), "eer")["c"] == ([], ["a", "b"])
+    said = openset_table.verdicts({"auc": list(found.values())})
+    assert said == ["AUC: 2 of 3 pairs of lines are told apart"]
+
+
+@pytest.mark.parametrize("training", [0.0, 1.5])  # how far runs of one line differ; 3/√20 is what identities add
+def test_equal_lines_are_told_apart_in_no_more_than_a_twentieth_of_cases(training):
+    apart = 0
+    for trial in range(200):
+        effects = np.random.default_rng(trial).normal(0, 8, 40)
+        runs = {name: splits(effects, 3.0, 1000 * trial + k, training=training) for k, name in enumerate("abcdef")}
+        apart += any(each.apart for each in openset_identities.compare_lines(runs))
+    assert apart / 200 <= 0.05 + 2 * (0.05 * 0.95 / 200) ** 0.5
+
+
+def test_one_split_tells_nothing_apart():
+    effects = np.zeros(40)
+    lines = {name: splits(effects, 1.0, k, shift=10.0 * k, seeds=1) for k, name in enumerate("ab")}
+    assert openset_identities.compare_lines(lines) == []
+    ten = {0: openset_identities.Split(80.0, {f"c{k}": 80.0 + 0.1 * k for k in range(9)})}
+    assert openset_identities.pooled_interval(list(ten.values())) is None  # of nine identities
 
 
 def test_pixels_under_l1_are_what_a_loop_says(data_dir):

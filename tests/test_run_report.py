@@ -65,6 +65,27 @@ def test_a_run_judged_by_pairs_shows_its_curve(runs, tmp_path):
     assert "TAR over FAR" in page
 
 
+def test_records_of_before_and_of_now_stand_side_by_side(runs, tmp_path, capsys):
+    """Older records have an EER of 0 and no intervals; now a figure that few pairs support is null."""
+    older = {"images": 200, "recall1": 94.5, "auc": 94.77, "eer": 0.0, "tar": {"0.001": 12.0}}
+    newer = {"images": 200, "paired_images": 200, "recall1": 94.5, "auc": 94.77, "eer": None, "tar": {"0.001": None}}
+    ends = {"recall1": [90.0, 97.25], "auc": [88.875, 96.9], "eer": None}
+    for name, more in (("older", {"test": older}), ("newer", {"test": newer, "intervals": ends, "evaluation": 2})):
+        shutil.copytree(runs / "one", tmp_path / name)
+        path = tmp_path / name / "record.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **more, "confusion": None}))
+    out = tmp_path / "both.md"
+    assert main(["report", str(tmp_path / "older"), str(tmp_path / "newer"), "--out", str(out)]) == 0
+    rows = {line.split(" | ")[0].lstrip("| "): line for line in out.read_text().splitlines() if line.startswith("| ")}
+    assert "| 94.50 % | 94.77 % | 0.00 % |" in rows["older"]
+    assert "| 94.50 % (90.00 to 97.25) | 94.77 % (88.88 to 96.90) | – |" in rows["newer"]
+    path = tmp_path / "newer" / "record.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "intervals": {"auc": [1.0]}}))
+    capsys.readouterr()
+    main(["report", str(tmp_path / "newer"), "--out", str(out)])
+    assert "intervals.auc is no pair of numbers" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("kind", ["md", "png", "pdf"])
 def test_papers_get_their_formats(runs, tmp_path, kind):
     out = tmp_path / f"runs.{kind}"

@@ -13,6 +13,7 @@ from widemargin.data.paper import rows as paper_rows
 from widemargin.data.paper import table1 as paper_table1
 from widemargin.recipes.parts.image_settings import BESIDE
 from widemargin.recipes.parts.image_settings import METHODS as IMAGE_METHODS
+from widemargin.recipes.parts.openset_table import FIGURES
 from widemargin.recipes.table1 import METHODS as TABLE_METHODS
 from widemargin.report.run_page import ANGLES
 
@@ -180,6 +181,25 @@ def train_speed(found: Mapping[str, Any]) -> list[str]:
     return [words, "", *table(["network", "precision", "ours", "bare", "ratio"], rows)]
 
 
+def compared(found: Sequence[Line]) -> list[str]:
+    """Which lines of an open-set table are told apart, by figure."""
+    rows = []
+    for figure in dict.fromkeys(line["figure"] for line in found):
+        pairs = [line for line in found if line["figure"] == figure]
+        high = FIGURES[figure][1] == "high"
+        better: dict[str, list[str]] = {}
+        for line in pairs:
+            if line["apart"]:
+                ahead = (line["difference"] > 0) == high
+                one, other = (line["one"], line["other"]) if ahead else (line["other"], line["one"])
+                better.setdefault(one, []).append(f"`{other}`")
+        count = f"{sum(line['apart'] for line in pairs)} of {len(pairs)}"
+        said = "; ".join(f"`{one}` better than {', '.join(others)}" for one, others in better.items())
+        rows.append([FIGURES[figure][0], count, said or "–"])
+    words = "Every two lines over identities and splits, p ≤ 0.05 after Holm's correction ([how](intervals.md))."
+    return [words, "", *dense(table(["figure", "pairs told apart", "which"], rows))]
+
+
 def reached(lines: Sequence[Line]) -> list[str]:
     """What runs reached, as far as they say: the plain table of a record."""
     lines = [line for line in lines if isinstance(line.get("test"), dict)] or lines
@@ -187,7 +207,8 @@ def reached(lines: Sequence[Line]) -> list[str]:
         found = _by_loss(lines)
         rows = [[f"`{loss}`", str(len(own)), _mean([line["mean"] for line in own])] for loss, own in found.items()]
         return table(["loss", "sets", "mean accuracy in percent ± standard deviation over the sets"], rows)
-    names = [name for name, value in lines[0]["test"].items() if isinstance(value, int | float) and name != "loss"]
+    plain = ("loss", "paired_images", "identities")
+    names = [name for name, value in lines[0]["test"].items() if isinstance(value, int | float) and name not in plain]
     rows = []
     for loss, found in _by_loss(lines).items():
         values = {name: [line["test"][name] for line in found if line["test"].get(name) is not None] for name in names}
@@ -206,4 +227,6 @@ TABLES: dict[str, tuple[str, Callable[[Any], list[str]]]] = {
     "table1_decay2.jsonl": ("Table I with a large weight decay", reached),
     "seeds_smoke.jsonl": ("The seeds' own commands run", reached),
     "train_speed.json": ("Speed of the training loop", train_speed),
+    "openset_omniglot_compared.json": ("Omniglot: which losses are told apart", compared),
+    "openset_faces_compared.json": ("ORL faces: which losses are told apart", compared),
 }

@@ -15,7 +15,7 @@ import importlib
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.1.1"
 
 # Where each public name lives. Losses are not listed: the catalogue finds them by file.
 _HOMES = {

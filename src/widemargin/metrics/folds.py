@@ -25,7 +25,7 @@ def identity_folds(y: Whole, count: int = FOLDS, seed: int = 0) -> Whole | None:
     Identities with two images or more are dealt out first, so that every fold has same pairs.
 
     >>> identity_folds(np.array([0, 0, 1, 1, 2, 2, 3, 3]), 2).tolist()
-    [0, 1, 0, 1]
+    [1, 0, 0, 1]
     """
     sizes = np.bincount(y)
     there = np.flatnonzero(sizes)
@@ -91,6 +91,8 @@ def fold_accuracies(scores: Floats, same: Flags, folds: Whole, *, balanced: bool
     inside = np.flatnonzero(folds >= 0)
     inside = inside[np.argsort(-scores[inside], kind="stable")]  # what is sorted is sorted again in no time
     scores, same, folds = scores[inside], same[inside], folds[inside]
+    if balanced and any(len(np.unique(same[folds == name])) < 2 for name in names):
+        raise InputError("balanced accuracy needs pairs of both kinds, same and different, in every fold")
     found = []
     for name in names:
         here, others = folds == name, folds != name

@@ -150,7 +150,8 @@ def _ends(ends: tuple[float, float] | None) -> str:
 
 def _too_few(count: int, what: str) -> Judged:
     """Nothing but why."""
-    return Judged([f"–: {LEAST_EVENTS} {what} are needed; there are {count}"], {what.replace(" ", "_"): count})
+    why = f"{LEAST_EVENTS} {what} are needed; there are {count}"
+    return Judged([f"–: {why}"], {"refused": why})
 
 
 def retrieval(x: Tensor, y: Tensor, settings: Settings) -> Judged:

@@ -25,6 +25,7 @@ EVALUATION = 2
 """The version of these figures: 1 drew pairs with replacement, 2 takes all distinct ones, with intervals."""
 _LEAST = 20  # images that a class keeps
 MOST = 10_000  # every image looks at every other, and a class of thousands has as many to be found
+_PAIRED = 3000  # images of which all pairs are scored: 4.5 million, which fit into memory
 
 
 @torch.no_grad()
@@ -58,7 +59,8 @@ class Judgement:
 def judge_embeddings(x: Tensor, y: Tensor, seed: int = 0, *, intervals: bool = True) -> dict[str, Any]:
     """Figures in percent with their `intervals`: neighbours, pairs, few shots; angles in radians.
 
-    Of very many images some are drawn, and `images` says how many; `evaluate --protocol retrieval` takes all.
+    Of very many images some are drawn, and `images` says how many, `paired_images` for pairs; `evaluate --protocol`
+    takes all.
     """
     found = judgement(x, y, seed, intervals=intervals)
     return {**found.figures, "intervals": found.intervals} if intervals else found.figures
@@ -66,7 +68,7 @@ def judge_embeddings(x: Tensor, y: Tensor, seed: int = 0, *, intervals: bool = T
 
 def judgement(x: Tensor, y: Tensor, seed: int = 0, *, intervals: bool = True) -> Judgement:
     """The same with what every figure is without each identity."""
-    x, y = _some(x, y, seed)
+    x, y = _some(x, y, seed, MOST)
     found = retrieve(x, y, ks=(1, 5))
     centres = x.new_zeros(int(y.max()) + 1, x.shape[1]).index_add_(0, y, x)
     present = torch.bincount(y, minlength=len(centres)).nonzero().squeeze(1)
@@ -77,7 +79,9 @@ def judgement(x: Tensor, y: Tensor, seed: int = 0, *, intervals: bool = True) ->
         {name: found.intervals[key] for name, key in names.items()},
         {name: found.without[key] for name, key in names.items()},
     )
-    result += pair_judgement(verify_embeddings(x, y, intervals=intervals))
+    paired = _some(x, y, seed, _PAIRED)
+    result += Judgement({"paired_images": len(paired[1])})
+    result += pair_judgement(verify_embeddings(*paired, intervals=intervals))
     angles = {"intra": mean_intra(x, y, centres), "c_inter": mean_angle(centres, present)[0]}
     result += Judgement({"identities": len(present), "angles": angles})
     if len(present) >= 5:
@@ -85,14 +89,14 @@ def judgement(x: Tensor, y: Tensor, seed: int = 0, *, intervals: bool = True) ->
     return result
 
 
-def _some(x: Tensor, y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+def _some(x: Tensor, y: Tensor, seed: int, most: int) -> tuple[Tensor, Tensor]:
     """All images, or as many as can be judged in seconds: large classes are thinned, of very many some are drawn."""
-    if len(y) <= MOST:
+    if len(y) <= most:
         return x, y
     draw = torch.Generator().manual_seed(seed)
     names, place, counts = torch.unique(y, return_inverse=True, return_counts=True)
-    each = min(int(counts.max()), max(_LEAST, MOST // len(names)))
-    chosen = permutation(draw, len(names))[: max(2, MOST // each)]
+    each = min(int(counts.max()), max(_LEAST, most // len(names)))
+    chosen = permutation(draw, len(names))[: max(2, most // each)]
     order = permutation(draw, len(y))
     grouped = order[torch.argsort(place[order], stable=True)]  # class by class, within each at random
     rank = torch.arange(len(y), device=y.device) - (counts.cumsum(0) - counts)[place[grouped]]

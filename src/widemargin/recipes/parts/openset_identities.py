@@ -4,13 +4,16 @@ A figure of a line is its mean over splits. Two things make it uncertain: the id
 and how a network happened to be trained. The first is the spread of the mean without each identity in turn, which
 leaves every split where it was judged: splits overlap, so their identities are counted once. The second is the spread
 over the splits, which holds some of the first as well; both are added, so that intervals are wide rather than narrow.
+
+Three splits say little of their spread, and one of many pairs of lines has a small one by luck. So a pair has at least
+the spread over splits that pairs have in the middle: their median, less that of χ² over its degrees of freedom.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -124,25 +127,41 @@ def compare_lines(lines: Mapping[str, Mapping[int, Split]]) -> list[Compared]:
     """Every two lines on the splits that both have, by seed; none where fewer than two splits are shared."""
     from scipy.special import stdtrit
 
-    found = []
+    gaps: dict[tuple[str, str], Floats] = {}
+    of_identities: dict[tuple[str, str], Spread] = {}
     for one, other in combinations(lines, 2):
         seeds = [seed for seed in lines[one] if seed in lines[other]]
-        if len(seeds) < 2:
-            continue
         ours, theirs = ([lines[name][seed] for seed in seeds] for name in (one, other))
         if any(a.without.keys() != b.without.keys() for a, b in zip(ours, theirs, strict=True)):
             raise InputError(f"{one} and {other} were judged on other identities; delete the older of their runs")
-        gaps = np.array([a.value - b.value for a, b in zip(ours, theirs, strict=True)])
-        without = _means(ours) - _means(theirs)
-        if len(without) < LEAST_IDENTITIES:
-            continue
-        total = summed([spread(without), *_over_splits(gaps)])
-        reach = float(stdtrit(total.freedom, 1 - ALPHA / 2)) * float(np.sqrt(total.variance))
-        found.append(Compared(one, other, float(gaps.mean()), reach, difference_p(float(gaps.mean()), total)))
-    if not found:
+        without = _means(ours) - _means(theirs) if len(seeds) > 1 else np.empty(0)
+        if len(without) >= LEAST_IDENTITIES:
+            gaps[one, other] = np.array([a.value - b.value for a, b in zip(ours, theirs, strict=True)])
+            of_identities[one, other] = spread(without)
+    if not gaps:
         return []
+    found = []
+    for pair, of_splits in zip(gaps, _at_least_the_usual(list(gaps.values()), len(lines)), strict=True):
+        total, difference = summed([of_identities[pair], of_splits]), float(gaps[pair].mean())
+        reach = float(stdtrit(total.freedom, 1 - ALPHA / 2)) * float(np.sqrt(total.variance))
+        found.append(Compared(*pair, difference, reach, difference_p(difference, total)))
     adjusted = holm([each.p for each in found])
-    return [
-        Compared(each.one, each.other, each.difference, each.reach, float(p))
-        for each, p in zip(found, adjusted, strict=True)
+    return [replace(each, p=float(p)) for each, p in zip(found, adjusted, strict=True)]
+
+
+def _at_least_the_usual(gaps: Sequence[Floats], lines: int) -> list[Spread]:
+    """Spread of each mean of differences over splits: its own, or that of pairs in the middle if that is larger."""
+    from scipy.special import gammaincinv
+
+    own = [_over_splits(each)[0] for each in gaps]
+    # Per split, over the median of χ² / its degrees of freedom: a single pair's variance has that one.
+    per_split = [
+        each.variance * len(values) * each.freedom / (2 * float(gammaincinv(each.freedom / 2, 0.5)))
+        for each, values in zip(own, gaps, strict=True)
     ]
+    usual = float(np.median(per_split))
+    found = []
+    for each, values in zip(own, gaps, strict=True):
+        pooled = Spread(usual / len(values), max((lines - 1) * each.freedom / 2, each.freedom))
+        found.append(each if each.variance > pooled.variance else pooled)
+    return found

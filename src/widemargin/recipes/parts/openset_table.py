@@ -177,6 +177,12 @@ def told_apart(found: Sequence[Compared], figure: str) -> dict[str, tuple[list[s
     return result
 
 
+def _ahead(found: Sequence[Compared], figure: str) -> list[str]:
+    """A sentence for every line that is better than others."""
+    apart = told_apart(found, figure)
+    return [f"{name} is better than {', '.join(better)}" for name, (better, _) in apart.items() if better]
+
+
 def verdicts(found: Mapping[str, Sequence[Compared]]) -> list[str]:
     """How many lines each figure tells apart, and ours against the peer's of the same kind."""
     said = []
@@ -221,15 +227,17 @@ def present(lines: Sequence[Line], seeds: range, options: argparse.Namespace, ou
     said = verdicts(found)
     for sentence in said:
         print(sentence)
+    for figure in COMPARED:
+        for sentence in _ahead(found[figure], figure):
+            print(f"{FIGURES[figure][0]}: {sentence}")
     body = [page.table(["loss", *(name for name, _, _ in FIGURES.values())], rows)]
     if said:
         body += [page.heading("What is told apart", _ABOUT), *(page.paragraph(sentence, "note") for sentence in said)]
     for figure in COMPARED:
-        apart = told_apart(found[figure], figure)
-        if apart:
-            lists = [[(name, ""), *((", ".join(names) or "–", "") for names in both)] for name, both in apart.items()]
-            body += [page.heading(f"Told apart by {FIGURES[figure][0]}")]
-            body += [page.table(["loss", "better than", "worse than"], lists)]
+        ahead = _ahead(found[figure], figure)
+        if found[figure]:
+            body += [page.heading(f"Told apart by {FIGURES[figure][0]}", "" if ahead else "None are.")]
+            body += [page.paragraph(sentence) for sentence in ahead]
     for figure in _PICTURES:
         there = [line.name for line in lines if cells[line.name, figure]]
         if there:
@@ -255,8 +263,8 @@ def _facts(found: Mapping[str, Sequence[Compared]]) -> list[dict[str, Any]]:
 
 _ABOUT = (
     "Every two lines on the same splits and identities: the difference of their means with its 95 % interval over "
-    "identities and splits. Told apart are those with p of at most "
-    f"{ALPHA:g} after Holm's correction over all pairs; all others are not, whatever their order in the table."
+    f"identities and splits. Told apart are those with p of at most {ALPHA:g} after Holm's correction over all pairs "
+    "(p is given after it); all others are not, whatever their order in the table."
 )
 
 
