@@ -503,6 +503,27 @@ def test_pages_say_how_large_they_are(tmp_path):
             largest_page(data, start, end)
 
 
+def test_the_parts_of_columns_are_those_that_pyarrow_finds(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    from widemargin.data.parquet_pages import PageError, column_chunks
+
+    path = tmp_path / "chunks.parquet"
+    columns = {f"c{k}": [float(k)] * 300 for k in range(20)}  # more than a list's short form counts
+    table = pa.table({**columns, "s": [f"word {k % 9}" for k in range(300)], "l": [[1, 2]] * 300})
+    pq.write_table(table, path, row_group_size=100, compression="zstd", write_page_index=True)
+    told, found = pq.read_metadata(path), list(column_chunks(path.read_bytes()))
+    known = [told.row_group(row).column(column) for row in range(3) for column in range(22)]
+    assert [chunk.unpacked for chunk in found] == [chunk.total_uncompressed_size for chunk in known]
+    assert [chunk.end - chunk.start for chunk in found] == [chunk.total_compressed_size for chunk in known]
+    starts = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in known]
+    assert [chunk.start for chunk in found] == starts
+    for data in (b"", b"PAR1", b"PAR1PAR1PAR1", path.read_bytes()[:-1], path.read_bytes()[:-8] + b"\xff\xff\0\0PAR1"):
+        with pytest.raises(PageError):
+            list(column_chunks(data))
+
+
 def test_a_page_that_claims_more_than_its_file_says_is_not_unpacked(tmp_path, monkeypatch):
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq

@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import InputError, short
 from .cells import shown
 from .grid import Cells, Grid, checked_names
-from .parquet_pages import PageError, largest_page
+from .parquet_pages import column_chunks, largest_page
 from .table_memory import TableMemory, check_cells
 from .text import LARGEST
 
@@ -45,7 +45,7 @@ def grid(data: bytes, memory: TableMemory) -> Grid:
         if told.num_rows == 0:
             raise InputError(f"{file}: columns but no rows")
         usable = [_readable(pa, field.type) for field in schema]
-        _check_sizes(data, told, memory)
+        _check_sizes(data, memory)
         memory.take_cells(told.num_rows, sum(usable))
         coded = [field.name for field in schema if _is_text(pa, field.type)]
         source = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, read_dictionary=coded)
@@ -69,20 +69,14 @@ def grid(data: bytes, memory: TableMemory) -> Grid:
     return Grid(file, kept, columns, range(1, len(columns[0]) + 1), notes)
 
 
-def _check_sizes(data: bytes, told: Any, memory: TableMemory) -> None:
+def _check_sizes(data: bytes, memory: TableMemory) -> None:
     """That neither the columns as a whole nor a single page unpack to more than a table may take."""
-    chunks = [told.row_group(k).column(c) for k in range(told.num_row_groups) for c in range(told.num_columns)]
-    unpacked = sum(max(0, chunk.total_uncompressed_size) for chunk in chunks)
-    for chunk in chunks:
-        start = chunk.data_page_offset
-        if chunk.has_dictionary_page and 0 < (chunk.dictionary_page_offset or 0) < start:
-            start = chunk.dictionary_page_offset
-        try:
-            unpacked = max(unpacked, largest_page(data, start, start + chunk.total_compressed_size))
-        except PageError:
-            raise ValueError from None
-    memory.take(unpacked)
-    memory.used -= unpacked  # pages are unpacked one after the other, and what they become is counted by the cell
+    total = largest = 0
+    for chunk in column_chunks(data):
+        total += chunk.unpacked
+        largest = max(largest, largest_page(data, chunk.start, chunk.end))
+    memory.take(max(total, largest))
+    memory.take(-max(total, largest))  # pages are unpacked one after the other, and their cells are counted
 
 
 def _column(pa: Any, source: Any, stored_name: str, name: str, memory: TableMemory) -> Cells:

@@ -1,19 +1,73 @@
-"""How large the pages of a Parquet file are once they are unpacked, by the headers that stand before each of them.
+"""How much the columns and pages of a Parquet file unpack to, by what the file says of itself.
 
-A reader makes room for what such a header says, whatever the sizes at the end of the file say; so they are looked at
-before pyarrow reads anything. They are structures of Thrift's compact protocol:
+A reader makes room for what the header of a page says, whatever the sizes at the end of the file say; so both are
+looked at before pyarrow reads anything. They are read here and not by pyarrow's own objects for them, which end the
+whole process on some damaged files (26.0.1). Both are structures of Thrift's compact protocol:
 https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
+https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
-_UNPACKED, _PACKED = 2, 3  # fields of a page header: sizes of the page without and with compression
 _DEEPEST = 16
+_MAGIC = b"PAR1"
+
+# Numbers of the fields that are looked at, by the structures of the format.
+_ROW_GROUPS = 4  # of FileMetaData
+_COLUMNS = 1  # of RowGroup
+_META_DATA = 3  # of ColumnChunk
+_CHUNK_UNPACKED, _CHUNK_PACKED, _DATA_OFFSET, _DICTIONARY_OFFSET = 6, 7, 9, 11  # of ColumnMetaData
+_PAGE_UNPACKED, _PAGE_PACKED = 2, 3  # of PageHeader
 
 
 class PageError(ValueError):
-    """Bytes that are no page of a Parquet file."""
+    """Bytes that are no part of a Parquet file."""
+
+
+class Chunk(NamedTuple):
+    """One column of some rows: where its pages begin and end, and how many bytes they claim to have unpacked."""
+
+    start: int
+    end: int
+    unpacked: int
+
+
+def column_chunks(data: bytes) -> Iterator[Chunk]:
+    """The parts of all columns, as the end of the file lists them."""
+    length = int.from_bytes(data[-8:-4], "little")
+    if len(data) < 12 or not data.endswith(_MAGIC) or length > len(data) - 12:
+        raise PageError
+    footer = _Structure(data, len(data) - 8 - length, len(data) - 8)
+    for field, kind in footer.fields():
+        if (field, kind) != (_ROW_GROUPS, _LIST):
+            footer.skip(kind)
+            continue
+        for _ in footer.items():
+            yield from _chunks_of_rows(footer)
+
+
+def _chunks_of_rows(footer: _Structure) -> Iterator[Chunk]:
+    for field, kind in footer.fields():
+        if (field, kind) != (_COLUMNS, _LIST):
+            footer.skip(kind)
+            continue
+        for _ in footer.items():
+            for inner, inner_kind in footer.fields():
+                if (inner, inner_kind) == (_META_DATA, _STRUCT):
+                    yield _chunk(footer.numbers())
+                else:
+                    footer.skip(inner_kind)
+
+
+def _chunk(numbers: dict[int, int]) -> Chunk:
+    start, packed = numbers.get(_DATA_OFFSET, -1), numbers.get(_CHUNK_PACKED, -1)
+    dictionary = numbers.get(_DICTIONARY_OFFSET, 0)
+    start = dictionary if 0 < dictionary < start else start
+    return Chunk(start, start + packed, max(0, numbers.get(_CHUNK_UNPACKED, 0)))
 
 
 def largest_page(data: bytes, start: int, end: int) -> int:
@@ -22,36 +76,80 @@ def largest_page(data: bytes, start: int, end: int) -> int:
         raise PageError
     largest, place = 0, start
     while place < end:
-        header = _Header(data, place)
+        header = _Structure(data, place, end)
         sizes = header.numbers()
-        unpacked, packed = sizes.get(_UNPACKED, -1), sizes.get(_PACKED, -1)
+        unpacked, packed = sizes.get(_PAGE_UNPACKED, -1), sizes.get(_PAGE_PACKED, -1)
         if unpacked < 0 or packed < 0:
             raise PageError
         largest, place = max(largest, unpacked), header.place + packed
     return largest
 
 
-class _Header:
-    """Reads one structure from a place in the data."""
+class _Structure:
+    """Reads a structure value by value, from a place in the data to an end that it may not pass."""
 
-    def __init__(self, data: bytes, place: int) -> None:
-        self.data, self.place = data, place
+    def __init__(self, data: bytes, place: int, end: int) -> None:
+        self.data, self.place, self.end = data, place, end
+
+    def fields(self) -> Iterator[tuple[int, int]]:
+        """The number and kind of every field; whoever asks must read or skip its value before the next."""
+        field = 0
+        while kind_and_step := self._byte():
+            step = kind_and_step >> 4
+            field = field + step if step else self._zigzag()
+            yield field, kind_and_step & 15
+
+    def items(self) -> Iterator[int]:
+        """The kind of every item of a list, in the same way."""
+        size_and_kind = self._byte()
+        count = size_and_kind >> 4 if size_and_kind >> 4 < 15 else self._varint()
+        for _ in range(count):
+            yield size_and_kind & 15
 
     def numbers(self) -> dict[int, int]:
         """The whole numbers among the fields; everything else is passed over."""
         found: dict[int, int] = {}
-        field = 0
-        while kind_and_step := self._byte():
-            kind, step = kind_and_step & 15, kind_and_step >> 4
-            field = field + step if step else self._zigzag()
+        for field, kind in self.fields():
             if kind in (_I16, _I32, _I64):
                 found[field] = self._zigzag()
             else:
-                self._skip(kind, 0)
+                self.skip(kind)
         return found
 
+    def skip(self, kind: int, depth: int = 0, inside: bool = False) -> None:
+        """Pass over a value; truth values have bytes of their own inside lists only."""
+        if depth > _DEEPEST:
+            raise PageError
+        if kind in (_TRUE, _FALSE):
+            self.place += inside
+        elif kind == _BYTE:
+            self.place += 1
+        elif kind in (_I16, _I32, _I64):
+            self._varint()
+        elif kind == _DOUBLE:
+            self.place += 8
+        elif kind == _BINARY:
+            length = self._varint()
+            self.place += length
+        elif kind in (_LIST, _SET):
+            for item in self.items():
+                self.skip(item, depth + 1, inside=True)
+        elif kind == _MAP:
+            count = self._varint()
+            kinds = self._byte() if count else 0
+            for _ in range(count):
+                self.skip(kinds >> 4, depth + 1, inside=True)
+                self.skip(kinds & 15, depth + 1, inside=True)
+        elif kind == _STRUCT:
+            for _, inner in self.fields():
+                self.skip(inner, depth + 1)
+        else:
+            raise PageError
+        if self.place > self.end:
+            raise PageError
+
     def _byte(self) -> int:
-        if self.place >= len(self.data):
+        if self.place >= self.end:
             raise PageError
         self.place += 1
         return self.data[self.place - 1]
@@ -68,41 +166,3 @@ class _Header:
     def _zigzag(self) -> int:
         value = self._varint()
         return (value >> 1) ^ -(value & 1)
-
-    def _skip(self, kind: int, depth: int, inside: bool = False) -> None:
-        """Pass over a value; truth values have bytes of their own inside lists only."""
-        if depth > _DEEPEST:
-            raise PageError
-        if kind in (_TRUE, _FALSE):
-            self.place += inside
-        elif kind == _BYTE:
-            self.place += 1
-        elif kind in (_I16, _I32, _I64):
-            self._varint()
-        elif kind == _DOUBLE:
-            self.place += 8
-        elif kind == _BINARY:
-            length = self._varint()
-            self.place += length
-        elif kind in (_LIST, _SET):
-            size_and_kind = self._byte()
-            count = size_and_kind >> 4 if size_and_kind >> 4 < 15 else self._varint()
-            self._skip_all(count, (size_and_kind & 15,), depth)
-        elif kind == _MAP:
-            count = self._varint()
-            kinds = self._byte() if count else 0
-            self._skip_all(count, (kinds >> 4, kinds & 15), depth)
-        elif kind == _STRUCT:
-            while kind_and_step := self._byte():
-                if not kind_and_step >> 4:
-                    self._zigzag()
-                self._skip(kind_and_step & 15, depth + 1)
-        else:
-            raise PageError
-        if self.place > len(self.data):
-            raise PageError
-
-    def _skip_all(self, count: int, kinds: tuple[int, ...], depth: int) -> None:
-        for _ in range(count):
-            for kind in kinds:
-                self._skip(kind, depth + 1, inside=True)
