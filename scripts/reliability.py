@@ -105,6 +105,39 @@ Wrong in version 0.1.0, mended in 0.1.1; each has a test that fails on the older
 - **`torchrun -m widemargin train … --log tensorboard` ended with "ambiguous option"**: torchrun takes `--log` for an
   abbreviation of its own options, wherever it stands. The option is `--logger` now; `--log` is still understood
   without torchrun.
+- **A run folder could fill the memory, or never be read to its end.** `run.json`, `metrics.jsonl`, `record.json`,
+  `sha256.json`, `results.jsonl` and the files that sums are made of were opened by their names alone: as a link to
+  `/dev/zero`, as a pipe, or as a file of gigabytes of holes they took more than 6 GB or for ever. Weights were read
+  before anybody had compared them with the network. A `.lock` that was a link was written over where it led to. Every
+  file is now opened without waiting, as a regular file only, with its size looked at first, by one module
+  (`bounded_files.py`); weights are read when they fit their network and the memory, and not from holes.
+- **A small table took gigabytes**: a `.csv.gz` of 1.2 MB more than 6 GB, a Parquet file of 218 KB 5.7 GB. Cells are
+  counted as they come in, equal words are kept once, Parquet is read column by column with the size of every page
+  known before, and a table may take 512 MiB, or 64 times the size of its file, at most 8 GiB.
+- **A PNG of 10 KB took 2.8 GB**: 1 × 80,000,000 pixels are within the bound of pixels, but every row costs a pointer in
+  every copy. No side may have more than 65,535 pixels, fewer copies are made (0.4 to 0.8 GiB for a picture at the bound
+  of pixels where it was 0.5 to 1.5, and 1.4 for WebP where it was 1.7), and pictures of more than 16,777,216 pixels are
+  decoded one at a time. What is decoded is the same.
+- **`input_size: 65536` in a `run.json` ended in a traceback** on an allocation of 8.6 TB. Images have at most 4,096
+  pixels along a side, batches that are judged shrink with the size of the images, and memory that torch does not get
+  is one line with code 2.
+- **A table that came through a pipe to which nobody wrote was waited for for ever.** A pipe may be silent for 30
+  seconds; `compare <(zcat table.csv.gz)` works as before.
+- **Error lines could be as long as a name in the input**, where the system refused the name. Every line is cut to 1,000
+  characters in one place, notes and warnings too.
+- **`widemargin reproduce --help` crashed** on a percent sign in a description. Help is printed as it stands, and the
+  `--help` of every command is tested.
+- **Refused Parquet files left with code 134** in about two of five cases, after the right line: pyarrow's threads are
+  still at work when Python exits, and with torch in the same process that ends in an abort (pyarrow 26.0.1, torch
+  2.13.0). Parquet is now read without such threads.
+- **Workers of a killed `compare` lived on** until their piece of work was done. They now end with the first process: on
+  Linux the system does it, elsewhere a thread that watches.
+- **`export --onnx` left `deviceid` and `onnxruntime.db` in the user's cache**: onnxruntime (1.31.1) has telemetry that
+  is on by default, from its import on, and could have reported the export to its maker. It is told not to
+  (`ORT_DISABLE_TELEMETRY`) before it is imported, and its cache is a folder that goes away.
+- **`RowOptimizer` failed with Adagrad**, and under Rprop a row that was drawn for the first time in a later step moved
+  by a millionth instead of the rate. What a row begins with is now found out by trying the optimizer; those that do not
+  work row by row (Adafactor, Muon, LBFGS, SparseAdam) are refused in one line.
 """
 
 

@@ -1,6 +1,9 @@
 """A run handed over: the ONNX file through onnxruntime, the folder read again, and what is refused."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -92,3 +95,32 @@ def test_what_is_no_models_folder_is_one_line(run, tmp_path, capsys):
     weights.write_bytes(pickle.dumps({"weight": 1}))
     with pytest.raises(wm.InputError, match="damaged"):
         wm.load(tmp_path / "hub")
+
+
+def test_onnxruntime_leaves_nothing_at_home(run, tmp_path):
+    """In a process of its own, with a home that is empty before and must be so after."""
+    pytest.importorskip("onnxruntime")
+    if finished(run).run.loss != "arcgrad":
+        pytest.skip("one run is enough")
+    home = tmp_path / "home"
+    (home / "xdg").mkdir(parents=True)
+    environment = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home / "xdg")}
+    words = [sys.executable, "-m", "widemargin", "export", str(run), "--onnx", str(tmp_path / "out" / "model.onnx")]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "onnxruntime agrees with PyTorch" in done.stdout
+    assert [str(path) for path in home.rglob("*")] == [str(home / "xdg")]
+
+
+def test_the_environment_is_as_it_was_after_an_export(monkeypatch):
+    from widemargin.onnx_file import _private
+
+    monkeypatch.setenv("XDG_CACHE_HOME", "mine")
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+    with _private():
+        place = os.environ["XDG_CACHE_HOME"]
+        assert os.path.isdir(place)
+        assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"
+    assert not os.path.exists(place)
+    assert os.environ["XDG_CACHE_HOME"] == "mine"
+    assert "ORT_DISABLE_TELEMETRY" not in os.environ

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from .environment import changed_environment
 from .errors import InputError
 
 if TYPE_CHECKING:
@@ -50,6 +52,11 @@ class Handed(nn.Module):
 
 def write_onnx(run: Finished, path: Path) -> float:
     """Write the file and its JSON; the largest difference to PyTorch, relative to the largest number, at most 1e-4."""
+    with _private():
+        return _write(run, path)
+
+
+def _write(run: Finished, path: Path) -> float:
     try:
         onnxruntime: Any = importlib.import_module("onnxruntime")
         importlib.import_module("onnxscript")  # the exporter's own need, said here in our words
@@ -117,6 +124,19 @@ def facts(run: Finished) -> dict[str, Any]:
         "model": run.run.model,
         "data": Path(run.run.data).name,
     }
+
+
+@contextmanager
+def _private() -> Iterator[None]:
+    """While onnxruntime runs, it keeps its cache in a folder that goes away, and reports to nobody.
+
+    Its official builds keep a number for the machine and events for its maker in the user's cache, from its import on,
+    unless they are told before that not to (its Privacy.md).
+    """
+    with tempfile.TemporaryDirectory(prefix="widemargin-", ignore_cleanup_errors=True) as folder:
+        names = ("ORT_DISABLE_TELEMETRY", "ORT_TELEMETRY_DISABLED")  # the second in versions between
+        with changed_environment({"XDG_CACHE_HOME": folder, **dict.fromkeys(names, "1")}):
+            yield
 
 
 @contextmanager

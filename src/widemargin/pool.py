@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from multiprocessing import connection, resource_tracker
 from typing import Any, TypeVar
 
+from .environment import changed_environment
 from .errors import InputError
 
 T = TypeVar("T")
@@ -41,7 +42,8 @@ def run_all(
         return
     workers: dict[Any, Any] = {}  # line → process
     try:
-        with _one_thread_each(), undisturbed():
+        # As many workers as cores need one thread each.
+        with changed_environment(dict.fromkeys(_THREADS, "1")), undisturbed():
             for _ in range(processes):
                 _start(workers)
         yield from _answers(work, jobs, workers, told)
@@ -90,21 +92,6 @@ def _answers(
             else:
                 line.send((work, job))  # before anybody does anything with the result
             yield value
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Workers started inside compute with one thread: as many workers as cores need no more."""
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 @contextmanager

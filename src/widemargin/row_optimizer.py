@@ -2,7 +2,9 @@
 
 What the optimizer remembers (momentum, second moments) is kept for all rows; a step takes out the rows with a gradient,
 lets the optimizer move them, and puts them back. Rows without a gradient neither move nor decay. Step counts (Adam's
-bias correction) are those of the whole matrix.
+bias correction) are those of the whole matrix. What a row that was never drawn would remember (Adagrad's first sums,
+Rprop's first step sizes) is found out by trying the optimizer on a small matrix; one that moves rows together
+(Muon), keeps numbers of other shapes than the rows' (Adafactor), or needs more than a gradient (LBFGS) is refused.
 """
 
 from __future__ import annotations
@@ -33,10 +35,12 @@ class RowOptimizer:
         if not isinstance(parameter, Tensor) or parameter.ndim != 2:
             raise InputError("RowOptimizer takes one matrix, such as head.weight")
         self.parameter = parameter
+        self._first = _first_memory(make, options, parameter)
         self._part = nn.Parameter(parameter.detach()[:0].clone())
         self.inner = make([self._part], **options)
         self.memory: dict[str, Tensor] = {}
         self.scalars: dict[str, Any] = {}
+        self._keep(torch.arange(0, device=parameter.device))  # what is remembered before the first step
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -74,7 +78,8 @@ class RowOptimizer:
         for name, value in self.inner.state[self._part].items():
             if isinstance(value, Tensor) and value.shape == self._part.shape and value.ndim == 2:
                 if name not in self.memory:
-                    self.memory[name] = torch.zeros_like(self.parameter, dtype=value.dtype)
+                    first = self._first.get(name, 0.0)
+                    self.memory[name] = torch.full_like(self.parameter, first, dtype=value.dtype)
                 self.memory[name].index_copy_(0, rows, value)
             else:
                 self.scalars[name] = value
@@ -97,3 +102,58 @@ class RowOptimizer:
         self.scalars = {n: v.clone() if isinstance(v, Tensor) else v for n, v in state["scalars"].items()}
         for group, options in zip(self.param_groups, state["param_groups"], strict=True):
             group.update(options)
+
+
+_ROWS, _WIDE = 5, 7  # of the matrix an optimizer is tried on; different, so that no other shape is taken for its own
+_SUITABLE = "SGD, Adam, AdamW, Adagrad, RMSprop, Adadelta, Adamax, NAdam, RAdam, Rprop and ASGD can"
+
+
+def _first_memory(
+    make: Callable[..., torch.optim.Optimizer], options: dict[str, Any], like: Tensor
+) -> dict[str, float]:
+    """What an optimizer remembers of a weight that has had no gradient yet, by name.
+
+    Found out by its first step with gradients of zero. An optimizer that cannot work on rows alone is refused.
+    """
+    name = getattr(make, "__name__", type(make).__name__)
+    whole = slice(0, _ROWS)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            moved, again = (_tried(make, options, like, [whole])[0] for _ in range(2))
+            apart, _ = _tried(make, options, like, [slice(0, 2), slice(2, _ROWS)])
+            _, state = _tried(make, options, like, [whole], steps=1, size=0.0)
+    except InputError:
+        raise
+    except (RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
+        raise InputError(f"RowOptimizer: {name} cannot move rows with these options ({error}); {_SUITABLE}") from None
+    shapes = {key: list(value.shape) for key, value in state.items() if isinstance(value, Tensor) and value.ndim}
+    for key, shape in shapes.items():
+        if shape != [_ROWS, _WIDE]:
+            raise InputError(f"RowOptimizer: {name} keeps {key}, which belongs to no row; {_SUITABLE}")
+    # One that draws its steps moves otherwise each time, and nothing can be said.
+    if torch.equal(moved, again) and float((moved - apart).abs().max()) > 0.01 * float(moved.abs().max()):
+        raise InputError(f"RowOptimizer: {name} moves rows together, not each by its own gradient; {_SUITABLE}")
+    return {key: float(state[key].flatten()[0]) for key in shapes}
+
+
+def _tried(
+    make: Callable[..., torch.optim.Optimizer],
+    options: dict[str, Any],
+    like: Tensor,
+    parts: list[slice],
+    steps: int = 2,
+    size: float = 1.0,
+) -> tuple[Tensor, dict[str, Any]]:
+    """How far some steps move a small matrix, its parts each with an optimizer of its own; what the last remembers."""
+    draws = torch.Generator().manual_seed(0)
+    start, *gradients = (size * torch.randn(_ROWS, _WIDE, generator=draws) for _ in range(steps + 1))
+    moved, state = [], dict[str, Any]()
+    for part in parts:
+        weight = nn.Parameter(start[part].to(like.device, like.dtype, copy=True))
+        optimizer = make([weight], **options)
+        for gradient in gradients:
+            weight.grad = gradient[part].to(weight)
+            optimizer.step()
+        moved.append(weight.detach().float() - start[part].to(weight).float())
+        state = dict(optimizer.state[weight])
+    return torch.cat(moved), state

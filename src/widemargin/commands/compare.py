@@ -21,7 +21,9 @@ def add(commands: Any) -> None:
         help="compare losses on a table: which one serves my data?",
         description="Cross-validate losses on tables, ten times ten folds, and say honestly which differ.",
     )
-    parser.add_argument("data", nargs="*", metavar="DATA", help="CSV, TSV or Parquet files, or names of sets (iris)")
+    parser.add_argument(
+        "data", nargs="*", metavar="DATA", help="CSV, TSV or Parquet files or pipes, or names of sets (iris)"
+    )
     parser.add_argument("--target", metavar="COLUMN", help="column with the classes (default: the last)")
     parser.add_argument(
         "--target-is-class", action="store_true", help="the target's numbers are classes, however many there are"

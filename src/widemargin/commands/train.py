@@ -43,7 +43,7 @@ _NUMBERS: tuple[tuple[str, Any, str], ...] = (
     ("per-class", int, "images of each class in a batch, for losses on pairs and triplets (P×K)"),
     ("unseen", float, "part of the classes that is kept back entirely, to be judged on; they choose nothing"),
     ("hold-out", float, "part of the training images kept back to choose the checkpoint `best` by; nothing else does"),
-    ("input-size", int, "pixels along a side"),
+    ("input-size", int, "pixels along a side, at most 4096"),
     ("ckpt-freq", int, "epochs between checkpoints that are kept"),
     ("seed", int, "start of every random draw"),
 )

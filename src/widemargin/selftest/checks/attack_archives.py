@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import shutil
 import struct
 import tarfile
@@ -38,6 +39,7 @@ def run(size: Size) -> Outcome:
     _zip_bombs(siege)
     _weights_bomb(siege)
     _picture_bomb(siege)
+    _odd_tables(siege)
     if find_spec("pyarrow") is not None:
         _parquet_bomb(siege)
     return siege.outcome()
@@ -131,6 +133,12 @@ def _gzip_bombs(siege: Siege) -> None:
     path = siege.folder / "table.csv.gz"
     path.write_bytes(gzip.compress(b"a,b\n1,") + _gzip_of_zeros(8 * _GIB))
     siege.refused("a table of 8 GiB in a .gz of 8 MiB", command, "compare", str(path))
+    with gzip.open(path, "wb") as file:  # below the ratio that no table has, and still 45 million rows
+        file.write(b"a,b,c,y\n")
+        for k in range(45_000):
+            file.write(b"1,1,1,a\n1,1,1,b\n" * 500 + b"%d,1,1,a\n" % (k * 2654435761 % 10**12))
+    size = path.stat().st_size >> 10
+    siege.refused(f"a table of 45 million rows in a .gz of {size} KiB", command, "compare", str(path))
     path.unlink()
     folder = siege.folder / "mnist"
     folder.mkdir()
@@ -260,10 +268,12 @@ def _picture_bomb(siege: Siege) -> None:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     path = siege.folder / "bomb.png"
-    header = struct.pack(">IIBBBBB", 50_000, 50_000, 8, 2, 0, 0, 0)
-    packed = zlib.compress(bytes(1 << 20), 9)
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", packed) + chunk(b"IEND", b""))
-    siege.refused("a picture of 50,000 × 50,000 pixels in a kilobyte", read_picture, str(path))
+    for wide, tall, bits, colour, size in ((50_000, 50_000, 8, 2, 1 << 20), (1, 80_000_000, 1, 0, 160_000_000)):
+        header = struct.pack(">IIBBBBB", wide, tall, bits, colour, 0, 0, 0)
+        parts = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(size), 9)) + chunk(b"IEND", b"")
+        path.write_bytes(b"\x89PNG\r\n\x1a\n" + parts)
+        kilobytes = path.stat().st_size >> 10
+        siege.refused(f"a picture of {wide:,} × {tall:,} pixels in {kilobytes} KiB", read_picture, str(path))
     program = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(" + bytes(siege.marker) + b") (w) file closefile\n"
     path.write_bytes(program + b"%%EOF\n")
     siege.refused("a PostScript program that is called .png", read_picture, str(path))
@@ -281,4 +291,37 @@ def _parquet_bomb(siege: Siege) -> None:
             writer.write_table(table)
     size = path.stat().st_size >> 10
     siege.refused(f"a Parquet file of 300 million rows in {size} KiB", command, "compare", str(path))
+    with pq.ParquetWriter(path, table.schema, compression="zstd") as writer:
+        for _ in range(60):  # within the bound of cells, and gigabytes as words
+            writer.write_table(table)
+    size = path.stat().st_size >> 10
+    siege.refused(f"a Parquet file of 60 million rows in {size} KiB", command, "compare", str(path))
+    word = pa.DictionaryArray.from_arrays(pa.array([0] * 1_000_000, pa.int32()), pa.array(["x" * 100_000]))
+    pq.write_table(pa.table({"x": word, "y": table["y"]}), path)
+    size = path.stat().st_size >> 10
+    siege.refused(f"a Parquet file with 100 GB of words in {size} KiB", command, "compare", str(path))
+    path.unlink()
+
+
+def read_pipe(path: str) -> None:
+    """A table that comes through a pipe, as an attempt; patience is cut short."""
+    from ... import bounded_files
+    from ...data.read import read_table
+
+    bounded_files.PIPE_SECONDS = 1.0
+    read_table(path)
+
+
+def _odd_tables(siege: Siege) -> None:
+    """A pipe that nobody writes to, a device that never ends, gigabytes of holes."""
+    path = siege.folder / "table.csv"
+    os.mkfifo(path)
+    siege.refused("a pipe that nobody writes to as a table", read_pipe, str(path))
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    siege.refused("a link to /dev/zero as a table", command, "compare", str(path))
+    path.unlink()
+    with path.open("wb") as file:
+        file.truncate(8 * _GIB)
+    siege.refused("8 GiB of holes as a table", command, "compare", str(path))
     path.unlink()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +19,7 @@ KIND = "attack"
 LONG = False
 
 _GIB = 1 << 30
+_WEIGHTS = ("model.safetensors", "training.safetensors")
 _NOBODY = "http://127.0.0.1:9"  # where a download would be noticed: nobody listens
 
 
@@ -32,7 +34,7 @@ def run(size: Size) -> Outcome:
     _headers(siege, trained, hub, picture)
     _json(siege, trained, hub, picture)
     _settings(siege, hub)
-    _odd_files(siege, hub)
+    _odd_files(siege, trained, hub, picture)
     _onnx(siege, trained)
     return siege.outcome()
 
@@ -154,6 +156,7 @@ def _settings(siege: Siege, hub: Path) -> None:
         "a number that no machine has": {"dim": 10**30},
         "a network of terabytes": {"model": "fast(widths=(100000, 1000000, 1000000))"},
         "a field that nobody knows": {"__class__": "x"},
+        "pictures as large as a wall": {"input_size": 65_536},
     }
     for what, changed in refused.items():
         siege.refused(what, load_hub, str(_changed(hub, run=changed)))
@@ -164,6 +167,7 @@ def _settings(siege: Siege, hub: Path) -> None:
         siege.harmless(what, load_hub, str(_changed(hub, run=changed)))
     images: dict[str, dict[str, Any]] = {
         "pictures of 65,536 pixels": {"size": 65_536, "channels": 4096},
+        "pictures of 65,536 pixels in colour": {"size": 65_536},
         "a size that is no number": {"size": "../../etc/passwd"},
         "as many classes as bytes": {"classes": ["x"] * 1_000_000},
     }
@@ -185,19 +189,63 @@ def _changed(hub: Path, **parts: dict[str, Any]) -> Path:
 # ---------------------------------------------------------------- files that are none
 
 
-def _odd_files(siege: Siege, hub: Path) -> None:
-    """Links to devices, and pipes that nobody writes to: a reader that trusts a name would never end."""
+def _no_file(path: Path, what: str) -> None:
+    """Something else in the place of a file."""
+    path.unlink(missing_ok=True)
+    if what == "a folder":
+        path.mkdir()
+    elif what == "a pipe":
+        os.mkfifo(path)
+    elif what == "a link to /dev/zero":
+        path.symlink_to("/dev/zero")
+    else:
+        with path.open("wb") as file:
+            file.truncate(8 * _GIB)
+
+
+def _hole(path: Path) -> None:
+    """A tensor of 8 GiB that is nowhere on disk, in a file whose header is right."""
+    size = 8 * _GIB
+    header = json.dumps({"a": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + size)
+
+
+def _odd_files(siege: Siege, trained: Path, hub: Path, picture: str) -> None:
+    """Links to devices, pipes that nobody writes to, gigabytes of holes: a reader that trusts a name would not end."""
+    kinds = ("a link to /dev/zero", "a pipe", "a folder", "8 GiB of holes")
     for name in ("widemargin.json", "model.safetensors"):
-        for what, place in (("a link to /dev/zero", "/dev/zero"), ("a pipe", ""), ("a folder", "folder")):
+        for what in kinds:
             spoiled = prey.copied(hub, "spoiled-hub")
-            (spoiled / name).unlink()
-            if place == "folder":
-                (spoiled / name).mkdir()
-            elif place:
-                (spoiled / name).symlink_to(place)
-            else:
-                os.mkfifo(spoiled / name)
+            _no_file(spoiled / name, what)
             siege.refused(f"{what} as {name}", load_hub, str(spoiled))
+    last = "checkpoints/last"
+    in_last = tuple(f"{last}/{name}" for name in ("state.json", "sha256.json", *_WEIGHTS))
+    for name in ("run.json", "metrics.jsonl", "record.json", *in_last):
+        words = ("report", "--no-images") if name in ("metrics.jsonl", "record.json") else ("predict", picture)
+        for what in kinds:
+            run = prey.copied(trained, "spoiled")
+            _no_file(run / name, what)
+            siege.refused(f"{what} as {name} of a run", command, words[0], str(run), *words[1:])
+    for name in _WEIGHTS:
+        run = prey.copied(trained, "spoiled")
+        (run / last / "sha256.json").unlink()
+        _hole(run / last / name)
+        siege.refused(f"a tensor of 8 GiB of holes in {name}", command, "predict", str(run), picture)
+    for what in kinds:
+        results = siege.folder / "compared"
+        results.mkdir(exist_ok=True)
+        _no_file(results / "results.jsonl", what)
+        siege.refused(f"{what} as results.jsonl", open_store, str(results))
+        shutil.rmtree(results)
+
+
+def open_store(folder: str) -> None:
+    """The results of a comparison, as an attempt."""
+    from ...results import Store
+
+    Store(folder)
 
 
 # ---------------------------------------------------------------- ONNX
