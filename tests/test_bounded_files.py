@@ -192,7 +192,9 @@ def test_memory_of_machine_and_container(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(memory, "_CGROUP", tmp_path)
     assert memory.available_memory() is None
-    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:   7 kB\n")
+    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\n")
+    assert memory.available_memory() is None
+    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:   4 kB\nSwapFree: 3 kB\n")
     assert memory.available_memory() == 7 << 10
     for name, text in (("max", "5000\n"), ("current", "3000\n"), ("stat", "anon 1\ninactive_file 200\n")):
         (tmp_path / f"memory.{name}").write_text(text)
@@ -629,13 +631,20 @@ def test_the_size_of_a_runs_images_is_bounded(run, tmp_path):
     assert "sees.size is no whole number from 1 to 4,096" in refused(load_run, str(run), tmp_path=tmp_path)
 
 
-def evaluate_large(folder: str, images: str) -> int:
-    """`widemargin evaluate` on a run whose images a stranger has made as large as is allowed."""
-    from widemargin.cli import main
+def test_fewer_images_are_judged_at_once_where_they_are_large(run, tmp_path, monkeypatch):
+    from widemargin.training import inputs
+    from widemargin.training.finished import finished
 
-    settings = json.loads((Path(folder) / "run.json").read_bytes())
-    (Path(folder) / "run.json").write_text(json.dumps({**settings, "data": images, "input_size": 4096}))
-    return main(["evaluate", folder])
+    for number in range(5):
+        png(tmp_path / f"{number}.png", 20 + number, 30)
+    done = finished(run)
+    paths, sizes = [tmp_path / f"{number}.png" for number in range(5)], []
+    wanted = done.embed_files(paths)
+    embed = done.model.embed
+    monkeypatch.setattr(done.model, "embed", lambda x: sizes.append(len(x)) or embed(x))
+    monkeypatch.setattr(inputs, "_NUMBERS_AT_ONCE", 2 * done.sees["channels"] * done.sees["size"] ** 2)
+    torch.testing.assert_close(done.embed_files(paths), wanted)
+    assert sizes == [2, 2, 1]
 
 
 def test_memory_that_torch_has_not_is_one_line(capsys, monkeypatch):

@@ -11,7 +11,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_memory() -> int | None:
-    """Bytes that can be used without swapping, by the machine and by the container; None where nobody tells."""
+    """Bytes that can be used, swap included, in the machine and in the container; None where nobody tells."""
     known = [found for found in (_of_machine(), _of_container()) if found is not None]
     return min(known, default=None)
 
@@ -28,7 +28,10 @@ def _of_machine() -> int | None:
         text = _MEMINFO.read_text("ascii")
     except (OSError, ValueError):
         return None
-    return next((int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("MemAvailable:")), None)
+    sizes = {line.partition(":")[0]: line.split()[1] for line in text.splitlines() if ":" in line}
+    if "MemAvailable" not in sizes:
+        return None
+    return (int(sizes["MemAvailable"]) + int(sizes.get("SwapFree", 0))) << 10
 
 
 def _of_container() -> int | None:

@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from ..bounded_files import NotAFileError, open_regular
 from ..errors import InputError
-from .decode import LARGEST_FILE
+from .decode import open_image
 
 
 class Content(NamedTuple):
@@ -23,16 +22,12 @@ class Content(NamedTuple):
 
 def content_of(path: Path) -> Content:
     """Read and hash a file."""
-    try:
-        with open_regular(path, LARGEST_FILE) as file:
+    with open_image(path) as file:
+        try:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-            return Content(os.fstat(file.fileno()).st_size, digest)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except NotAFileError as error:
-        raise InputError(f"{error}; remove it from among the images") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error}); repair or remove it") from None
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror or error}); repair or remove it") from None
+        return Content(os.fstat(file.fileno()).st_size, digest)
 
 
 def contents_of(paths: Iterable[Path]) -> list[Content]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,18 +31,22 @@ Box = tuple[int, int, int, int]
 _turn = threading.Lock()
 
 
-@contextmanager
-def image_of(path: Path) -> Iterator[Image.Image]:
-    """The image as RGB, upright, for as long as it is used; of large ones one at a time, whatever threads ask."""
+def open_image(path: Path) -> BufferedReader:
+    """The file of an image, open for reading; one line where it is none, or larger than `LARGEST_FILE`."""
     try:
-        file = open_regular(path, LARGEST_FILE)
+        return open_regular(path, LARGEST_FILE)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except NotAFileError as error:
         raise InputError(f"{error}; remove it from among the images") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
-    with file, ExitStack() as stack:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error}); repair or remove it") from None
+
+
+@contextmanager
+def image_of(path: Path) -> Iterator[Image.Image]:
+    """The image as RGB, upright, for as long as it is used; of large ones one at a time, whatever threads ask."""
+    with open_image(path) as file, ExitStack() as stack:
         image = _decoded(file, path, stack)
         file.close()
         yield image

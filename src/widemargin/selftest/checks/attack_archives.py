@@ -133,10 +133,10 @@ def _gzip_bombs(siege: Siege) -> None:
     path = siege.folder / "table.csv.gz"
     path.write_bytes(gzip.compress(b"a,b\n1,") + _gzip_of_zeros(8 * _GIB))
     siege.refused("a table of 8 GiB in a .gz of 8 MiB", command, "compare", str(path))
-    with gzip.open(path, "wb") as file:  # below the ratio that no table has, and still 45 million rows
-        file.write(b"a,b,c,y\n")
+    with gzip.open(path, "wb") as packed:  # below the ratio that no table has, and still 45 million rows
+        packed.write(b"a,b,c,y\n")
         for k in range(45_000):
-            file.write(b"1,1,1,a\n1,1,1,b\n" * 500 + b"%d,1,1,a\n" % (k * 2654435761 % 10**12))
+            packed.write(b"1,1,1,a\n1,1,1,b\n" * 500 + b"%d,1,1,a\n" % (k * 2654435761 % 10**12))
     size = path.stat().st_size >> 10
     siege.refused(f"a table of 45 million rows in a .gz of {size} KiB", command, "compare", str(path))
     path.unlink()
