@@ -69,8 +69,11 @@ def markdown(record: Mapping[str, Any]) -> str:
     """The table for the docs."""
     head, *lines = rows(record)
     made: Sequence[str] = ["| " + " | ".join(head) + " |", "|---|---:|---|---:|---:|---:|---:|---:|"]
+    judged = f"Wanted of {OURS}: {LOW:g} to {HIGH:g} %; {verdict(record)}."
     truths = []
     for name, truth in record["truth"].items():
         said = ", ".join(f"{_TITLES[k]} {100 * truth[k]:.2f} ± {100 * truth['errors'][k]:.3f} %" for k in FIGURES)
         truths.append(f"- {name}: {said}")
-    return "\n".join([*made, *("| " + " | ".join(line) + " |" for line in lines), "", "The truth:", "", *truths])
+    return "\n".join(
+        [*made, *("| " + " | ".join(line) + " |" for line in lines), "", judged, "", "The truth:", "", *truths]
+    )

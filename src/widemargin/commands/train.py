@@ -149,7 +149,8 @@ def run(options: argparse.Namespace) -> None:
     except RuntimeError as error:
         raise _explained(error, wanted) from None
     if speaks():
-        say(f"{'unseen classes' if wanted.unseen else 'test'}: {headline(record['test'])}")
+        said = headline({**record["test"], "intervals": record.get("intervals")})
+        say(f"{'unseen classes' if wanted.unseen else 'test'}: {said}")
         say(f"wrote {folder}")
 
 

@@ -36,14 +36,18 @@ def judge(
 
 
 def headline(found: dict[str, Any]) -> str:
-    """The figures in a line."""
+    """The figures in a line, with their 95 % `intervals` where they are there."""
     if "top1" in found:
         flips = f", with flips {found['top1_flip']:.2f} %" if "top1_flip" in found else ""
         return f"top-1 {found['top1']:.2f} %{flips}, top-5 {found['top5']:.2f} %"
     names = {"recall1": "recall@1", "map_at_r": "MAP@R", "auc": "AUC", "eer": "EER", "pair_accuracy": "pairs right"}
     few = found["images"] < LEAST_EVENTS
-    said = {title: "–" if few or found[name] is None else f"{found[name]:.2f} %" for name, title in names.items()}
-    return ", ".join(f"{title} {value}" for title, value in said.items())
+    said = []
+    for name, title in names.items():
+        ends = (found.get("intervals") or {}).get(name)
+        value = "–" if few or found[name] is None else f"{found[name]:.2f} %"
+        said.append(f"{title} {value}" + ("" if ends is None or value == "–" else f" ({ends[0]:.2f} to {ends[1]:.2f})"))
+    return ", ".join(said)
 
 
 def choosing(found: dict[str, Any]) -> float:

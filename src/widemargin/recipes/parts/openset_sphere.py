@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...metrics.identity_intervals import LEAST_EVENTS
 from ...run import Run
 from .openset_lines import DIGITS, Line, trained
 from .openset_table import carry_out
@@ -73,14 +74,14 @@ def _pictures(run: Run, folder: Path, data_dir: str | None) -> tuple[str, str, s
     from ...report.sphere import sphere
     from ...training.finished import finished
     from ...training.inputs import inputs_of
-    from ...training.unseen import embed, sampled_pairs
+    from ...training.unseen import distinct_pairs, embed
 
     done = finished(folder)
     inputs = inputs_of(run, data_dir)
     held: Any = inputs.held_out
     x, y = embed(done.model, inputs.judged(held))
     unit = direction(x.double())[0]
-    first, second, same = sampled_pairs(y, run.seed, _PAIRS)
+    first, second, same = distinct_pairs(y, run.seed, _PAIRS)
     degrees = between(unit[first], unit[second]).rad2deg().numpy()
     kinds = same.numpy()
     head = done.model.objective.head
@@ -91,15 +92,16 @@ def _pictures(run: Run, folder: Path, data_dir: str | None) -> tuple[str, str, s
     picture = sphere(unit[rows].numpy(), y[rows].numpy(), inputs.classes, weights, name)
     said = (
         f"pairs of one digit {np.mean(degrees[kinds]):.1f}° apart, of two {np.mean(degrees[~kinds]):.1f}°; "
-        f"{100 * float(_overlap(degrees, kinds)):.1f} % of pairs on the wrong side of the best threshold"
+        f"{_wrong(degrees, kinds)} of pairs on the wrong side of the best threshold"
     )
     assert math.isfinite(float(degrees.sum()))
     return picture, spread_of_angles(degrees, kinds, f"Angles of pairs under {name}"), said
 
 
-def _overlap(degrees: Any, same: Any) -> float:
-    """Smallest share of pairs that a threshold gets wrong."""
+def _wrong(degrees: Any, same: Any) -> str:
+    """Smallest share of pairs that a threshold gets wrong, in percent; a bound where fewer than ten are wrong."""
     order = np.argsort(degrees)
     kinds = same[order]
-    wrong = np.concatenate(([kinds.sum()], kinds.sum() - np.cumsum(kinds) + np.cumsum(~kinds)))
-    return float(wrong.min() / len(kinds))
+    wrong = np.concatenate(([kinds.sum()], kinds.sum() - np.cumsum(kinds) + np.cumsum(~kinds))).min()
+    share = 100.0 * max(wrong, LEAST_EVENTS) / len(kinds)
+    return f"{'' if wrong >= LEAST_EVENTS else 'below '}{share:.1f} %"

@@ -154,7 +154,9 @@ def with_interval(line: Line, seeds: range, place: Path, figure: str) -> str:
     if not numbers:
         return "–"
     splits = list(splits_of(line, seeds, place, figure).values())
-    ends = pooled_interval(splits) if len(splits) == len(numbers) else None
+    given = [record for seed in seeds if (record := record_of(line.of_seed(seed), place)) is not None]
+    refused = any(record.get("intervals", {}).get(figure) is None for record in given)  # few events, in one split
+    ends = None if refused or len(splits) < len(numbers) else pooled_interval(splits)
     mean = f"{statistics.fmean(numbers):.{digits}f}"
     return mean if ends is None else f"{mean} ({ends[0]:.{digits}f} to {ends[1]:.{digits}f})"
 
