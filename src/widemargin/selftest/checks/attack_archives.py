@@ -136,7 +136,7 @@ def _gzip_bombs(siege: Siege) -> None:
     with gzip.open(path, "wb") as packed:  # below the ratio that no table has, and still 45 million rows
         packed.write(b"a,b,c,y\n")
         for k in range(45_000):
-            packed.write(b"1,1,1,a\n1,1,1,b\n" * 500 + b"%d,1,1,a\n" % (k * 2654435761 % 10**12))
+            packed.write(b"1,1,1,a\n1,1,1,b\n" * 500 + b"%d,1,1,a\n" % (k * 6364136223846793005 % 2**64))
     size = path.stat().st_size >> 10
     siege.refused(f"a table of 45 million rows in a .gz of {size} KiB", command, "compare", str(path))
     path.unlink()
