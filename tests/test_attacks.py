@@ -30,7 +30,7 @@ from widemargin.training.network import no_larger_than
 ATTACKS = [name for name in check.names() if name.startswith("attack_")]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ATTACKS)
 def test_every_attack_is_held_off(name, tmp_path):
     found = check.load(name)

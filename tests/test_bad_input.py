@@ -35,7 +35,7 @@ def test_few_cases_of_every_surface_survive(name, tmp_path):
     assert outcome.held, outcome.note
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INPUTS)
 def test_many_cases_of_every_surface_survive(name, tmp_path):
     outcome = check.load(name).run(Size(long=True, folder=tmp_path, seed=2))

@@ -147,7 +147,7 @@ EVERYTHING = Augment(
 )
 
 
-@pytest.mark.parametrize("kind", ["memory", "folder", pytest.param("timm", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", ["memory", "folder", pytest.param("timm", marks=pytest.mark.slow)])
 def test_batches_made_beside_a_thread_that_changes_the_default_dtype(kind, tmp_path):
     """What Fabric does in every step of `--precision 64-true`, while the next batch is made."""
     if kind == "memory":

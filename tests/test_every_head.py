@@ -1,7 +1,7 @@
 """A law over everything a head can be: losses × backends × kernels × dtypes × sizes × a head's life × extreme weights.
 
 Loss and all gradients of three training calls equal a dense fp64 reference (every_head.py). Seeded and pairwise here;
-`pytest -m long` tries many more, with compiled kernels for every loss and size.
+`pytest -m slow` tries many more, with compiled kernels for every loss and size.
 """
 
 import os
@@ -73,13 +73,13 @@ _LARGE = {
 }
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(40))
 def test_small_heads_in_full(part, plain):
     try_all(cases(200, 100 + part))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("part", range(6))
 def test_compiled_kernels_in_full(part, dtype, compiling, monkeypatch):
@@ -87,7 +87,7 @@ def test_compiled_kernels_in_full(part, dtype, compiling, monkeypatch):
     try_all(cases(50, 200 + part, compiled=True, dtype=dtype, backend=("stream", "auto", "sampled", "sharded")))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_heads_of_many_logits_in_full(dtype, compiled, monkeypatch):
@@ -126,7 +126,7 @@ def test_heads_on_several_ranks(tmp_path, world):
     check_ranks(tmp_path, world, 60, world)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [2, 3])
 @pytest.mark.parametrize("part", range(5))
 def test_heads_on_several_ranks_in_full(tmp_path, world, part):

@@ -130,7 +130,7 @@ def test_names_of_another_number_of_classes_are_not_used(tmp_path):
         assert ("<td>0</td><td>1</td>" in text) == (len(classes) != 3)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_training_on_a_hundred_thousand_classes_ends_with_a_record(tmp_path, capsys):
     """A folder per class, files and all: 100,000 images of 81 pixels, and 5,000 to test on."""
     classes, root = 100_000, tmp_path / "images"

@@ -189,7 +189,7 @@ def test_a_difference_is_seen(what, finished_run, tmp_path):
 # ---------------------------------------------------------------- the checks themselves
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in check.names() if check.load(name).kind == "fault"])
 def test_faults_are_survived(name, tmp_path):
     found = check.load(name).run(Size(False, tmp_path, seed=1))
