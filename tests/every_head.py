@@ -64,7 +64,7 @@ LOSSES: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "adacos": ({}, {"fixed": True}, {"floor": 5.0}),
     "adaacos": ({}, {"s": 6.0}),
-    "arcgrad": ({"s": 8.0}, {"s": "learnable"}),
+    "arcgrad": ({"s": 8.0}, {"s": "learnable"}, {"s": 120.0}),  # the last: all logits far below 0
 }
 LEARNABLE_START = 9.0
 WARMUP = (0.0, 0.3, 2)  # start, end, steps

@@ -331,6 +331,20 @@ def test_bad_rows_are_refused():
         quick(random_state=-1).fit(X, Y)
 
 
+@pytest.mark.parametrize("lowest", [-10, 18, 1922, "rows"])
+def test_temperatures_ages_years_and_row_numbers_are_refused(lowest):
+    draw = np.random.default_rng(0)
+    y = np.arange(1000) if lowest == "rows" else draw.integers(lowest, lowest + 60, 1000)
+    with pytest.raises(wm.InputError, match="number to be predicted"):
+        quick().fit(draw.normal(size=(1000, 3)), y)
+
+
+def test_codes_of_classes_with_two_rows_each_are_classes():
+    draw = np.random.default_rng(0)
+    y = draw.integers(0, 40, 70)
+    assert len(quick().fit(draw.normal(size=(70, 3)), y).classes_) == len(np.unique(y))
+
+
 @pytest.mark.parametrize("kind", [float, int, np.float32])
 def test_a_number_to_be_predicted_is_refused(kind):
     rows, target = load_diabetes(return_X_y=True)

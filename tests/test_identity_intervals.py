@@ -170,7 +170,8 @@ def test_no_interval_from_a_handful_of_errors():
     assert "fewer same pairs are missed; it is below 3.3 %" in found.refused["eer"]
     assert interval(1.0, np.ones(30)) is None
     assert mean_interval(np.append(np.full(19, 10.0), 1.0), np.full(20, 10)) is None  # nine misses
-    assert mean_interval(np.append(np.full(19, 10.0), 0.0), np.full(20, 10)) is not None
+    assert mean_interval(np.append(np.full(19, 10.0), 0.0), np.full(20, 10)) is None  # ten, all of one identity
+    assert mean_interval(np.append(np.full(15, 10.0), np.full(5, 8.0)), np.full(20, 10)) is not None
 
 
 def test_intervals_of_retrieval_and_shots_are_over_classes():
@@ -230,17 +231,76 @@ def test_a_curve_that_no_ten_pairs_support_is_not_drawn():
     draw = np.random.default_rng(0)
     same = np.arange(300) >= 9
     roc = roc_curve(draw.normal(size=300) + same, same)
-    assert pictures.curve(roc, 9, "t") is None
+    assert pictures.curve(roc, 291, 9, "t") is None
     assert pictures.misses(roc, 291, 9, "t") is None
     perfect = roc_curve((np.arange(300) >= 100).astype(float), np.arange(300) >= 100)
     assert pictures.misses(perfect, 200, 100, "t") is None
+    few = np.arange(300) >= 291
+    assert pictures.curve(roc_curve(draw.normal(size=300) + few, few), 9, 291, "t") is None
+
+
+def weak_and_strong(hits, misses):
+    """Scores of 600 same pairs of 30 identities, at a threshold that 10 of 1,000 different pairs pass."""
+    draw = np.random.default_rng(0)
+    high = np.arange(600) % 30 * 20 + np.arange(600) // 30  # one identity after the other
+    accepted = high < hits if misses is None else high >= misses
+    same = np.where(accepted, 3.0, -1.0) + 0.1 * draw.random(600)
+    different = np.where(np.arange(1000) < 10, 2.0, 0.0) + 0.1 * draw.random(1000)
+    first = np.concatenate((np.arange(600) % 30, np.arange(1000) % 30))
+    second = np.concatenate((np.arange(600) % 30, (np.arange(1000) % 30 + 1 + np.arange(1000) // 30 % 29) % 30))
+    scores = np.concatenate((same, different))
+    return verify(scores, np.arange(1600) < 600, fars=(0.01,), identities=(first, second))
+
+
+def test_a_tar_rests_on_ten_accepted_same_pairs():
+    found = weak_and_strong(9, None)
+    assert found.tar[0.01] is None
+    assert found.refused["tar 0.01"] == "FAR 0.01 needs at least 10 same pairs accepted; there are 9"
+    assert weak_and_strong(10, None).tar[0.01].value == pytest.approx(10 / 600)
+
+
+def test_few_misses_or_those_of_one_identity_have_no_interval():
+    few = weak_and_strong(None, 9).tar[0.01]
+    assert few.value == pytest.approx(591 / 600)
+    assert few.low is None
+    assert few.why == "fewer than 10 same pairs are missed"
+    single = weak_and_strong(None, 20).tar[0.01]  # all of one identity: "96.67 % (0.00 to 100.00)" says nothing
+    assert single.low is None
+    assert single.why == "hardly more than one identity makes a difference"
+    assert weak_and_strong(None, 300).tar[0.01].low is not None
+
+
+def test_a_handful_of_errors_gives_no_interval_in_any_protocol():
+    x, y = crowd(24, 6, spread_of=0.05)
+    x[0] = -x[0]  # an image that nobody recognises, and by which nobody of its class is recognised
+    assert verify_embeddings(x, y).accuracy_interval is None
+    shots = few_shot(x, y, episodes=300)
+    assert shots.accuracy < 100.0
+    assert shots.error is shots.low is None
+    x[6:48:6] = -x[6:48:6]
+    facts = PROTOCOLS["openset"](x, torch.unique(y, return_inverse=True)[1], Settings()).facts
+    assert facts["auroc"] < 1.0
+    assert facts["intervals"]["auroc"] is None
+
+
+def test_identification_rests_on_ten_known_images_that_are_found():
+    draw = torch.Generator().manual_seed(0)
+    gallery = torch.nn.functional.normalize(torch.randn(30, 8, generator=draw))
+    known = gallery[:20].repeat(3, 1) + 0.01 * torch.randn(60, 8, generator=draw)
+    known[9:] += 20 * torch.randn(51, 8, generator=draw)  # nine are found
+    unknown = gallery.repeat(10, 1) + 0.2 * torch.randn(300, 8, generator=draw)
+    labels = torch.cat((torch.arange(20).repeat(3), 30 + torch.arange(300) // 10))
+    found = open_set(torch.cat((known, unknown)), labels, gallery, torch.arange(30), fars=(0.1, 0.01))
+    assert found.dir[0.1] is found.dir[0.01] is None
+    assert found.refused["dir 0.1"] == "at least 10 known images must be found; there are 9"
+    assert found.refused["dir 0.01"] == "1 % needs at least 10 false alarms: 1,000 unknown images; there are 300"
 
 
 @pytest.mark.parametrize(("unknown", "given"), [(100, False), (1000, True)])
 def test_one_false_alarm_of_a_hundred_is_no_rate(unknown, given):
     draw = torch.Generator().manual_seed(0)
     gallery = torch.randn(30, 8, generator=draw)
-    known = gallery.repeat(4, 1) + 0.8 * torch.randn(120, 8, generator=draw)
+    known = gallery.repeat(4, 1) + 0.6 * torch.randn(120, 8, generator=draw)
     probes = torch.cat((known, torch.randn(unknown, 8, generator=draw)))
     labels = torch.cat((torch.arange(30).repeat(4), 30 + torch.arange(unknown) // 10))
     found = open_set(probes, labels, gallery, torch.arange(30))

@@ -84,7 +84,7 @@ def test_both_curves_end_where_ten_pairs_support_them():
     draw = np.random.default_rng(0)
     same = np.arange(3000) >= 2000
     roc = roc_curve(np.clip(0.2 * draw.normal(size=3000) + 0.5 * same, -1, 1), same)
-    for svg, least in ((pictures.curve(roc, 2000, "t"), 0.0), (pictures.misses(roc, 1000, 2000, "t"), 10 / 1000)):
+    for svg, least in ((pictures.curve(roc, 1000, 2000, "t"), 0.0), (pictures.misses(roc, 1000, 2000, "t"), 10 / 1000)):
         told = re.search(r"<title>(?:TAR|misses): ([^<]*)</title>", svg)
         points = [tuple(map(float, part.split(" → "))) for part in told.group(1).split(", ")]
         assert min(far for far, _ in points) >= 10 / 2000

@@ -206,7 +206,7 @@ def test_the_page_shows_pairs_and_neighbours_and_escapes_names(run, capsys):
     assert main(["evaluate", str(run), "--protocol", "verification"]) == 0
     page = (run / "evaluation-verification.html").read_text()
     assert page.count("<svg") == 3
-    assert "ends where fewer than 10 different pairs are accepted" in page
+    assert "Drawn where at least 10 pairs of each kind are accepted." in page
     assert page.count('class="near"') == 12
     assert "data:image/png;base64," in page
     assert "://" not in page.replace("http://www.w3.org/2000/svg", "")

@@ -100,6 +100,23 @@ def test_a_later_block_far_above_the_first_with_compiled_kernels(small_blocks, m
     assert not fused._reasons
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("loss", ["arcgrad(s=120)", "softmax(bias=True)"])
+def test_a_first_block_that_is_the_target_alone(loss, compiled, monkeypatch):
+    """The second label of a mixup walks from the last block on, which may hold one class: no other to begin with."""
+    monkeypatch.setattr(sweep, "rows_of_a_block", lambda samples, dim: 64)
+    if compiled:
+        monkeypatch.setattr(fused, "FROM", 0)
+    classes = next(c for c in range(65, 1000) if c % sweep.even_rows(c, 64) == 1)
+    dense, streamed = pair(loss, torch.float32, c=classes)
+    if dense.bias is not None:
+        for head in (dense, streamed):
+            torch.nn.init.constant_(head.bias, -150.0)
+    x, y = batch(c=classes, dtype=torch.float32)
+    mix = (torch.full_like(y, classes - 1), 0.5)
+    assert_same(gradients(dense, x, y, mix=mix), gradients(streamed, x, y, mix=mix), rtol=1e-4, atol=1e-4)
+
+
 def test_mixup_takes_both_labels_from_one_sweep(small_blocks):
     x, y = batch()
     dense, streamed = pair("arcface(s=20)")
@@ -281,6 +298,33 @@ def test_two_threads_are_never_given_the_same_memory(monkeypatch):
     for thread in threads:
         thread.join()
     assert taken[0].data_ptr() != taken[1].data_ptr()
+
+
+def test_training_calls_of_several_threads_are_all_counted():
+    head = wm.Head(4, 3, "cosface(m=warmup(0, 0.3, steps=1000))")
+    x, y = torch.randn(2, 4), torch.tensor([0, 1])
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=lambda: [head(x, y) for _ in range(200)]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert int(head.numbers.steps) == 800
+
+
+def test_a_thread_that_compiles_changes_no_bit_of_another():
+    cos = torch.linspace(-0.99, 0.99, 1000)
+    alone, beside = angle.from_cosine(cos), []
+    with angle.short_arccos():
+        thread = threading.Thread(target=lambda: beside.append(angle.from_cosine(cos)))
+        thread.start()
+        thread.join()
+        assert not torch.equal(angle.from_cosine(cos), alone)
+    assert torch.equal(beside[0], alone)
 
 
 def test_one_head_in_several_threads_has_each_threads_gradient():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -195,7 +196,7 @@ def between(u: Tensor, v: Tensor) -> Tensor:
 
 INNER = 0.9  # cosines up to here have not lost their angle's digits, and arccos has a gentle slope
 _STILL = 0.95
-_short = [False]
+_short: set[int] = set()  # threads that trace kernels; others keep torch's arccos, to the last bit
 # Abramowitz and Stegun, 4.4.46: arccos x = √(1 − x) Σ a_k x^k on [0, 1], at most 2e-8 off.
 _SERIES: tuple[float, ...] = (1.570796305, -0.2145988016, 0.0889789874, -0.0501743046)
 _SERIES += (0.030891881, -0.0170881256, 0.0066700901, -0.0012624911)
@@ -204,11 +205,17 @@ _SERIES += (0.030891881, -0.0170881256, 0.0066700901, -0.0012624911)
 @contextmanager
 def short_arccos() -> Iterator[None]:
     """In single precision arccos by a series that a compiler turns into a few multiplications; for traced kernels."""
-    _short[0] = True
+    thread = threading.get_ident()
+    _short.add(thread)
     try:
         yield
     finally:
-        _short[0] = False
+        _short.discard(thread)
+
+
+def _is_short() -> bool:
+    """Whether this thread traces a kernel; the set is looked at first because torch.compile knows no threads."""
+    return bool(_short) and threading.get_ident() in _short
 
 
 def _by_series(cos: Tensor) -> Tensor:
@@ -228,7 +235,7 @@ class _Arccos(torch.autograd.Function):
     @staticmethod
     @_kept_signature
     def forward(cos: Tensor) -> Tensor:
-        if _short[0] and cos.dtype == torch.float32:
+        if _is_short() and cos.dtype == torch.float32:
             return _by_series(cos)
         return torch.acos(cos.clamp(-1.0, 1.0))
 
@@ -269,7 +276,7 @@ def from_cosine(cos: Tensor) -> Tensor:
     >>> from_cosine(c).sum().backward(); c.grad.tolist()
     [0.0, -1.0, 0.0]
     """
-    if not _short[0] and plain_graph(cos) and within(cos, INNER):
+    if not _is_short() and plain_graph(cos) and within(cos, INNER):
         return from_inner_cosine(cos, certain=True)
     function = _Arccos if torch.compiler.is_compiling() else _ArccosBothWays
     theta: Tensor = function.apply(cos)  # type: ignore[no-untyped-call]

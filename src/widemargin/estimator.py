@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .catalogue import Sum, parse
 from .crossval import rows_for
 from .data.encode import Encoded
-from .data.target import are_codes, looks_continuous
+from .data.target import are_codes, is_quantity
 from .errors import InputError
 from .metrics.angles import Angles, angles
 from .option import Loss
@@ -160,7 +160,9 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
             return
         different, counts = np.unique(y, return_counts=True)
         values = different.astype(np.float64)
-        if looks_continuous(values, counts) and not are_codes(values):  # codes with one row each: a part of a split
+        # Codes of classes that have hardly two rows each, as in a part of a split, occur once by chance.
+        few_each = are_codes(values) and 1.5 * len(values) <= len(y) < 4 * len(values)
+        if is_quantity(values, counts) and not few_each:
             raise InputError(
                 f"y looks like a number to be predicted ({len(values):,} different values in {len(y):,} rows), not "
                 "like classes; bin it first, or pass y.astype(str) if these are classes"

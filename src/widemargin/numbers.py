@@ -8,6 +8,7 @@ need the old value, and `torch.compile` (2.13) silently uses the new one where i
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,8 @@ from .margin import Margin
 from .option import PerClass
 from .precision import widest
 from .schedule import Learnable, Schedule
+
+_counting = threading.Lock()  # of all heads, since a module with a lock of its own can be neither copied nor pickled
 
 
 class Numbers(nn.Module):
@@ -110,8 +113,12 @@ class Numbers(nn.Module):
             self._replace(f"state_{name}", torch.as_tensor(getattr(adapted, name)).to(state))
 
     def advance(self) -> None:
-        """One more training call."""
-        self._replace("steps", self.steps + 1)
+        """One more training call, also where several threads call."""
+        if torch.compiler.is_compiling():
+            self.steps = self.steps + 1
+            return
+        with _counting:
+            self._buffers["steps"] = self.steps + 1
 
     def _replace(self, name: str, value: Tensor) -> None:
         """A buffer's new value; past `Module.__setattr__`, which takes a hundredth of a small head's step."""

@@ -113,6 +113,17 @@ def looks_continuous(values: NDArray[np.float64], counts: NDArray[np.int64]) -> 
     return many and bool((counts == 1).sum() >= 0.1 * different)
 
 
+def is_quantity(values: NDArray[np.float64], counts: NDArray[np.int64]) -> bool:
+    """Whether different numbers are a quantity to be predicted: spread like one, or a long run of whole numbers.
+
+    >>> ages, letters = np.arange(18.0, 91.0), np.arange(26.0)
+    >>> is_quantity(ages, np.full(73, 14)), is_quantity(letters, np.full(26, 14))
+    (True, False)
+    """
+    dense = len(values) > DENSE_VALUES and _fill_their_range(values) and not are_codes(values)
+    return dense or looks_continuous(values, counts)
+
+
 def are_codes(values: NDArray[np.float64]) -> bool:
     """Whether different whole numbers are counted from 0 or 1 with few gaps, as an encoder of labels numbers them."""
     return bool(values.min() in (0, 1)) and _fill_their_range(values)
@@ -130,8 +141,7 @@ def _check_not_quantity(column: str, sizes: Counter[str], rows: int) -> None:
         return
     values = np.array(list(known.values()))
     counts = np.array([sizes[name] for name in known])
-    dense = len(values) > DENSE_VALUES and _fill_their_range(values) and not are_codes(values)
-    if dense or looks_continuous(values, counts):
+    if is_quantity(values, counts):
         raise InputError(
             f"{column} looks like a number to be predicted ({len(sizes):,} different values in {rows:,} rows); "
             "widemargin classifies: choose another --target, or bin it first (--target-is-class if these are classes)"

@@ -20,7 +20,7 @@ from ..angle import direction
 from ..errors import InputError
 from ..labels import check_embedded
 from ..roster import whole
-from .identity_intervals import LEAST_IDENTITIES, interval
+from .identity_intervals import LEAST_EVENTS, LEAST_IDENTITIES, interval
 from .retrieval import both_or_none, check_searched, nearest, percent
 
 
@@ -30,7 +30,7 @@ class Episodes:
 
     accuracy: float
     error: float | None
-    """None for fewer than ten classes, and where all answers are right or wrong."""
+    """None for fewer than ten classes, and where fewer than ten images are ever answered rightly, or wrongly."""
     episodes: int
     low: float | None = None
     high: float | None = None
@@ -75,6 +75,7 @@ def judged_episodes(
     members = {int(c): (y == c).nonzero().squeeze(1) for c in usable}
     draw = torch.Generator().manual_seed(seed)
     found, drawn = [], []
+    ever = torch.zeros(2, len(y), dtype=torch.bool)  # answered wrongly, rightly: an image asked again is no new event
     for _ in range(episodes):
         drawn.append(torch.randperm(len(usable), generator=draw)[:ways])
         chosen = usable[drawn[-1]]
@@ -84,10 +85,14 @@ def judged_episodes(
             known.append(rows[:shots])
             asked.append(rows[shots : shots + queries])
             answers += [k] * len(asked[-1])
-        found.append(float(right(torch.stack(known), torch.cat(asked), torch.tensor(answers)).double().mean()))
+        rows = torch.cat(asked)
+        is_right = right(torch.stack(known), rows, torch.tensor(answers)).cpu()
+        ever[is_right.long(), rows.cpu()] = True
+        found.append(float(is_right.double().mean()))
     values = np.array(found)
     rest = without_classes(values, torch.stack(drawn).numpy(), len(usable))
-    ends = None if rest is None else percent(interval(float(values.mean()), rest))
+    enough = int(ever.sum(1).min()) >= LEAST_EVENTS
+    ends = percent(interval(float(values.mean()), rest)) if rest is not None and enough else None
     low, high = (None, None) if ends is None else ends
     error = None if low is None or high is None else (high - low) / 2
     rest = None if rest is None else 100.0 * rest

@@ -25,6 +25,8 @@ LEAST_IDENTITIES = 10
 """Fewer identities give no interval: it would be narrow or wide by luck."""
 LEAST_EVENTS = 10
 """Fewer distinct events (false accepts, misses, false alarms) give no rate."""
+LEAST_FREEDOM = 2.0
+"""Fewer degrees of freedom of the variance give no interval."""
 _EDGE = 1e-6  # a value of exactly 0 or 1 has no logit
 
 
@@ -70,7 +72,8 @@ def interval(value: float, *without: ArrayLike) -> tuple[float, float] | None:
     """95 % interval of a share from its values without each identity; None where there is none.
 
     Several lists are independent groups of identities, such as known and unknown ones. There is none for fewer than
-    ten identities in a group, for a share of exactly 0 or 1, and where no identity makes a difference.
+    ten identities in a group, for a share of exactly 0 or 1, and where no identity makes a difference or hardly more
+    than one does: a variance with fewer than two degrees of freedom is no estimate, and "0 to 100 %" no interval.
 
     >>> interval(0.8, [0.7, 0.9, 0.8]) is None
     True
@@ -80,7 +83,8 @@ def interval(value: float, *without: ArrayLike) -> tuple[float, float] | None:
     """
     if min(len(np.asarray(values)) for values in without) < LEAST_IDENTITIES:
         return None
-    return logit_interval(value, summed([spread(logit(values)) for values in without]))
+    of_logit = summed([spread(logit(values)) for values in without])
+    return None if of_logit.freedom < LEAST_FREEDOM else logit_interval(value, of_logit)
 
 
 def logit_interval(value: float, of_logit: Spread) -> tuple[float, float] | None:

@@ -4,8 +4,8 @@ The gallery knows some classes. A probe is said to be the class of the nearest g
 DIR at a FAR is the share of known probes that are both found near enough and named rightly, at the threshold that so
 many unknown probes pass. Reference: Phillips, Grother, Micheals, Evaluation Methods in Face Recognition (2011).
 
-A rate of false alarms that fewer than ten unknown probes make is refused. Intervals are over the identities of the
-probes, known and unknown ones apart (`identity_intervals`); the gallery is taken as it is.
+A rate is refused where fewer than ten unknown probes are false alarms, or fewer than ten known ones are found.
+Intervals are over the identities of the probes, known and unknown ones apart (`identity_intervals`); the gallery is taken as it is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..angle import direction
 from ..errors import InputError, shown
 from .identity_intervals import LEAST_EVENTS, interval, mean_interval
 from .retrieval import check_searched, nearest, percent
-from .roc import auc, roc_curve
+from .roc import Roc, auc, eer, roc_curve
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -35,7 +35,8 @@ class OpenSet:
     """Figures of known and unknown probes."""
 
     dir: dict[float, float | None]
-    """By FAR, percent; None where fewer than ten unknown probes are false alarms at it."""
+    """By FAR, percent; None where fewer than ten unknown probes are false alarms at it, or fewer than ten known ones
+    are found and named rightly."""
     auroc: float
     """Known against unknown, by the nearest similarity."""
     rank1: float
@@ -43,7 +44,10 @@ class OpenSet:
     known: int
     unknown: int
     intervals: dict[str, tuple[float, float] | None] = field(default_factory=dict)
-    """95 % intervals by name (`dir 0.1`, `auroc`, `rank1`), percent; None for fewer than ten identities of a kind."""
+    """95 % intervals by name (`dir 0.1`, `auroc`, `rank1`), percent; None for fewer than ten identities of a kind, and
+    for fewer than ten probes that are missed (`auroc`: errors of a kind where both kinds are equally frequent)."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Why a figure is None, a line each, by its name: `dir 0.01`."""
 
 
 def open_set(
@@ -74,23 +78,40 @@ def open_set(
     of_unknown = _Probes(score[~known.numpy()], labels[~known].numpy(), right[~known.numpy()])
     found: dict[float, float | None] = {}
     intervals: dict[str, tuple[float, float] | None] = {}
+    refused: dict[str, str] = {}
     for far in fars:
+        name = f"dir {far:g}"
         share, alarms = _identified(of_known, of_unknown, far)
-        found[far] = 100.0 * share if alarms >= LEAST_EVENTS else None
-        intervals[f"dir {far:g}"] = None
-        if alarms >= LEAST_EVENTS:
+        hits = round(share * len(of_known.score))
+        if min(alarms, hits) < LEAST_EVENTS:
+            refused[name] = _why_not(far, alarms, hits, len(of_unknown.score))
+        found[far] = None if name in refused else 100.0 * share
+        intervals[name] = None
+        if name not in refused and len(of_known.score) - hits >= LEAST_EVENTS:
             rest = [_identified(part, of_unknown, far)[0] for part in of_known.without_each()]
             others = [_identified(of_known, part, far)[0] for part in of_unknown.without_each()]
-            intervals[f"dir {far:g}"] = percent(interval(share, rest, others))
-    area = _area(of_known, of_unknown)
+            intervals[name] = percent(interval(share, rest, others))
+    curve = _curve(of_known, of_unknown)
+    area, errors = auc(curve), eer(curve) * min(len(of_known.score), len(of_unknown.score))
     rest = [_area(part, of_unknown) for part in of_known.without_each()]
     others = [_area(of_known, part) for part in of_unknown.without_each()]
-    enough = min(len(of_known.score), len(of_unknown.score)) >= LEAST_EVENTS
-    intervals["auroc"] = percent(interval(area, rest, others)) if enough else None
+    intervals["auroc"] = percent(interval(area, rest, others)) if errors >= LEAST_EVENTS - 1e-9 else None
     row = np.unique(of_known.identity, return_inverse=True)[1]
     intervals["rank1"] = percent(mean_interval(np.bincount(row, of_known.right), np.bincount(row)))
     named_rightly = 100.0 * float(of_known.right.mean())
-    return OpenSet(found, area, named_rightly, len(of_known.score), len(of_unknown.score), intervals)
+    return OpenSet(found, area, named_rightly, len(of_known.score), len(of_unknown.score), intervals, refused)
+
+
+def _why_not(far: float, alarms: int, hits: int, unknown: int) -> str:
+    """Why a rate of found probes is not given."""
+    if unknown * far < LEAST_EVENTS - 1e-9:
+        images = f"{round(LEAST_EVENTS / far):,} unknown images; there are {unknown:,}"
+        return f"{100 * far:g} % needs at least {LEAST_EVENTS} false alarms: {images}"
+    if alarms < LEAST_EVENTS:
+        return (
+            f"{100 * far:g} % needs at least {LEAST_EVENTS} false alarms: scores are tied, so that there are {alarms}"
+        )
+    return f"at least {LEAST_EVENTS} known images must be found; there are {hits}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +137,12 @@ def _identified(known: _Probes, unknown: _Probes, far: float) -> tuple[float, in
     return float((known.right & (known.score > threshold)).mean()), int((strangers > threshold).sum())
 
 
+def _curve(known: _Probes, unknown: _Probes) -> Roc:
+    """Known against unknown probes, by the nearest similarity."""
+    scores = np.concatenate((known.score, unknown.score))
+    return roc_curve(scores, np.arange(len(scores)) < len(known.score))
+
+
 def _area(known: _Probes, unknown: _Probes) -> float:
     """How likely a known probe is nearer to the gallery than an unknown one."""
-    scores = np.concatenate((known.score, unknown.score))
-    return auc(roc_curve(scores, np.arange(len(scores)) < len(known.score)))
+    return auc(_curve(known, unknown))

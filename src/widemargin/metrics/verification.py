@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InputError, shown
 from . import pair_tables
 from .folds import FOLDS, best_threshold, counted_accuracies, fold_accuracies, identity_folds, pair_folds
-from .identity_intervals import LEAST_EVENTS, LEAST_IDENTITIES, interval
+from .identity_intervals import LEAST_EVENTS, LEAST_IDENTITIES, interval, logit, spread
 from .pair_tables import Pairs, Tables
 from .roc import (
     Roc,
@@ -97,7 +97,7 @@ class Verification:
     eer: Interval | None
     """None where fewer than ten pairs of a kind are wrong at its threshold."""
     tar: dict[float, Interval | None]
-    """By FAR; None where fewer than ten distinct different pairs are accepted at it."""
+    """By FAR; None where fewer than ten different pairs, or fewer than ten same pairs, are accepted at it."""
     accuracy: float | None
     """Accuracy over folds at the threshold of the others, in percent; None without folds."""
     accuracy_error: float | None
@@ -322,15 +322,18 @@ def _refused(roc: Roc, same: int, different: int, fars: Sequence[float]) -> dict
         below = f"; it is below {bound:.2g} %" if bound < 50 else ""
         found["eer"] = f"EER needs at least {LEAST_EVENTS} errors of each kind: fewer {kind}{below}"
     for far in fars:
-        accepted = round(float(roc.far[place_of(roc, far)]) * different)
-        if accepted >= LEAST_EVENTS and same >= LEAST_EVENTS:
+        place = place_of(roc, far)
+        accepted, named = round(float(roc.far[place]) * different), round(float(roc.tar[place]) * same)
+        if min(accepted, named) >= LEAST_EVENTS:
             continue
         if not different * far >= LEAST_EVENTS - 1e-9:
             have = f"{LEAST_EVENTS} false accepts: {needed(far):,} different pairs; there are {different:,}"
         elif accepted < LEAST_EVENTS:
             have = f"{LEAST_EVENTS} false accepts: scores are tied, so that there are {accepted}"
-        else:
+        elif same < LEAST_EVENTS:
             have = f"{LEAST_EVENTS} same pairs; there are {same:,}"
+        else:
+            have = f"{LEAST_EVENTS} same pairs accepted; there are {named}"
         found[f"tar {far:g}"] = f"FAR {far:g} needs at least {have}"
     return found
 
@@ -360,21 +363,29 @@ def _figures(
         if name not in without or few:
             return Interval(value, None, None, few if name in without else none)
         ends = interval(value, without[name])
-        return Interval(value, *ends) if ends else Interval(value, None, None, "no identity makes a difference")
+        if ends is not None:
+            return Interval(value, *ends)
+        one = spread(logit(without[name])).variance > 0
+        return Interval(value, None, None, f"{'hardly more than one' if one else 'no'} identity makes a difference")
 
+    few_errors = f"fewer than {LEAST_EVENTS} errors of a kind" if "eer" in refused else None
     tar: dict[float, Interval | None] = dict.fromkeys(fars)
     for far in given:
+        value, few = tar_at(roc, far), None
         touched = None if tables is None else _touched(tables, threshold_of(roc, far))
-        few = touched is not None and touched < LEAST_IDENTITIES
-        tar[far] = known(
-            f"tar {far:g}", tar_at(roc, far), f"the false accepts are of {touched} identities" if few else None
-        )
+        if touched is not None and touched < LEAST_IDENTITIES:
+            few = f"the false accepts are of {touched} identities"
+        elif round((1.0 - value) * same) < LEAST_EVENTS:
+            few = f"fewer than {LEAST_EVENTS} same pairs are missed"
+        tar[far] = known(f"tar {far:g}", value, few)
     mean = None if accuracies is None else float(accuracies.mean())
-    ends = interval(mean, without["accuracy"]) if mean is not None and "accuracy" in without else None
+    ends = None
+    if mean is not None and "accuracy" in without and few_errors is None:
+        ends = interval(mean, without["accuracy"])
     return Verification(
         same=same,
         different=different,
-        auc=known("auc", auc(roc), f"fewer than {LEAST_EVENTS} errors of a kind" if "eer" in refused else None),
+        auc=known("auc", auc(roc), few_errors),
         eer=None if "eer" in refused else known("eer", eer(roc)),
         tar=tar,
         accuracy=None if mean is None else 100.0 * mean,

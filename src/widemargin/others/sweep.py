@@ -22,6 +22,7 @@ from .block import Block, Kind
 _ENTRIES = 1 << 18  # of one block×N matrix: large enough to make up for a block's fixed cost, small beside the rest
 _KEPT_APART = 1 << 20  # products that are so few are kept by themselves where the gradient has no room for them
 _FEW = 64
+_LEAST_SUM = 0.5
 _LOW, _HIGH = 1e-15, 1e15  # lengths whose squares and inverses are safe in fp32
 
 
@@ -154,7 +155,10 @@ class Sweep:
                 total = found[1] if total is None else total + found[1]
         assert anchor is not None
         assert running is not None
-        if bool((running == torch.inf).any()):  # rarely: a later block holds a logit far above the first's
+        # Rarely: a later block holds a logit far above the first's; or the first few were the target alone, so that the
+        # anchor is 0 and exp underflows far below it. With a true anchor the sum is at least 1.
+        far_off = (running == torch.inf) | (running < _LEAST_SUM)
+        if len(self.weight) > 1 and bool(far_off.any()):
             anchor, running = self._sum_below_the_peak(kind, y, x_length, bias, numbers)
         log_sum = (anchor.to(running.dtype) + torch.log(running)).to(self.a.dtype)
         return log_sum, self._own(y), torch.zeros_like(log_sum) if total is None else total.to(self.a.dtype)

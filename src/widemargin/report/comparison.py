@@ -20,6 +20,9 @@ DECIMALS = 2
 """Accuracies that agree to so many decimals of a percent are a tie."""
 
 
+LOW_FIT = 90.0
+"""Percent; below this training accuracy a statement without baselines comes with a caution."""
+
 REASONS: dict[str, str] = {
     "underfit": "these settings underfit",
     "baseline_ahead": "a baseline is ahead of every loss",
@@ -157,7 +160,8 @@ def _one_set(name: str, results: Sequence[Result], baselines: Sequence[Result], 
     if verdict is None:
         verdict = stats.verdict_one_set(folds, share, alpha=ALPHA, family="pairs")
         if check_fit and verdict.kind == "ahead":
-            verdict = replace(verdict, sentence=verdict.sentence + _caution(results, baselines))
+            caution = _caution(results, baselines) or _caution_without_baselines(results, baselines)
+            verdict = replace(verdict, sentence=verdict.sentence + caution)
     return OnOneSet(
         set=name,
         results=tuple(results),
@@ -215,6 +219,17 @@ def _caution(results: Sequence[Result], baselines: Sequence[Result]) -> str:
             )
             return f"{higher}: with other settings the order of the losses may be another."
     return ""
+
+
+def _caution_without_baselines(results: Sequence[Result], baselines: Sequence[Result]) -> str:
+    """A sentence where training accuracy is low and no baseline was run that would show whether more can be had."""
+    fitted = [result.train_mean for result in results if result.train_mean is not None]
+    if any(result.loss != MAJORITY for result in baselines) or not fitted or max(fitted) >= LOW_FIT:
+        return ""
+    return (
+        f" No loss has more than {max(fitted):.1f} % even on the rows it has learnt from, and no baseline was run that "
+        "would show whether these settings underfit: with others the order of the losses may be another."
+    )
 
 
 def _groups(results: Sequence[Result], share: float) -> tuple[tuple[int, ...], ...]:

@@ -49,9 +49,9 @@ def _pairs(seen: Look) -> list[str]:
     text = (
         f"All pairs of {seen.images:,} test images, {found.same:,} of one class and {found.different:,} of two: "
         f"{said}. "
-        f"The curve ends where fewer than {LEAST_EVENTS} different pairs are accepted."
+        f"TAR over FAR is drawn where at least {LEAST_EVENTS} pairs of each kind are accepted."
     )
-    picture = pairs.curve(found.roc, found.different, "TAR over FAR")
+    picture = pairs.curve(found.roc, found.same, found.different, "TAR over FAR")
     return [
         page.heading("Same or different", text),
         *([] if picture is None else [page.figure(picture)]),

@@ -17,9 +17,9 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 800, 24, 260
 _BINS = 80
 
 
-def curve(roc: Roc, different: int, title: str) -> str | None:
-    """TAR over FAR, from the FAR that ten different pairs support; None where no FAR is supported."""
-    points = [(far, 100.0 * tar) for far, tar in _thinned(roc, different)]
+def curve(roc: Roc, same: int, different: int, title: str) -> str | None:
+    """TAR over FAR, from where ten pairs of each kind are accepted; None where that is nowhere."""
+    points = [(far, 100.0 * tar) for far, tar in _thinned(roc, same, different)]
     if len(points) < 2:
         return None
     return log_lines([("TAR", points, _INK, False)], "FAR", "TAR in percent", title, log_up=False)
@@ -27,19 +27,22 @@ def curve(roc: Roc, different: int, title: str) -> str | None:
 
 def misses(roc: Roc, same: int, different: int, title: str) -> str | None:
     """Misses over false alarms, both in powers of ten (the DET curve), as far as ten pairs support both."""
-    points = [(far, 1.0 - tar) for far, tar in _thinned(roc, different) if (1.0 - tar) * same >= LEAST_EVENTS - 1e-9]
+    points = [
+        (far, 1.0 - tar) for far, tar in _thinned(roc, same, different) if (1.0 - tar) * same >= LEAST_EVENTS - 1e-9
+    ]
     if len(points) < 2:
         return None
     return log_lines([("misses", points, _INK, False)], "FAR", "share of same pairs that is missed", title)
 
 
-def _thinned(roc: Roc, different: int) -> list[tuple[float, float]]:
-    """At most some hundred points where at least ten different pairs are accepted, spread over the powers of ten."""
+def _thinned(roc: Roc, same: int, different: int) -> list[tuple[float, float]]:
+    """At most some hundred points where at least ten pairs of each kind are accepted, spread over the powers of ten."""
     if different < LEAST_EVENTS:
         return []
     wanted = np.geomspace(LEAST_EVENTS / different, 1.0, 120)
     place = np.unique([place_of(roc, far) for far in wanted])
-    kept = place[np.round(roc.far[place] * different) >= LEAST_EVENTS]
+    accepted = np.minimum(np.round(roc.far[place] * different), np.round(roc.tar[place] * same))
+    kept = place[accepted >= LEAST_EVENTS]
     return list(zip(roc.far[kept].tolist(), roc.tar[kept].tolist(), strict=True))
 
 

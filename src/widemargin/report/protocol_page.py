@@ -37,18 +37,19 @@ def supported_curves(found: Verification) -> list[str]:
     """Both curves of pairs, as far as ten pairs support their points."""
     parts = []
     roc, same, different = found.roc, found.same, found.different
-    for title, picture, cut in (
-        ("Accepted pairs", pairs.curve(roc, different, "TAR over FAR"), "accepted"),
+    for title, picture, more in (
+        ("Accepted pairs", pairs.curve(roc, same, different, "TAR over FAR"), ""),
         (
             "Misses over false alarms",
             pairs.misses(roc, same, different, "Misses over false alarms"),
-            "accepted, or same ones missed",
+            f", and {LEAST_EVENTS} same pairs missed",
         ),
     ):
+        needs = f"{LEAST_EVENTS} pairs of each kind are accepted{more}"
         if picture is None:
-            parts.append(page.heading(title, f"Not drawn: nowhere are {LEAST_EVENTS} different pairs {cut}."))
+            parts.append(page.heading(title, f"Not drawn: there is no FAR at which {needs}."))
         else:
-            text = f"The curve ends where fewer than {LEAST_EVENTS} different pairs are {cut}."
+            text = f"Drawn where at least {needs}."
             parts += [page.heading(title, text), page.figure(picture)]
     return parts
 

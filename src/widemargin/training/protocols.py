@@ -29,8 +29,8 @@ from ..metrics.identity_intervals import LEAST_EVENTS, mean_interval
 from ..metrics.openset import open_set
 from ..metrics.pair_tables import Pairs
 from ..metrics.retrieval import percent, retrieve
-from ..metrics.roc import threshold_of
-from ..metrics.verification import Interval, Verification, needed, verify, verify_embeddings, verify_pairs
+from ..metrics.roc import place_of, threshold_of
+from ..metrics.verification import Interval, Verification, verify, verify_embeddings, verify_pairs
 from .pair_lists import listed_pairs
 from .unseen import distinct_pairs
 
@@ -228,8 +228,8 @@ def openset(x: Tensor, y: Tensor, settings: Settings) -> Judged:
         f"named rightly if none may be refused: {found.rank1:.2f} %{_ends(ends['rank1'])}",
     ]
     for far, value in found.dir.items():
-        said = f"{100 * far:g} % needs at least {LEAST_EVENTS} false alarms: {needed(far):,} unknown images"
-        said = f"–: {said}" if value is None else f"{value:.2f} %{_ends(ends[f'dir {far:g}'])}"
+        name = f"dir {far:g}"
+        said = f"–: {found.refused[name]}" if value is None else f"{value:.2f} %{_ends(ends[name])}"
         lines.append(f"found and named rightly at {100 * far:g} % false alarms: {said}")
     return Judged(lines, {**asdict(found), "dir": {f"{far:g}": value for far, value in found.dir.items()}})
 
@@ -237,7 +237,7 @@ def openset(x: Tensor, y: Tensor, settings: Settings) -> Judged:
 def calibrated_threshold(x: Tensor, y: Tensor, far: float) -> float:
     """The cosine that so large a share of the different pairs passes."""
     found = verify_embeddings(x, y, fars=(far,), intervals=False)
-    if found.tar[far] is None:
+    if round(float(found.roc.far[place_of(found.roc, far)]) * found.different) < LEAST_EVENTS:
         raise InputError(f"{found.refused[f'tar {far:g}']}; give --threshold")
     return threshold_of(found.roc, far)
 
