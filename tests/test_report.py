@@ -337,6 +337,14 @@ def test_a_baseline_that_is_higher_by_chance_is_a_caution():
     assert "higher mean than" not in comparison(with_baselines(FITTED, 90.4), check_fit=False).verdict
 
 
+def test_a_statement_without_baselines_is_cautious_where_training_accuracy_is_low():
+    low, high = ([row for row in with_baselines(kind, 54) if not row.is_baseline] for kind in (UNDERFIT, FITTED))
+    caution = r"No loss has more than \d+\.\d % even on the rows it has learnt from, and no baseline was run"
+    assert re.search(caution, comparison(low).verdict)
+    assert not re.search(caution, comparison(high).verdict)
+    assert not re.search(caution, comparison(low, check_fit=False).verdict)
+
+
 def test_settings_that_were_tried_already_are_not_proposed_again():
     tried = {"hidden": [256, 64], "batch": 64, "lr": 0.005, "weight_decay": 0.01, "dropout": 0.0, "epochs": 20.0}
     more = advice.to_fit_more({"protocol": tried})
