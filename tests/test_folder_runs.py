@@ -185,6 +185,30 @@ def test_new_images_are_assigned_on_request(place, capsys):
     assert (again["manifest"]["new"], figures(again)) == (0, figures(found))
 
 
+def test_a_run_that_has_ended_trains_on_nothing_new_and_says_so(place, capsys):
+    run, images = place / "run", place / "images"
+    record, manifest = (run / "record.json").read_text(), (run / "manifest.csv").read_text()
+    fill(images, 40, begin=20)
+    assert train(images, run, "--hold-out", "0.2", "--resume", "--assign-new") == 2
+    said = capsys.readouterr().err.strip()
+    assert "\n" not in said
+    assert "the run has ended, so that --resume with --assign-new would train on no new image" in said
+    assert "evaluate --assign-new takes new test images in" in said
+    assert ((run / "record.json").read_text(), (run / "manifest.csv").read_text()) == (record, manifest)
+    before = parts(run)
+    found = evaluated(run, "--assign-new")
+    assert " unused); the run has ended, none is trained on\n" in capsys.readouterr().out
+    now = parts(run)
+    assert {now[path] for path in now if path not in before} == {"test", "unused"}
+    assert [found["manifest"]["images"][part] for part in ("train", "held_out")] == [39, 9]
+    assert train(images, run, "--hold-out", "0.2", "--resume") == 0  # judged again, on the new test images too
+    written = json.loads((run / "record.json").read_text())
+    assert written["test"]["top1"] == found["top1"]
+    assert main(["report", str(run)]) == 0
+    told = f"39 trained on, 9 held out to choose by, {len(paths(run, 'test'))} tested on"
+    assert told in (run / "report.html").read_text()
+
+
 def test_a_test_image_that_lies_in_another_class_too_is_not_tested_on(place, capsys):
     run, images = place / "run", place / "images"
     old = next(path for path in paths(run, "test") if path.startswith("blue"))
