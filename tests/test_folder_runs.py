@@ -14,7 +14,8 @@ from PIL import Image
 
 from test_train import assert_same, lines
 from widemargin.cli import main
-from widemargin.data.manifest import Manifest
+from widemargin.data.folder import scan_folder, scanned_by_number
+from widemargin.data.manifest import REMEMBERED, Manifest
 from widemargin.errors import InputError
 from widemargin.hub_folder import load
 from widemargin.training import folder_inputs
@@ -47,7 +48,7 @@ def train(images: Path, out: Path, *more: str) -> int:
 
 
 def parts(run: Path) -> dict[str, str]:
-    return {row.path: row.part for row in Manifest.read(run / "manifest.csv").rows if row.part != "gone"}
+    return {row.path: row.part for row in Manifest.read(run / "manifest.csv").rows if row.part not in REMEMBERED}
 
 
 def paths(run: Path, part: str) -> list[str]:
@@ -141,7 +142,7 @@ def test_a_trained_picture_in_the_place_of_a_test_image_is_not_tested(place, cap
     found = evaluated(run, "--assign-new")
     assert sum(map(sum, found["confusion"])) == 11
     assert parts(run)[tested] == "excluded"
-    assert "0 new images assigned, 1 changed taken as now" in capsys.readouterr().out
+    assert "0 new images assigned, 1 changed (1 now excluded)" in capsys.readouterr().out
 
 
 def test_a_damaged_training_image_does_not_stand_in_the_way(place):
@@ -182,6 +183,49 @@ def test_new_images_are_assigned_on_request(place, capsys):
     assert sum(map(sum, found["confusion"])) == len(paths(run, "test"))
     again = evaluated(run)
     assert (again["manifest"]["new"], figures(again)) == (0, figures(found))
+
+
+def test_a_run_that_has_ended_trains_on_nothing_new_and_says_so(place, capsys):
+    run, images = place / "run", place / "images"
+    record, manifest = (run / "record.json").read_text(), (run / "manifest.csv").read_text()
+    fill(images, 40, begin=20)
+    assert train(images, run, "--hold-out", "0.2", "--resume", "--assign-new") == 2
+    said = capsys.readouterr().err.strip()
+    assert "\n" not in said
+    assert "the run has ended, so that --resume with --assign-new would train on no new image" in said
+    assert "evaluate --assign-new takes new test images in" in said
+    assert ((run / "record.json").read_text(), (run / "manifest.csv").read_text()) == (record, manifest)
+    before = parts(run)
+    found = evaluated(run, "--assign-new")
+    assert " unused); the run has ended, none is trained on\n" in capsys.readouterr().out
+    now = parts(run)
+    assert {now[path] for path in now if path not in before} == {"test", "unused"}
+    assert [found["manifest"]["images"][part] for part in ("train", "held_out")] == [39, 9]
+    assert train(images, run, "--hold-out", "0.2", "--resume") == 0  # judged again, on the new test images too
+    written = json.loads((run / "record.json").read_text())
+    assert written["test"]["top1"] == found["top1"]
+    assert main(["report", str(run)]) == 0
+    told = f"39 trained on, 9 held out to choose by, {len(paths(run, 'test'))} tested on"
+    assert told in (run / "report.html").read_text()
+
+
+def test_a_test_image_that_lies_in_another_class_too_is_not_tested_on(place, capsys):
+    run, images = place / "run", place / "images"
+    old = next(path for path in paths(run, "test") if path.startswith("blue"))
+    shutil.copyfile(images / old, images / "red" / "copy.png")
+    found = evaluated(run, "--assign-new")
+    said = "manifest: 11 of 12 test images, 1 in two classes (left out); nothing in the folder was added"
+    assert said in capsys.readouterr().out
+    assert sum(map(sum, found["confusion"])) == found["manifest"]["tested"] == 11
+    assert figures(evaluated(run)) == figures(found)
+    out = capsys.readouterr().out
+    assert f"{said}, changed or removed\n  in two classes: {old} and red/copy.png; not tested on until one is" in out
+    with pytest.warns(UserWarning, match="11 of 12 test images, 1 in two classes"):
+        assert train(images, run, "--hold-out", "0.2", "--resume") == 0
+    assert main(["report", str(run)]) == 0
+    assert "9 held out to choose by, 11 tested on" in (run / "report.html").read_text()
+    (images / "red" / "copy.png").unlink()
+    assert sum(map(sum, evaluated(run)["confusion"])) == 12
 
 
 def test_protocols_calibration_and_report_use_the_manifest(place, capsys):
@@ -258,7 +302,9 @@ def test_a_run_does_not_go_on_silently_with_other_images(cut, part, what, capsys
     assert "\n" not in said
     assert f"were changed or removed since it began ({victim}), so it would go on as another" in said
     assert "--assign-new" in said
-    with pytest.warns(UserWarning, match=f"0 new images assigned, 1 {what} taken"):
+    with pytest.warns(
+        UserWarning, match=f"0 new images assigned, 1 {what} {'taken out' if what == 'removed' else '.1 kept.'}$"
+    ):
         assert train(cut / "images", cut / "run", *words, "--assign-new") == 0
     now = parts(cut / "run")
     assert now.get(victim) == (None if what == "removed" else part)
@@ -284,6 +330,28 @@ def test_new_images_join_a_resumed_run_on_request(cut):
     assert {path: now[path] for path in before} == before
     steps = [line["step"] for line in lines(cut / "run")]
     assert steps[1] - steps[0] == len(paths(cut / "run", "train")) // 8 > steps[0]
+
+
+def test_a_renamed_test_image_is_not_trained_on(cut):
+    tested = paths(cut / "run", "test")
+    for path in tested:
+        (cut / "images" / path).rename(cut / "images" / path.replace(".png", "renamed.png"))
+    fill(cut / "images", 40, begin=12)
+    with pytest.warns(
+        UserWarning, match=r"6 images have the content of a former test image|new images assigned"
+    ) as told:
+        assert train(cut / "images", cut / "run", "--hold-out", "0.2", "--resume", "--assign-new") == 0
+    assert len(told) == 2
+    assert {path.replace(".png", "renamed.png") for path in tested} <= set(paths(cut / "run", "test"))
+
+
+def test_a_new_class_alone_is_told_when_a_run_goes_on(cut):
+    fill(cut / "images", 3, labels=("yak",))
+    with pytest.warns(UserWarning, match="0 new images assigned|belong to no part") as told:
+        assert train(cut / "images", cut / "run", "--hold-out", "0.2", "--resume", "--assign-new") == 0
+    said = str(told[-1].message)
+    assert said.endswith("a new class that the run does not know (yak): its images belong to no part")
+    assert not any(path.startswith("yak") for path in parts(cut / "run"))
 
 
 def test_a_run_left_in_an_epoch_goes_on_with_fewer_steps(cut, tmp_path):
@@ -416,6 +484,18 @@ def test_copies_that_a_former_run_was_tested_on_are_left_out_from_now_on(former)
     assert not {row.sha256 for row in found.of("test")} & {row.sha256 for row in found.of("train", "held_out")}
     record = json.loads((former / "run" / "record.json").read_text())
     assert sum(map(sum, record["confusion"])) == len(found.of("test")) == 4
+
+
+def test_a_picture_that_a_former_run_was_tested_on_in_two_classes_is_left_out_from_now_on(former):
+    tested = scanned_by_number(scan_folder(former / "images"), 0).test.paths
+    shutil.copyfile(tested[0], tested[-1])
+    with pytest.warns(
+        UserWarning, match="no manifest|stands in two classes: .* not tested on until one of them"
+    ) as told:
+        assert train(former / "images", former / "run", "--hold-out", "0.2", "--resume") == 0
+    assert len(told) == 2
+    assert paths(former / "run", "excluded") == [str(tested[k].relative_to(former / "images")) for k in (0, -1)]
+    assert sum(map(sum, json.loads((former / "run" / "record.json").read_text())["confusion"])) == 4
 
 
 def test_a_former_run_with_another_number_of_images_does_not_go_on(former, capsys):

@@ -10,8 +10,8 @@ import pytest
 
 from widemargin.data.changes import Changes, compare, take_in
 from widemargin.data.folder import draw_manifest, load_folder, scan_folder
-from widemargin.data.manifest import COLUMNS, PARTS, Manifest, Row
-from widemargin.data.splits import File, Shares, assign, unseen_classes
+from widemargin.data.manifest import COLUMNS, PARTS, REMEMBERED, Manifest, Row
+from widemargin.data.splits import File, Shares, assign, repeated, rows_to_test, unseen_classes
 from widemargin.errors import InputError
 
 
@@ -128,8 +128,10 @@ def test_a_test_image_that_is_trained_on_is_excluded_and_told(tmp_path):
     manifest, notes = draw_manifest(scan_folder(tmp_path), Shares())
     assert manifest.counts() == {"train": 10, "test": 1, "excluded": 2}
     assert names(manifest, "test") == {"test/dog/own.png"}
-    assert "2 images have the content of an image on the other side" in notes[0]
-    assert "test/cat/000.png is train/cat/000.png" in notes[0]
+    assert notes == [
+        "2 images have the content of an image on the other side of the split, so that they are not used: "
+        "test/cat/000.png is train/cat/000.png"
+    ]
     (tmp_path / "test" / "dog" / "own.png").write_text("dog 1")
     with pytest.raises(InputError, match=r"no image is left to test on, .* test/cat/000.png is train/cat/000.png"):
         drawn(tmp_path)
@@ -173,6 +175,31 @@ def test_a_content_in_a_seen_and_an_unseen_class_is_not_tested_on(tmp_path):
     found = drawn(tmp_path, unseen=0.5)
     assert found.counts() == {"train": 15, "test": 12, "excluded": 3}
     assert all(row.path.endswith("same.png") for row in found.of("excluded"))
+
+
+@pytest.mark.parametrize("side", ["test/", ""])
+def test_a_picture_of_two_test_classes_is_tested_on_under_neither(tmp_path, side):
+    """In a test folder of its own, and in unseen classes."""
+    labels = [f"c{number}" for number in range(6)]
+    if side:
+        fill(tmp_path / "train", **dict.fromkeys(labels, 4))
+    for label in labels:
+        for number in range(4):
+            write(tmp_path, f"{side}{label}/{number}.png", f"{side}{label} {number}")
+    shares = Shares(unseen=0.0 if side else 0.5)
+    one, two = [label for label in labels if side or label in unseen_classes(labels, shares, "")][:2]
+    write(tmp_path, f"{side}{two}/copy.png", f"{side}{one} 1")
+    manifest, notes = draw_manifest(scan_folder(tmp_path), shares)
+    assert names(manifest, "excluded") == {f"{side}{one}/1.png", f"{side}{two}/copy.png"}
+    assert rows_to_test(manifest.rows) == manifest.of("test")
+    assert notes == [
+        f"the same picture stands in two classes: {side}{one}/1.png and {side}{two}/copy.png; "
+        "it is not tested on until one of them is removed"
+    ]
+    (tmp_path / f"{side}{one}/1.png").unlink()  # whichever it is, the other one is right now
+    _, now, notes = changed(tmp_path, manifest, unseen=shares.unseen)
+    assert f"{side}{two}/copy.png" in names(now, "test")
+    assert notes == ["0 new images assigned, 1 no longer excluded (1 test), 1 removed taken out"]
 
 
 # ---------------------------------------------------------------- afterwards
@@ -258,8 +285,13 @@ def test_what_was_trained_on_is_never_tested_on_wherever_it_turns_up(tmp_path):
     write(tmp_path, "dog/again.png", old)  # and under a new name
     _, now, notes = changed(tmp_path, now)
     assert names(now, "excluded") == {tested[0]}
-    assert f"stands in two classes: {trained[0]} and dog/again.png" in notes[1]
-    assert f"{tested[0]} is {trained[0]}" in notes[2]
+    assert notes == [
+        "1 new image assigned (1 train), 1 changed (1 now excluded)",
+        "an image has the content of an image on the other side of the split, so that it is not used: "
+        f"{tested[0]} is dog/again.png",
+        "an image has the content of an image of another class, which was trained on: "
+        f"dog/again.png is what {trained[0]} was when the run was trained",  # that path holds something else now
+    ]
     assert "dog/again.png" in names(now, "train")
     (tmp_path / trained[1]).rename(tmp_path / "dog" / "moved.png")
     now = changed(tmp_path, now)[1]
@@ -277,8 +309,128 @@ def test_a_changed_test_image_stays_one_if_its_content_is_new(tmp_path):
     assert not compare(now, scan_folder(tmp_path)).changes
 
 
+@pytest.mark.parametrize("removed", ["old", "copy"])
+def test_a_copy_of_a_test_image_in_another_class_leaves_both_out_until_one_is_removed(tmp_path, removed):
+    fill(tmp_path, cat=20, dog=20)
+    manifest = drawn(tmp_path)
+    old = next(path for path in sorted(names(manifest, "test")) if path.startswith("cat"))
+    write(tmp_path, "dog/copy.png", (tmp_path / old).read_text())
+    _, now, notes = changed(tmp_path, manifest)
+    assert now.rows[:40] == manifest.rows  # nobody moves
+    assert names(now, "excluded") == {"dog/copy.png"}
+    assert names(now, "test") - {row.path for row in rows_to_test(now.rows)} == {old}
+    assert notes[1] == (
+        f"the same picture stands in two classes: {old} and dog/copy.png; "
+        "it is not tested on until one of them is removed"
+    )
+    changes = compare(now, scan_folder(tmp_path)).changes
+    assert not changes
+    assert changes.line().startswith("manifest: 7 of 8 test images, 1 in two classes (left out); nothing in the folder")
+    assert changes.details() == [f"  in two classes: {old} and dog/copy.png; not tested on until one is removed"]
+    assert changes.facts()["in_two_classes"] == 1
+    (tmp_path / (old if removed == "old" else "dog/copy.png")).unlink()
+    compared, now, _ = changed(tmp_path, now)
+    assert compared.changes.doubled == ()
+    assert len(rows_to_test(now.rows)) == len(now.of("test")) == 8
+    assert ("dog/copy.png" if removed == "old" else old) in names(now, "test")
+
+
+def test_a_changed_test_image_with_the_picture_of_another_class_is_excluded(tmp_path):
+    fill(tmp_path, cat=20, dog=20)
+    manifest = drawn(tmp_path)
+    tested = sorted(names(manifest, "test"))
+    (tmp_path / tested[-1]).write_text((tmp_path / tested[0]).read_text())
+    _, now, _ = changed(tmp_path, manifest)
+    assert names(now, "excluded") == {tested[-1]}
+    assert {row.path for row in rows_to_test(now.rows)} == set(tested[1:-1])
+
+
+def test_a_former_test_image_is_not_trained_on_under_another_name(tmp_path):
+    fill(tmp_path, cat=20, dog=20)
+    manifest = drawn(tmp_path)
+    old = sorted(names(manifest, "test"))
+    content = (tmp_path / old[0]).read_text()
+    for path in old:
+        (tmp_path / path).rename(tmp_path / path.replace("/", "/renamed"))
+    for number in range(40):  # some of them rank before it, and would take its place
+        write(tmp_path, f"cat/new{number}.png", f"new {number}")
+    _, now, notes = changed(tmp_path, manifest)
+    assert {path.replace("/", "/renamed") for path in old} <= names(now, "test")
+    assert names(now, "gone_test") == set(old)
+    assert notes[1:] == [
+        "8 images have the content of a former test image, and are tested on again: "
+        f"{old[0].replace('/', '/renamed')} is what {old[0]} was when it was a test image"
+    ]
+    for path in old:
+        (tmp_path / path.replace("/", "/renamed")).unlink()
+    now = changed(tmp_path, now)[1]
+    write(tmp_path, "dog/back.png", content)  # a cat before
+    now = changed(tmp_path, now)[1]
+    assert "dog/back.png" in {row.path for row in rows_to_test(now.rows)}
+    trained = sorted(names(now, "train"))[0]
+    (tmp_path / "dog" / "back.png").rename(tmp_path / trained)  # a training image that holds it now
+    assert names(changed(tmp_path, now)[1], "excluded") == {trained}
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_exchanged_contents_of_a_test_and_a_training_image_are_both_excluded(tmp_path, given):
+    for side in ("train", "test") if given else ("",):
+        for label in ("cat", "dog"):
+            for number in range(10):
+                write(tmp_path / side, f"{label}/{number}.png", f"{side} {label} {number}")
+    manifest = drawn(tmp_path)
+    trained, tested = (sorted(names(manifest, part))[0] for part in ("train", "test"))
+    one, two = (tmp_path / trained).read_text(), (tmp_path / tested).read_text()
+    (tmp_path / trained).write_text(two)
+    (tmp_path / tested).write_text(one)
+    _, now, notes = changed(tmp_path, manifest)
+    assert names(now, "excluded") == {trained, tested}
+    assert (names(now, "gone"), names(now, "gone_test")) == ({trained}, {tested})
+    assert notes[0] == "0 new images assigned, 2 changed (2 now excluded)"
+    assert "2 images have the content of an image on the other side of the split, so that they are not used" in notes[1]
+    assert changed(tmp_path, now)[1] == now
+
+
+def test_an_excluded_file_that_is_repaired_is_assigned_like_a_new_one(tmp_path):
+    fill(tmp_path / "train", cat=5, dog=5)
+    fill(tmp_path / "test", cat=2)
+    write(tmp_path, "test/dog/own.png", "own")
+    manifest = drawn(tmp_path)
+    assert names(manifest, "excluded") == {"test/cat/000.png", "test/cat/001.png"}
+    write(tmp_path, "test/cat/000.png", "the right picture")
+    write(tmp_path, "test/cat/001.png", "cat 3")  # wrong still
+    _, now, notes = changed(tmp_path, manifest)
+    assert (names(now, "test"), names(now, "excluded")) == (
+        {"test/cat/000.png", "test/dog/own.png"},
+        {"test/cat/001.png"},
+    )
+    assert notes[0] == "0 new images assigned, 2 changed (1 kept, 1 now test)"
+    assert notes[1].endswith("so that it is not used: test/cat/001.png is train/cat/003.png")
+
+
+def test_a_path_that_was_trained_on_is_not_tested_on_after_a_detour(tmp_path):
+    """It held a test image for a while, or was away; what is in it now may be the old picture saved again."""
+    fill(tmp_path, cat=30, dog=30)
+    manifest = drawn(tmp_path)
+    trained, tested = (sorted(names(manifest, part)) for part in ("train", "test"))
+    for number in range(10):
+        (tmp_path / trained[number]).write_text((tmp_path / tested[0]).read_text())
+        (tmp_path / trained[-number - 1]).unlink()
+    now = changed(tmp_path, manifest)[1]
+    assert names(now, "excluded") == set(trained[:10])
+    for path in (*trained[:10], *trained[-10:]):
+        write(tmp_path, path, f"{path} saved again")
+    now = changed(tmp_path, now)[1]
+    assert names(now, "train") == set(trained)
+
+
+def test_no_line_names_an_image_beside_itself():
+    excluded = Row("test/cat/1.png", "cat", "excluded", 1, "0" * 64)
+    assert repeated([excluded]) == repeated([excluded], {excluded.path}) == []
+
+
 @pytest.mark.parametrize("layout", ["drawn", "given", "unseen"])
-def test_no_history_of_a_folder_brings_a_trained_content_into_the_test(tmp_path, layout):
+def test_no_history_of_a_folder_mixes_what_is_trained_and_what_is_tested(tmp_path, layout):
     """Files are added, copied, renamed, overwritten and deleted at random; every state is taken in."""
     for trial in range(3):
         draw = random.Random(f"{layout} {trial}")
@@ -291,12 +443,12 @@ def test_no_history_of_a_folder_brings_a_trained_content_into_the_test(tmp_path,
                     write(root / side, f"{label}/{number}.png", f"{side} {label} {number}")
         shares = {"hold_out": 0.2, "used": 0.8, "unseen": 0.5 if layout == "unseen" else 0.0}
         manifest = drawn(root, **shares)
-        trained, moved = {row.sha256 for row in manifest.of("train", "held_out")}, {}
+        trained, tested = {row.sha256 for row in manifest.of("train", "held_out")}, set()
         for step in range(12):
             for _ in range(4):
                 files = sorted(root.rglob("*.png"))
                 source, target = draw.sample(files, 2)
-                kind = draw.choice(("add", "copy", "rename", "overwrite", "delete"))
+                kind = draw.choice(("add", "copy", "rename", "overwrite", "exchange", "delete"))
                 fresh = f"{draw.choice(sides)}/{draw.choice(labels)}/{step}{draw.random()}.png".lstrip("/")
                 if kind == "add":
                     write(root, fresh, fresh)
@@ -307,16 +459,27 @@ def test_no_history_of_a_folder_brings_a_trained_content_into_the_test(tmp_path,
                     source.unlink()
                 elif kind == "overwrite":
                     target.write_text(draw.choice((source.read_text(), f"over {fresh}")))
+                elif kind == "exchange":
+                    one, two = source.read_text(), target.read_text()
+                    source.write_text(two)
+                    target.write_text(one)
                 elif len(files) > 20:
                     source.unlink()
-            moved = {row.path: row.part for row in manifest.rows if row.part != "gone"}
+            moved = {row.path: row.part for row in manifest.rows if row.part not in REMEMBERED}
             _, manifest, _ = changed(root, manifest, **shares)
             trained |= {row.sha256 for row in manifest.of("train", "held_out")}
+            rows = rows_to_test(manifest.rows)
+            tested |= {row.sha256 for row in rows}
+            assert not trained & tested
             assert not trained & {row.sha256 for row in manifest.of("test")}
+            there = {(row.sha256, row.label) for row in manifest.rows if row.part not in REMEMBERED}
+            assert len({row.sha256 for row in rows}) == sum(
+                content in {row.sha256 for row in rows} for content, _ in there
+            )
             sides_of = {part: "test" if part == "test" else "train" for part in PARTS if part != "excluded"}
             for row in manifest.rows:
                 was = moved.get(row.path)
-                if row.part != "gone" and was in sides_of and row.part in sides_of:
+                if row.part not in REMEMBERED and was in sides_of and row.part in sides_of:
                     assert sides_of[row.part] == sides_of[was]
             assert len(names(manifest, "test")) == len(manifest.of("test"))
 
@@ -333,12 +496,12 @@ def test_assigning_in_one_go_or_file_by_file_gives_about_the_same_share():
 
 def test_any_name_survives_the_file(tmp_path):
     odd = ["a,b", 'quo"te', "line\nend", "re\rturn", " space ", "=1+1", "ümlaut", os.fsdecode(b"\xff\xfe")]
-    rows = tuple(Row(f"c/{name}.png", name, PARTS[k % 6], 10**k, f"{k:064x}") for k, name in enumerate(odd))
+    rows = tuple(Row(f"c/{name}.png", name, PARTS[k % 7], 10**k, f"{k:064x}") for k, name in enumerate(odd))
     (tmp_path / "manifest.csv").write_bytes(b"".join(Manifest(rows).to_csv()))
     found = Manifest.read(tmp_path / "manifest.csv")
     assert found.rows == rows
     assert found.digest() == Manifest(rows).digest()
-    assert found.counts() == {"train": 2, "held_out": 2, "unused": 1, "test": 1, "excluded": 1, "gone": 1}
+    assert found.counts() == {part: 2 if part == "train" else 1 for part in PARTS}
 
 
 GOOD = "cat/1.png,cat,train,5," + "a" * 64

@@ -93,7 +93,7 @@ def say_changes(inputs: Inputs, *, aside: bool = False) -> None:
     if inputs.changes is None or inputs.drawn:
         for note in inputs.notes:
             say(note, aside=aside)
-    if inputs.changes is not None and (inputs.changes or not aside):
+    if inputs.changes is not None and (inputs.changes or inputs.changes.doubled or not aside):
         for line in (inputs.changes.line(), *inputs.changes.details()):
             say(line, aside=aside)
 

@@ -21,10 +21,13 @@ from ..errors import InputError, shown
 
 NAME = "manifest.csv"
 COLUMNS = ("path", "class", "part", "size", "sha256")
-TRAIN, HELD_OUT, UNUSED, TEST, EXCLUDED, GONE = PARTS = ("train", "held_out", "unused", "test", "excluded", "gone")
-"""Trained on; chooses `best`; left over by `--share`; tested on; never used, because the same content is in another
-part; content that was trained on (or chosen by) and is no longer in the folder, remembered so that it is never tested
-on when it comes back under another name."""
+PARTS = ("train", "held_out", "unused", "test", "excluded", "gone", "gone_test")
+TRAIN, HELD_OUT, UNUSED, TEST, EXCLUDED, GONE, GONE_TEST = PARTS
+"""Trained on; chooses `best`; left over by `--share`, or added when the run had ended; tested on; never used, because
+the same content is in another part or class; content that was trained on (or chosen by) and is no longer in the folder,
+remembered so that it is never tested on when it comes back under another name; likewise content that was tested on,
+so that it is never trained on."""
+REMEMBERED = (GONE, GONE_TEST)  # contents without a file: their paths may hold something else now
 LARGEST = 1 << 30  # bytes; seven million images
 _SIZE, _HASH = re.compile("[0-9]{1,18}"), re.compile("[0-9a-f]{64}")
 
@@ -124,9 +127,9 @@ def _rows(reader: Iterator[list[str]], path: Path) -> Iterator[Row]:
                 raise wrong(f"part {shown(part)} is none of {', '.join(PARTS)}")
             if not name or not label or not _SIZE.fullmatch(size) or not _HASH.fullmatch(digest):
                 raise wrong("path and class must not be empty, size is a whole number, sha256 has 64 digits")
-            if part != GONE and name in names:
-                raise wrong(f"{shown(name)} stands in it twice")
-            if part != GONE:
+            if part not in REMEMBERED:
+                if name in names:
+                    raise wrong(f"{shown(name)} stands in it twice")
                 names.add(name)
             yield Row(name, label, part, int(size), digest)
     except csv.Error as error:

@@ -4,10 +4,12 @@ Within a class contents are ranked by a keyed hash, whose key is the purpose and
 many as the fraction wants, form the part. Adding or removing a file therefore moves at most the file at the boundary,
 and with a manifest (see `manifest`) not even that: only files that are in no part yet are assigned.
 
-- Identical contents stay together. A content under two labels is trained on under both and tested on under neither.
+- Identical contents stay together. A content under two labels is trained on under both, or else excluded: it is never
+  tested on.
 - Every class keeps an image to train on, and has one to test on where it has two different contents.
 - Sides that the folder gives (`train/` and `test/`), or classes that are unseen, are kept. A content that is on both
   sides is trained on, and its images on the test side are excluded.
+- What was trained on once is never tested on, and what was a test image is never trained on, under any name.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ..errors import InputError
-from .manifest import EXCLUDED, GONE, HELD_OUT, TEST, TRAIN, UNUSED, Row
+from .manifest import EXCLUDED, GONE, GONE_TEST, HELD_OUT, REMEMBERED, TEST, TRAIN, UNUSED, Row
 
 TEST_SHARE = 0.2
 _TRAINED = (TRAIN, GONE, HELD_OUT, UNUSED)
@@ -64,20 +66,23 @@ class File:
 def assign(known: Sequence[Row], files: Sequence[File], shares: Shares) -> list[Row]:
     """Parts for files, in their order; rows that are `known` count in the ranking and keep their parts."""
     parts: dict[str, str] = {}
-    before = parts_by_content(known)
+    before = rows_by_content(known)
     fresh = []
     for file in files:
         if file.sha256 in before:
-            parts[file.path] = _joined(before[file.sha256], file.side)
+            row = file.row(_part_of_known(before[file.sha256], file.label, file.side))
+            parts[file.path] = row.part
+            before[file.sha256].append(row)
         else:
             fresh.append(file)
+    there = [row for row in known if row.part not in (*REMEMBERED, EXCLUDED)]
+    doubtful = contents_of_two_labels([*there, *fresh])
     here = {file.sha256 for file in fresh if file.side != "test"}
     for file in fresh:
         if file.side == "test":
-            parts[file.path] = EXCLUDED if file.sha256 in here else TEST
-    doubtful = _under_two_labels([*known, *fresh])
-    rest = [file for file in fresh if file.side == ""]
-    there = [row for row in known if row.part not in (GONE, EXCLUDED)]
+            parts[file.path] = EXCLUDED if file.sha256 in here or file.sha256 in doubtful else TEST
+    given = {file.sha256 for file in fresh if file.side == "train"}
+    rest = [file for file in fresh if file.side == "" and file.sha256 not in given]
     taken = _first(there, TEST, rest, shares.test, f"test {shares.seed}", doubtful)
     parts |= dict.fromkeys(taken, TEST)
     inside = [row for row in there if row.part != TEST]
@@ -91,22 +96,41 @@ def assign(known: Sequence[Row], files: Sequence[File], shares: Shares) -> list[
     return [file.row(parts.get(file.path, TRAIN)) for file in files]
 
 
-def part_of_changed(row: Row, seen: set[str]) -> str:
-    """The part of a file whose content is another than its row says; `seen` are the parts that have this content.
+def part_of_changed(row: Row, same: Sequence[Row]) -> str:
+    """The part of a file whose content is another than it was; `same` are the rows that have this content already.
 
     A file that was trained on stays on that side, whatever is in it now.
     """
-    if row.part == EXCLUDED or not seen:
-        return row.part
-    return _joined(seen, "test" if row.part == TEST else "train")
+    return _part_of_known(same, row.label, "test" if row.part == TEST else "train") if same else row.part
 
 
-def parts_by_content(rows: Iterable[Row]) -> defaultdict[str, set[str]]:
-    """The parts in which each content stands, by its hash."""
-    found = defaultdict[str, set[str]](set)
+def rows_by_content(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
+    """The rows that have each content, by its hash."""
+    found = defaultdict[str, list[Row]](list)
     for row in rows:
-        found[row.sha256].add(row.part)
+        found[row.sha256].append(row)
     return found
+
+
+def rows_to_test(rows: Sequence[Row]) -> list[Row]:
+    """The rows that are tested on: the test images without those that `doubled_test_images` names."""
+    left_out = {row.path for row, _ in doubled_test_images(rows)}
+    return [row for row in rows if row.part == TEST and row.path not in left_out]
+
+
+def doubled_test_images(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
+    """Test images whose picture lies in another class too, each with one that lies there.
+
+    No image moves to another part because a copy of it is added, but one of the two labels is wrong.
+    """
+    there = [row for row in rows if row.part not in REMEMBERED]
+    doubtful = contents_of_two_labels(there)
+    groups = rows_by_content(row for row in there if row.sha256 in doubtful)
+    return [
+        (row, next(other for other in groups[row.sha256] if other.label != row.label))
+        for row in there
+        if row.part == TEST and row.sha256 in doubtful
+    ]
 
 
 def unseen_classes(names: Collection[str], shares: Shares, where: str) -> frozenset[str]:
@@ -126,47 +150,69 @@ def count_unseen(total: int, share: float, where: str) -> int:
 
 
 def repeated(rows: Iterable[Row], new: Collection[str] | None = None) -> list[str]:
-    """A line about contents that stand under two labels, and one about those that are excluded; or nothing.
+    """Lines about contents that stand more than once, one of each kind; or nothing.
 
     With `new` only the rows of these paths are told about, beside whichever row has the same content.
     """
+    both, neither, excluded, again, moved = (list[tuple[Row, Row]]() for _ in range(5))
+    for group in rows_by_content(rows).values():
+        there = [row for row in group if row.part not in REMEMBERED]
+        there.sort(key=lambda row: (row.part == EXCLUDED, new is not None and row.path in new))
+        gone = [row for row in group if row.part in REMEMBERED]
+        trained = any(row.part in _TRAINED for row in group)
+        one_label = len({row.label for row in there}) == 1
+        for row in there:
+            if new is not None and row.path not in new:
+                continue
+            if row.label != there[0].label and (row.part != EXCLUDED or not trained):
+                (both if trained else neither).append((row, there[0]))
+            elif row.part == EXCLUDED:
+                excluded += [(row, other) for other in (there[0], *gone) if other.part != EXCLUDED][:1]
+            elif row.part == TEST and gone and one_label:
+                again.append((row, gone[0]))
+            elif row.part != TEST and gone and gone[0].label != row.label:
+                moved.append((row, gone[0]))
     notes = []
-    first: dict[str, Row] = {}
-    labels, excluded = [], []
-    for row in sorted(rows, key=lambda row: (row.part == EXCLUDED, new is not None and row.path in new)):
-        other = first.setdefault(row.sha256, row)
-        if new is not None and row.path not in new:
-            continue
-        if row.part == EXCLUDED:
-            excluded.append((row, other))
-        elif row.label != other.label:
-            labels.append((row, other))
-    if labels:
-        row, other = labels[0]
-        more = f" ({len(labels):,} such files)" if len(labels) > 1 else ""
-        notes.append(
-            f"the same picture stands in two classes: {other.path} and {row.path}{more}; it is in one part only, "
-            "but one of its classes is wrong"
-        )
+    for pairs, end in ((both, ", and one of its classes is wrong"), (neither, " until one of them is removed")):
+        if pairs:
+            row, other = pairs[0]
+            more = f" ({len(pairs):,} such files)" if len(pairs) > 1 else ""
+            said = f"the same picture stands in two classes: {other.path} and {row.path}{more}"
+            notes.append(f"{said}; it is not tested on{end}")
     if excluded:
-        row, other = excluded[0]
-        what = f"{len(excluded):,} images have" if len(excluded) > 1 else "an image has"
-        notes.append(f"{what} the content of an image on the other side of the split, so that it is not used: "
-                     f"{row.path} is {other.path}")  # fmt: skip
+        end = "so that it is not used" if len(excluded) == 1 else "so that they are not used"
+        notes.append(_same_contents(excluded, "an image on the other side of the split", end))
+    if again:
+        end = "and is tested on again" if len(again) == 1 else "and are tested on again"
+        notes.append(_same_contents(again, "a former test image", end))
+    if moved:
+        notes.append(_same_contents(moved, "an image of another class", "which was trained on"))
     return notes
 
 
-def _joined(seen: set[str], side: str) -> str:
-    """The part of a file whose content has been assigned before."""
+def _same_contents(pairs: Sequence[tuple[Row, Row]], what: str, end: str) -> str:
+    """A line about rows that have the contents of others, of which the first is named."""
+    row, other = pairs[0]
+    whose = other.path
+    if other.part in REMEMBERED:  # its path is free, or holds something else
+        whose = f"what {other.path} was when {'the run was trained' if other.part == GONE else 'it was a test image'}"
+    have = "an image has" if len(pairs) == 1 else f"{len(pairs):,} images have"
+    return f"{have} the content of {what}, {end}: {row.path} is {whose}"
+
+
+def _part_of_known(same: Sequence[Row], label: str, side: str) -> str:
+    """The part of a file whose content other rows have, or had."""
+    seen = {row.part for row in same}
     trained = next((part for part in _TRAINED if part in seen), None)
-    if side == "test":
-        return TEST if TEST in seen and trained is None else EXCLUDED
-    if trained is None:
-        return TEST if TEST in seen and side == "" else EXCLUDED
+    if trained is None and side != "train" and not seen.isdisjoint((TEST, GONE_TEST)):
+        return EXCLUDED if any(row.part == TEST and row.label != label for row in same) else TEST
+    if trained is None or side == "test":
+        return EXCLUDED
     return TRAIN if trained == GONE else trained
 
 
-def _under_two_labels(images: Iterable[Row | File]) -> set[str]:
+def contents_of_two_labels(images: Iterable[Row | File]) -> set[str]:
+    """Hashes of the contents that stand under more than one label."""
     label: dict[str, str] = {}
     return {image.sha256 for image in images if label.setdefault(image.sha256, image.label) != image.label}
 

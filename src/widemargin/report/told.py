@@ -40,7 +40,10 @@ class Told:
     @property
     def parts(self) -> str:
         """How many images of a folder were trained on, chosen by and tested on, as the record has it; or nothing."""
-        images = ((self.record or {}).get("manifest") or {}).get("images") or {}
+        facts = (self.record or {}).get("manifest") or {}
+        images = facts.get("images") or {}
+        if "test" in images and "tested" in facts:  # those that were there, unchanged and in one class
+            images = {**images, "test": facts["tested"]}
         names = {"train": "trained on", "held_out": "held out to choose by", "test": "tested on"}
         found = ", ".join(f"{images[part]:,.0f} {name}" for part, name in names.items() if part in images)
         return f"Images by the run's manifest: {found}." if found else ""

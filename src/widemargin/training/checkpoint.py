@@ -148,6 +148,11 @@ def look(place: Path) -> Kept:
         return found
 
 
+def has_ended(place: Path, epochs: int) -> bool:
+    """Whether a run of so many epochs has nothing left to train after its checkpoint."""
+    return exists(place) and look(place).state.get("epoch") == epochs
+
+
 class DamagedError(InputError):
     """A checkpoint whose files are there but are not what was written."""
 

@@ -85,7 +85,10 @@ class Finished:
             raise InputError(f"{path}: not there, so nobody knows which images were trained on; take a copy of it")
         if manifest is None and assign_new:
             raise InputError(f"{path}: not there; --assign-new goes with runs that have a manifest of their images")
-        found = inputs_of(run, data_dir, manifest=manifest, begun=True, assign_new=assign_new, only_test=True)
+        ended = assign_new and checkpoint.has_ended(self.folder / "checkpoints" / "last", run.epochs)
+        found = inputs_of(
+            run, data_dir, manifest=manifest, begun=True, assign_new=assign_new, only_test=True, ended=ended
+        )
         then, now = _images_judged(self.record()) if manifest is None else None, len(found.test)
         if then is not None and then != now:
             said = f"{now:,} test images, {then:,} when the run ended"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch
 
-from ..data.changes import Changes, compare, some, take_in
+from ..data.changes import Changes, compare, in_two_classes, some, take_in
 from ..data.content import contents_of
 from ..data.folder import FolderImages, FolderSet, Tree, draw_manifest, images_of, scan_folder, scanned_by_number
 from ..data.identities import check_pairs
 from ..data.manifest import EXCLUDED, HELD_OUT, PARTS, TEST, TRAIN, UNUSED, Manifest, Row
-from ..data.splits import Shares, repeated
+from ..data.splits import Shares, contents_of_two_labels, repeated, rows_to_test
 from ..errors import InputError
 from ..run import Run
 from .inputs import Inputs, augment_for, check_held_out, divided
@@ -26,7 +26,7 @@ _AS_GIVEN = "no manifest: the run is of version 0.1.0, and the test images are t
 
 
 def of_folder(
-    run: Run, root: Path, manifest: Manifest | None, begun: bool, assign_new: bool, only_test: bool
+    run: Run, root: Path, manifest: Manifest | None, begun: bool, assign_new: bool, only_test: bool, ended: bool
 ) -> Inputs:
     """The images of a folder, decoded once if they fit into memory and no crop wants their full resolution."""
     tree = scan_folder(root)
@@ -34,7 +34,7 @@ def of_folder(
         raise InputError("images of a folder differ in size: say how large they are to be, with --input-size")
     shares = Shares(hold_out=run.hold_out, used=run.share, unseen=run.unseen, seed=run.seed)
     if manifest is not None:
-        found = _as_kept(run, tree, manifest, shares, assign_new, only_test)
+        found = _as_kept(run, tree, manifest, shares, assign_new, only_test, ended)
     elif begun:
         found = _by_number(run, tree, only_test)
     else:
@@ -48,17 +48,26 @@ def of_folder(
     return _in_memory(found)
 
 
-def _as_kept(run: Run, tree: Tree, manifest: Manifest, shares: Shares, assign_new: bool, only_test: bool) -> Inputs:
+def _as_kept(
+    run: Run, tree: Tree, manifest: Manifest, shares: Shares, assign_new: bool, only_test: bool, ended: bool
+) -> Inputs:
     """The images that the manifest names, as far as they are still there and the same."""
     quick = sum(row.size for row in manifest.rows) <= _HASHED
     hashed = PARTS if assign_new or quick else (TEST,) if only_test else (TRAIN, HELD_OUT, TEST)
     compared = compare(manifest, tree, hashed)
     changes = compared.changes
     if assign_new and changes:
-        manifest, notes = take_in(manifest, tree, compared, shares)
-        count = len(manifest.of(TEST))
+        manifest, notes = take_in(manifest, tree, compared, shares, ended)
+        count, doubled = len(manifest.of(TEST)), in_two_classes(manifest.rows)
         found = _from_rows(run, tree, manifest, manifest, only_test)
-        found.changes = Changes(count, count, new_classes=changes.new_classes)
+        found.changes = Changes(count, count - len(doubled), new_classes=changes.new_classes, doubled=doubled)
+        if changes.new_classes and not only_test:  # an evaluation says so beside the number of test images
+            one = len(changes.new_classes) == 1
+            what = "a new class" if one else f"{len(changes.new_classes):,} new classes"
+            notes.append(
+                f"{what} that the run does not know ({some(changes.new_classes)}): "
+                f"{'its' if one else 'their'} images belong to no part"
+            )
         found.drawn, found.notes = True, tuple(notes)
         return found
     if compared.lost and not only_test:
@@ -69,7 +78,7 @@ def _as_kept(run: Run, tree: Tree, manifest: Manifest, shares: Shares, assign_ne
         )
     found = _from_rows(run, tree, manifest, Manifest(tuple(compared.same)), only_test)
     found.changes = changes
-    found.notes = (changes.line(),) if changes else ()
+    found.notes = (changes.line(),) if changes or changes.doubled else ()
     return found
 
 
@@ -79,7 +88,7 @@ def _from_rows(run: Run, tree: Tree, manifest: Manifest, there: Manifest, only_t
     judged = tuple(sorted(set(manifest.classes) - set(seen))) if run.unseen else seen
     train = images_of(tree.root, tree.name, [] if only_test else there.of(TRAIN), seen)
     held_out = images_of(tree.root, tree.name, there.of(HELD_OUT), seen) if run.hold_out and not only_test else None
-    test = images_of(tree.root, tree.name, there.of(TEST), judged)
+    test = images_of(tree.root, tree.name, rows_to_test(there.rows), judged)
     return Inputs(train, held_out, test, augment_for(run, FolderSet(tree.name, train, test)), run, manifest=manifest)
 
 
@@ -103,7 +112,8 @@ def _by_number(run: Run, tree: Tree, only_test: bool) -> Inputs:
     contents = contents_of(parts)
     rows = [Row(*labels[path], part, *content) for (path, part), content in zip(parts.items(), contents, strict=True)]
     trained = {row.sha256 for row in rows if row.part in (TRAIN, HELD_OUT)}
-    copies = [row.part == TEST and row.sha256 in trained for row in rows]  # which that version tested on
+    unfit = trained | contents_of_two_labels(rows)
+    copies = [row.part == TEST and row.sha256 in unfit for row in rows]  # which that version tested on
     rows = [replace(row, part=EXCLUDED) if copy else row for row, copy in zip(rows, copies, strict=True)]
     found.test = test.take(
         torch.tensor([row.part == TEST for row in rows if row.part in (TEST, EXCLUDED)]).nonzero()[:, 0]

@@ -140,18 +140,20 @@ def inputs_of(
     begun: bool = False,
     assign_new: bool = False,
     only_test: bool = False,
+    ended: bool = False,
 ) -> Inputs:
     """Load what a run names.
 
     Of a folder of images `manifest` says which file belongs to which part; without one the parts are drawn, for a run
-    that has `begun` before as version 0.1.0 drew them. `assign_new` takes the folder as it is now (`data.changes`).
+    that has `begun` before as version 0.1.0 drew them. `assign_new` takes the folder as it is now (`data.changes`),
+    for a run that has `ended` without training on any of it.
     `only_test` loads no training images where that can be: none of them can then stand in the way of an evaluation.
     """
     root = image_folder(run)
     if root is not None:
         from .folder_inputs import of_folder
 
-        found = of_folder(run, root, manifest, begun, assign_new, only_test)
+        found = of_folder(run, root, manifest, begun, assign_new, only_test, ended)
     else:
         from ..data.images import load_images
 

@@ -86,6 +86,12 @@ def _ready(
     there = checkpoint.exists(last)
     if there:
         _refuse_another(run, folder)
+    kept = kept_manifest(run, folder) if there else None
+    if assign_new and kept is not None and checkpoint.has_ended(last, run.epochs):
+        raise InputError(
+            f"{folder}: the run has ended, so that --resume with --assign-new would train on no new image; "
+            "evaluate --assign-new takes new test images in, and new training images want another run"
+        )
     training = Training(
         run,
         data_dir,
@@ -93,7 +99,7 @@ def _ready(
         resumed=there,
         another=another,
         timeout=timeout,
-        manifest=kept_manifest(run, folder) if there else None,
+        manifest=kept,
         assign_new=assign_new,
     )
     if there:

@@ -49,7 +49,9 @@ def record(value: Any) -> dict[str, Any]:
         for end in ends or ():
             _number(end, f"intervals.{key}")
     _names(found.get("versions", {}), "versions")
-    for part, count in _names(_names(found.get("manifest", {}), "manifest").get("images", {}), "images").items():
+    listed = _names(found.get("manifest", {}), "manifest")
+    _number(listed.get("tested", 0), "tested")
+    for part, count in _names(listed.get("images", {}), "images").items():
         _number(count, part)
     if found.get("confusion") is not None:
         found["confusion"] = Confusion.from_json(found["confusion"])
