@@ -119,9 +119,60 @@ def test_a_checkpoint_whose_files_are_none_is_refused(run, tmp_path, name, kind)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_sums_are_made_of_files_only(run, tmp_path, kind):
-    (run / LAST / "sha256.json").write_text(json.dumps({"other": "0" * 64}))
-    spoil(run / LAST / "other", kind)
+    (run / LAST / "sha256.json").write_text(json.dumps({"state.json": "0" * 64}))
+    spoil(run / LAST / "state.json", kind)
     assert "damaged" in refused(load_run, str(run), tmp_path=tmp_path)
+
+
+def test_sums_are_made_of_the_files_of_a_checkpoint_only(run, tmp_path):
+    """One file under a million names would be read a million times."""
+    names = {f"{number}/model.safetensors": "0" * 64 for number in range(1000)}
+    (run / LAST / "sha256.json").write_text(json.dumps(names))
+    assert "'0/model.safetensors', which is no file of a checkpoint" in refused(load_run, str(run), tmp_path=tmp_path)
+
+
+def save_again(folder: str) -> None:
+    from widemargin.training.checkpoint import save
+
+    for spare in (True, False):
+        save(Path(folder, LAST), {"a": torch.ones(2)}, {"b": torch.ones(2)}, {"epoch": 1}, spare=spare)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+@pytest.mark.parametrize("name", ["last.new", "last.old"])
+def test_a_checkpoint_is_written_past_whatever_lies_there(run, tmp_path, name, kind):
+    spoil(run / "checkpoints" / name, kind)
+    answer = siege.attempt(save_again, (str(run),), tmp_path, {})
+    assert answer.how == "returned", answer
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["last"]
+    assert Path("/dev/zero").exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "holes"])
+def test_a_checkpoint_that_is_no_folder_is_told_instead_of_a_new_beginning(run, tmp_path, kind):
+    (run / LAST).rename(run / "checkpoints" / "away")
+    spoil(run / LAST, kind)
+    assert "not a folder, as a checkpoint is" in refused(load_run, str(run), tmp_path=tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_a_page_is_written_in_its_own_place(run, tmp_path, kind):
+    victim, page = tmp_path / "victim", run / "report.html"
+    victim.write_text("precious")
+    page.symlink_to(victim) if kind == "link" else os.mkfifo(page)
+    answer = siege.attempt(siege.command, ("report", str(run), "--no-images"), tmp_path, {})
+    assert (answer.how, answer.code) == ("returned", 0), answer
+    assert victim.read_text() == "precious"
+    assert page.is_file()
+    assert not page.is_symlink()
+
+
+def test_results_that_lead_elsewhere_are_not_written_to(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "results.jsonl").symlink_to(victim)
+    assert "results.jsonl is a link" in refused(open_store, str(tmp_path / "out"), tmp_path=tmp_path)
 
 
 @pytest.mark.parametrize("kind", KINDS)

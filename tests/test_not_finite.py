@@ -1,5 +1,6 @@
 """Weights that are NaN or infinite: every command that uses them says which tensor of which file, and leaves with 2."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -79,6 +80,40 @@ def test_no_command_uses_weights_that_are_not_finite(use, sound, images, tmp_pat
     assert "earlier checkpoint" in said.err
     assert list(out.iterdir()) == []
     assert not (run / "evaluation.json").exists()
+
+
+@pytest.mark.parametrize("use", USES)
+def test_no_command_gives_answers_of_weights_that_overflow(use, sound, images, tmp_path, capsys):
+    """Every weight is finite, and what comes of them is not."""
+    run, out = tmp_path / "run", tmp_path / "out"
+    shutil.copytree(sound, run)
+    out.mkdir()
+    place = run / "checkpoints" / "last"
+    for file in ("model.safetensors", "training.safetensors"):
+        tensors = load_file(place / file)
+        save_file({name: value.new_full(value.shape, 3e38) if value.is_floating_point() and value.ndim else value
+                   for name, value in tensors.items()}, place / file)  # fmt: skip
+    summed(place)
+    picture = next((images / "test").rglob("*.png"))
+    capsys.readouterr()
+    assert main(USES[use](str(run), str(picture), str(out))) == 2
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1
+    assert re.search("not finite|NaN or infinite", said.err)
+    assert list(out.iterdir()) == []
+    assert main(["report", str(run)]) == 0  # courses and settings are there to be seen
+
+
+def test_moments_that_are_not_finite_are_named(sound, images, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(sound, run)
+    file = run / "checkpoints" / "last" / "training.safetensors"
+    name = next(name for name, value in load_file(file).items() if name.startswith("optimizer.") and value.ndim)
+    spoil(file, name)
+    words = ["train", str(images), *FAST, "--epochs", "2", "--ema", "0.5", "--out", str(run), "--resume", "--quiet"]
+    capsys.readouterr()
+    assert main(words) == 2
+    assert f"{file}: {name} is not finite" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])

@@ -128,6 +128,8 @@ class Store:
             self.folder.mkdir(parents=True, exist_ok=True)
             if overwrite:
                 self.path.unlink(missing_ok=True)
+            if self.path.is_symlink():
+                raise NotAFileError(f"{self.path.name} is a link, and what it leads to would be written to")
             if os.path.lexists(self.path):
                 open_regular(self.path).close()  # not a pipe, which a writer would wait for
             with self.path.open("a"):

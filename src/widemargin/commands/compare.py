@@ -89,6 +89,7 @@ def _compared(plan: Plan, folder: str, said: list[str], options: argparse.Namesp
     from ..report.comparison import as_json, comparison
     from ..report.terminal import print_comparison
     from ..results import Store
+    from ..training.writing import write_whole
 
     store = Store(folder, options.overwrite)
     new = len(missing(plan, store))
@@ -105,8 +106,8 @@ def _compared(plan: Plan, folder: str, said: list[str], options: argparse.Namesp
     if others:
         found = comparison([*results, *(store.results[name, method] for method in others for name in names)])
     path = store.folder / "report.html"
-    path.write_text(compare_page(found, about, tabular.typed(options), warned), encoding="utf-8")
-    (store.folder / "verdict.json").write_text(as_json(found), encoding="utf-8")
+    write_whole(path, compare_page(found, about, tabular.typed(options), warned))
+    write_whole(store.folder / "verdict.json", as_json(found))
     if new < len(results):
         there = f"{len(results) - new} of {len(results)} results were there already"
         say(f"{there}; --overwrite makes them anew", aside=True)

@@ -70,6 +70,7 @@ def evaluate(options: argparse.Namespace) -> None:
     from ..plain_json import line_per_name
     from ..training.finished import finished
     from ..training.judging import headline
+    from ..training.writing import write_whole
 
     run = finished(options.folder, options.checkpoint)
     if options.protocol or options.pairs:
@@ -84,7 +85,7 @@ def evaluate(options: argparse.Namespace) -> None:
         print(", ".join(f"{names[key]} {math.degrees(value):.2f}°" for key, value in found["angles"].items()))
     path = Path(options.folder, "evaluation.json")
     facts = {"checkpoint": options.checkpoint, **found, "classes": run.sees["classes"]}
-    path.write_text(line_per_name(facts, ensure_ascii=False), encoding="utf-8")
+    write_whole(path, line_per_name(facts, ensure_ascii=False))
     say(f"wrote {path}")
 
 
@@ -110,6 +111,7 @@ def _by_protocol(run: Finished, options: argparse.Namespace) -> None:
     from ..report.page import paragraph
     from ..report.protocol_page import neighbour_rows, protocol_page
     from ..training import protocols
+    from ..training.writing import write_whole
 
     name = options.protocol or "verification"
     if options.pairs and name != "verification":
@@ -148,14 +150,14 @@ def _by_protocol(run: Finished, options: argparse.Namespace) -> None:
     facts = {"checkpoint": options.checkpoint, **judged.facts}
     if inputs is not None and (listed := inputs.manifest_facts()):
         facts["manifest"] = listed
-    path.write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    write_whole(path, json.dumps(facts, indent=1))
     shown = [] if inputs is None else neighbour_rows(x, inputs.test, run.run.seed)
     if inputs is not None and inputs.changes is not None:
         shown.append(paragraph(inputs.changes.line(), "note"))
     sub = f"{run.run.model}, {run.run.loss}, on {'unseen classes' if run.run.unseen else 'the test images'}"
     command = shlex.join(["widemargin", *options.words])
     page = path.with_suffix(".html")
-    page.write_text(protocol_page(f"{Path(run.run.data).name}: {name}", sub, judged, command, shown), encoding="utf-8")
+    write_whole(page, protocol_page(f"{Path(run.run.data).name}: {name}", sub, judged, command, shown))
     say(f"wrote {path} and {page}")
 
 

@@ -60,11 +60,12 @@ def _command(run: Run, rate: float) -> list[str]:
 
 def _write(found: RateTest, run: Run, folder: Path) -> None:
     from ..training.lr_picture import picture
+    from ..training.writing import write_whole
 
     folder.mkdir(parents=True, exist_ok=True)
     facts = {**asdict(found), "run": asdict(run)}
-    (folder / "lr_finder.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
-    (folder / "lr_finder.svg").write_text(picture(found, run), encoding="utf-8")
+    write_whole(folder / "lr_finder.json", json.dumps(facts, indent=1, ensure_ascii=False))
+    write_whole(folder / "lr_finder.svg", picture(found, run))
 
 
 def _print_table(found: RateTest, run: Run) -> None:

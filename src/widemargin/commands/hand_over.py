@@ -63,6 +63,7 @@ def write_export(options: argparse.Namespace) -> None:
     if not (options.onnx or options.safetensors or options.hub):
         raise InputError("export: say what to write, --onnx FILE, --safetensors FILE or --hub DIR")
     run = finished(options.folder, options.checkpoint)
+    run.check_sound()
     if options.onnx:
         from ..onnx_file import write_onnx
 

@@ -32,6 +32,7 @@ def _run(options: argparse.Namespace) -> None:
     from ..errors import InputError
     from ..listing import check_writable
     from ..report.run_page import markdown, runs_page
+    from ..training.writing import write_whole
 
     folders = _runs_in(options.folders)
     ending = Path(options.out).suffix.lower().lstrip(".") if options.out else ""
@@ -53,9 +54,9 @@ def _run(options: argparse.Namespace) -> None:
         raise InputError(f"--format {kind}: no epoch is finished yet, so there is nothing to draw")
     command = shlex.join(["widemargin", *options.words])
     if kind == "html":
-        path.write_text(runs_page(told, _paper(told), command), encoding="utf-8")
+        write_whole(path, runs_page(told, _paper(told), command))
     elif kind == "md":
-        path.write_text(markdown(told, command), encoding="utf-8")
+        write_whole(path, markdown(told, command))
     else:
         from ..report.run_figure import write_figure
 

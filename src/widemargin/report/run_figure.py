@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ def write_figure(told: Sequence[Told], path: Path) -> None:
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
+
+    from ..training.writing import write_pieces
 
     told = named(told)
     # A run's name is no formula, though it may hold two dollars.
@@ -53,5 +56,7 @@ def write_figure(told: Sequence[Told], path: Path) -> None:
         figure.legend(
             *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8
         )
-        figure.savefig(path, dpi=200, format=path.suffix.lower().lstrip("."))
+        drawn = io.BytesIO()
+        figure.savefig(drawn, dpi=200, format=path.suffix.lower().lstrip("."))
+        write_pieces(path, [drawn.getvalue()])
         plt.close(figure)

@@ -24,11 +24,11 @@ from torch import Tensor, nn
 
 from .. import plain_json
 from ..bounded_files import check_holes, open_regular
-from ..errors import InputError
+from ..errors import InputError, shown
 from ..tensor_files import StoredTensors, all_finite, not_finite_error, stored_tensors
 
 _SUMS = "sha256.json"
-_MODEL, _TRAINING = "model.safetensors", "training.safetensors"
+_MODEL, _TRAINING, _STATE = "model.safetensors", "training.safetensors", "state.json"
 _BESIDE = 64 << 20  # bytes of names and numbers beside what is asked for
 _MOST_MOMENTS = 8  # times the model: an optimizer keeps two moments, an average is one more
 
@@ -40,29 +40,38 @@ def save(
     from safetensors.torch import save_file
 
     fresh = place.with_name(place.name + ".new")
-    shutil.rmtree(fresh, ignore_errors=True)
+    _remove(fresh)
     try:
         fresh.mkdir(parents=True)
         save_file(own(model), fresh / _MODEL)
         save_file(own(training), fresh / _TRAINING)
-        (fresh / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
+        (fresh / _STATE).write_text(json.dumps(state, indent=1), encoding="utf-8")
         sums = {path.name: _sha256(path) for path in sorted(fresh.iterdir())}
         (fresh / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
         for path in fresh.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
     except Exception:  # a full disk: half a checkpoint would only take the room that the next one wants
-        shutil.rmtree(fresh, ignore_errors=True)
+        _remove(fresh)
         raise
     _sync(fresh)
     old = place.with_name(place.name + ".old")
     if place.exists():  # else an earlier kill has left `old` as the only good one
-        shutil.rmtree(old, ignore_errors=True)
+        _remove(old)
         place.rename(old)
     fresh.rename(place)
     _sync(place.parent)
     if not spare:
-        shutil.rmtree(old, ignore_errors=True)
+        _remove(old)
+
+
+def _remove(path: Path) -> None:
+    """Remove whatever has this name: `rmtree` waits at a pipe for ever, and leaves a link where it is."""
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _sha256(path: Path) -> str:
@@ -83,6 +92,9 @@ def _sync(folder: Path) -> None:
 
 def exists(place: Path) -> bool:
     """Whether there is a checkpoint, be it the one that a kill between two renames has left."""
+    if os.path.lexists(place) and not place.is_dir():
+        # Otherwise a run that is resumed would begin anew, and drop its log.
+        raise InputError(f"{place}: not a folder, as a checkpoint is; remove it, or put the checkpoint back")
     return place.is_dir() or place.with_name(place.name + ".old").is_dir()
 
 
@@ -122,7 +134,10 @@ def load(place: Path, model_bytes: int | None = None) -> Loaded:
     for stored, times in ((kept.model, 2), (kept.training, 2 * _MOST_MOMENTS)):
         if model_bytes is not None:
             check_size(stored.nbytes, times * model_bytes, str(stored.path))
-    return Loaded(kept.model.read(), kept.training.read(), kept.state, kept.model.held, kept.averages)
+    training = kept.training.read()
+    moments = {name: value for name, value in training.items() if not name.startswith(AVERAGE)}
+    check_finite(moments, kept.training.held)  # averages are looked at where they are restored
+    return Loaded(kept.model.read(), training, kept.state, kept.model.held, kept.averages)
 
 
 def check_size(found: int, wanted: int, where: str) -> None:
@@ -161,10 +176,12 @@ def _look(place: Path) -> Kept:
     try:
         sums = plain_json.read(place / _SUMS) if os.path.lexists(place / _SUMS) else {}
         for name, wanted in sums.items():
-            if _sha256(place / Path(name).name) != wanted:
+            if name not in (_MODEL, _TRAINING, _STATE):  # each is read whole: a million names would take hours
+                raise ValueError(f"{_SUMS} names {shown(name)}, which is no file of a checkpoint")
+            if _sha256(place / name) != wanted:
                 raise ValueError(f"SHA-256 of {name} is another than when it was written")
         model, training = (stored_tensors(place / name) for name in (_MODEL, _TRAINING))
-        state = plain_json.read(place / "state.json")
+        state = plain_json.read(place / _STATE)
         if not isinstance(state, dict):
             raise ValueError("state.json holds no names with values")
     except FileNotFoundError as error:

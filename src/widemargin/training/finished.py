@@ -23,7 +23,7 @@ from . import checkpoint, run_files
 from .inputs import Inputs, at_once, image_folder, inputs_of, kept_manifest
 from .judging import judge
 from .network import rebuilt, state_bytes
-from .unseen import MOST, embed
+from .unseen import MOST, check_answers, embed
 from .writing import write_pieces, writing
 
 if TYPE_CHECKING:
@@ -136,7 +136,15 @@ class Finished:
         for start in range(0, len(paths), batch):
             x = torch.cat([self._as_seen(Path(path)) for path in paths[start : start + batch]])
             found.append(self.model.embed(x.to(like)).float().cpu())
-        return torch.cat(found)
+        return check_answers(torch.cat(found))
+
+    @torch.no_grad()
+    def check_sound(self) -> None:
+        """Refuse a network that gives no numbers for an image, before it is handed on."""
+        shape = (1, self.sees["channels"], self.sees["size"], self.sees["size"])
+        image = torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
+        x = self.model.eval().embed(image.to(next(self.model.parameters())))
+        check_answers(self.model.objective.logits(x) if self.model.objective.classifies else x)
 
     @torch.no_grad()
     def nearness(self, x: Tensor) -> Tensor:
@@ -151,7 +159,7 @@ class Finished:
     def chances(self, path: str | Path) -> list[tuple[str, float]]:
         """Every class with its probability for an image file, the likeliest first."""
         x = self._as_seen(Path(path)).to(next(self.model.parameters()))
-        logits = self.model.eval().objective.logits(self.model.embed(x))[0]
+        logits = check_answers(self.model.eval().objective.logits(self.model.embed(x)))[0]
         found = zip(self.sees["classes"], logits.double().softmax(0).tolist(), strict=True)
         return sorted(found, key=lambda pair: -pair[1])
 

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from ..bounded_files import read_file
 from ..errors import InputError
 from ..run import Run
+from .writing import write_whole
 
 _EVENTS = re.compile(r"events\.out\.tfevents\.(\d{10})\.")  # as TensorFlow, TensorBoard and torch name them
 _LONGEST_ID = 1000  # bytes
@@ -140,8 +141,8 @@ class Wandb:
 
 def _identity(path: Path) -> str:
     """The id that was drawn when the run began."""
-    if not path.exists():
-        path.write_text(secrets.token_hex(4) + "\n", encoding="utf-8")
+    if not os.path.lexists(path):
+        write_whole(path, secrets.token_hex(4) + "\n")
     return read_file(path, _LONGEST_ID).decode("utf-8", "replace").strip()
 
 

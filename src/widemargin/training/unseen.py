@@ -38,7 +38,14 @@ def embed(model: MarginModel, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple
     model.train(was_training)
     if not found:
         raise InputError("there are no images to judge on")
-    return torch.cat([x for x, _ in found]), torch.cat([y for _, y in found])
+    return check_answers(torch.cat([x for x, _ in found])), torch.cat([y for _, y in found])
+
+
+def check_answers(values: Tensor) -> Tensor:
+    """The same embeddings or logits; refused where some are not finite, as they are where large weights overflow."""
+    if not bool(torch.isfinite(values).all()):
+        raise InputError("the network's answers are not finite: its weights overflow; take an earlier checkpoint")
+    return values
 
 
 @dataclass(frozen=True, eq=False)
