@@ -25,8 +25,7 @@ LEAST_IDENTITIES = 10
 """Fewer identities give no interval: it would be narrow or wide by luck."""
 LEAST_EVENTS = 10
 """Fewer distinct events (false accepts, misses, false alarms) give no rate."""
-LEAST_FREEDOM = 2.0
-"""Fewer degrees of freedom of the variance give no interval."""
+_NOTHING = 0.01  # an interval beyond this at both ends says nothing; narrower ones stay, for coverage counts on them
 _EDGE = 1e-6  # a value of exactly 0 or 1 has no logit
 
 
@@ -73,7 +72,7 @@ def interval(value: float, *without: ArrayLike) -> tuple[float, float] | None:
 
     Several lists are independent groups of identities, such as known and unknown ones. There is none for fewer than
     ten identities in a group, for a share of exactly 0 or 1, and where no identity makes a difference or hardly more
-    than one does: a variance with fewer than two degrees of freedom is no estimate, and "0 to 100 %" no interval.
+    than one does, so that it would reach from below 1 % to above 99 %.
 
     >>> interval(0.8, [0.7, 0.9, 0.8]) is None
     True
@@ -83,8 +82,8 @@ def interval(value: float, *without: ArrayLike) -> tuple[float, float] | None:
     """
     if min(len(np.asarray(values)) for values in without) < LEAST_IDENTITIES:
         return None
-    of_logit = summed([spread(logit(values)) for values in without])
-    return None if of_logit.freedom < LEAST_FREEDOM else logit_interval(value, of_logit)
+    ends = logit_interval(value, summed([spread(logit(values)) for values in without]))
+    return None if ends is None or (ends[0] < _NOTHING and ends[1] > 1.0 - _NOTHING) else ends
 
 
 def logit_interval(value: float, of_logit: Spread) -> tuple[float, float] | None:
