@@ -69,8 +69,8 @@ Wrong in version 0.1.0, mended in 0.1.1; each has a test that fails on the older
   that they are given.
 - **A block of one class could spoil a sum** (`stream`, `sampled`, `sharded`, `auto`; single precision): the second
   label of a mixup, and the loss of an adaptive margin, walk from the last block on. Where that held one class, the
-  target, the sum began at 0 instead of at the largest logit; with all logits below about −90 (`arcgrad(s=80)`) it vanished, and
-  losses were some percent off, gradients sometimes NaN. Such sums now begin anew.
+  target, the sum began at 0 instead of at the largest logit; with all logits below about −90 (`arcgrad(s=80)`) it
+  vanished, and losses were some percent off, gradients sometimes NaN. Such sums now begin anew.
 - **Schedules lost steps** where one head was trained from several threads (9 of 800), and a head computed the last bit
   of its angles differently while another thread compiled kernels.
 - **Class weights of length 0 got no pull from their own samples** under `softmax` and `m_softmax` (`stream`,
@@ -119,10 +119,11 @@ Wrong in version 0.1.0, mended in 0.1.1; each has a test that fails on the older
   (`bounded_files.py`); weights are read when they fit their network and the memory, and not from holes.
 - **A run folder could make a command wait or write elsewhere**: a pipe in the place of `last.new` or `last.old` was
   waited at for ever, `evaluation.json`, `report.html` or `results.jsonl` as a link were written to where they led, and
-  a `checkpoints/last` that was no folder let `--resume` begin anew and drop its log. A `sha256.json` that named one file
-  many times was read as many times.
+  a `checkpoints/last` that was no folder let `--resume` begin anew and drop its log. A `sha256.json` that named one
+  file many times was read as many times.
 - **Finite weights whose answers are not finite** (all at 3e38) were used: `predict` printed "nan %", `report` ended in
-  a traceback. Every command that hands answers on now looks at them; moments that are not finite are named on `--resume`.
+  a traceback. Every command that hands answers on now looks at them; moments that are not finite are named on
+  `--resume`.
 - **A small table took gigabytes**: a `.csv.gz` of 1.2 MB more than 6 GB, a Parquet file of 218 KB 5.7 GB. Cells are
   counted as they come in, equal words are kept once, Parquet is read column by column with the size of every page
   known before, and a table may take 512 MiB, or 64 times the size of its file, at most 8 GiB.
