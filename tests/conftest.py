@@ -15,6 +15,7 @@ settings.register_profile(
 )
 settings.load_profile("tests")
 torch.set_num_threads(1)
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests that import onnxruntime leave nothing in the user's cache
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what it puts into the background with interrupts ignored, and children would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)

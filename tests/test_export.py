@@ -105,6 +105,7 @@ def test_onnxruntime_leaves_nothing_at_home(run, tmp_path):
     home = tmp_path / "home"
     (home / "xdg").mkdir(parents=True)
     environment = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home / "xdg")}
+    environment.pop("ORT_DISABLE_TELEMETRY", None)
     words = [sys.executable, "-m", "widemargin", "export", str(run), "--onnx", str(tmp_path / "out" / "model.onnx")]
     done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
