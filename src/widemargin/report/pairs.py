@@ -50,7 +50,8 @@ def spread(roc: Roc, thresholds: Sequence[float], title: str) -> str:
     """Cosines of same and of different pairs, each as a share of its own kind, and thresholds as lines."""
     scores, shares = np.clip(roc.thresholds[1:], -1.0, 1.0), (np.diff(roc.tar), np.diff(roc.far))
     low = float(min(scores.min(), 0.0))
-    ticks = {float(tick): f"{tick:.1f}" for tick in np.arange(np.ceil(low * 5) / 5, 1.0 + 1e-9, 0.2)}
+    places = np.arange(np.ceil(low * 5), 6.0) / 5 + 0.0  # no −0.0
+    ticks = {float(tick): f"{tick:.1f}" for tick in places}
     edges = np.linspace(low, 1.0, _BINS + 1)
     counted = [np.histogram(np.minimum(scores, 1.0), edges, weights=share)[0] for share in shares]
     return _spread(counted, edges, ticks, "cosine", {value: f"{value:.2f}" for value in thresholds}, title)
