@@ -58,6 +58,14 @@ def test_no_tar_rests_on_a_few_pairs_drawn_again_and_again():
     assert "0.0001" not in judged.facts["thresholds"]
 
 
+def test_drawn_pairs_are_as_often_right_as_all_pairs():
+    """Folds leave out most different pairs; the same ones, which are left, must not decide the accuracy."""
+    x, y = crowd(60, 12)
+    everything, drawn = (PROTOCOLS["verification"](x, y, Settings(pairs=count)).facts for count in (None, 3000))
+    assert abs(drawn["accuracy"] - everything["accuracy"]) < 2.0
+    assert abs(drawn["accuracy"] - 100 * (1 - drawn["eer"]["value"])) < 3.0
+
+
 def test_no_interval_of_a_handful_of_identities():
     x, y = crowd(4, 30)
     auc = PROTOCOLS["verification"](x, y, Settings()).facts["auc"]
