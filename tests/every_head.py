@@ -394,9 +394,11 @@ def errors(case: Case, got: Seen, wanted: Seen) -> list[str]:
                 scale = torch.where(length == 0, torch.ones_like(length), length)
                 one, reference = one * scale, reference * scale
             # What cancels to nothing is compared with the size of what it was a sum of.
-            size = reference.norm().item() + (1.0 if name in ("loss", "evaluated", "to_scale") else 0.01)
+            least = {"loss": 1.0, "evaluated": 1.0, "to_scale": LEARNABLE_START}  # a scale's is a sum of p·s·θ
+            size = reference.norm().item() + least.get(name, 0.01)
             error = (one - reference).norm().item() / size
-            if not error <= case.tolerance:
+            # Class weights of zero make all terms of a scale's gradient equal, which round the same way in fp32.
+            if not error <= case.tolerance * (5 if name == "to_scale" else 1):
                 found.append(f"{name} in call {step + 1}: relative error {error:.2g}")
     return found
 
