@@ -300,19 +300,24 @@ def test_two_threads_are_never_given_the_same_memory(monkeypatch):
     assert taken[0].data_ptr() != taken[1].data_ptr()
 
 
-def test_training_calls_of_several_threads_are_all_counted():
-    head = wm.Head(4, 3, "cosface(m=warmup(0, 0.3, steps=1000))")
-    x, y = torch.randn(2, 4), torch.tensor([0, 1])
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
+def run_threads(count, switch_interval, work):
+    """Run `work(number)` in several threads at once, switching between them every `switch_interval` seconds."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(switch_interval)
     try:
-        threads = [threading.Thread(target=lambda: [head(x, y) for _ in range(200)]) for _ in range(4)]
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     finally:
-        sys.setswitchinterval(interval)
+        sys.setswitchinterval(before)
+
+
+def test_training_calls_of_several_threads_are_all_counted():
+    head = wm.Head(4, 3, "cosface(m=warmup(0, 0.3, steps=1000))")
+    x, y = torch.randn(2, 4), torch.tensor([0, 1])
+    run_threads(4, 1e-6, lambda number: [head(x, y) for _ in range(200)])
     assert int(head.numbers.steps) == 800
 
 
@@ -339,16 +344,7 @@ def test_one_head_in_several_threads_has_each_threads_gradient():
             (got,) = torch.autograd.grad(head(*batches[number]).sum(), head.weight)
             errors.append(((got - wanted[number]).norm() / wanted[number].norm()).item())
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
+    run_threads(3, 1e-5, work)
     assert len(errors) == 60
     assert max(errors) < 1e-5
 
