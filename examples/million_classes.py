@@ -42,14 +42,14 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(CODE, DIM), nn.BatchNorm1d(DIM), nn.ReLU(), nn.Linear(DIM, DIM))
-    head = wm.Head(DIM, options.classes, options.loss, road="stream")
+    head = wm.Head(DIM, options.classes, options.loss, backend="stream")
     # Class weights are of length 1 and turn by lr · gradient: a mean over 128 samples wants a large rate.
     groups = [{"params": network.parameters(), "lr": 0.05}, {"params": head.parameters(), "lr": 2.0}]
     optimizer = torch.optim.SGD(groups, momentum=0.9)
     # Some of the classes, so that each is met several times in few steps; the loss is over all of them.
     seen = torch.randperm(options.classes)[:SEEN]
     held_out = seen[torch.arange(256) % len(seen)]
-    need = plan.total((*plan.EAGER, plan.MOMENTUM), options.classes, DIM, BATCH, 1) / 2**30
+    need = plan.total((*plan.EAGER_COSTS, plan.MOMENTUM), options.classes, DIM, BATCH, 1) / 2**30
     print(f"{head}")
     print(f"weights, gradient and momentum: {3 * 4 * options.classes * DIM / 2**30:.2f} GiB; eager: {need:.2f} GiB")
     for step in range(options.steps + 1):

@@ -25,5 +25,5 @@ def filled(page: str, table: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), markdown(plain_json.read(RECORD))), encoding="utf-8")
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), markdown(plain_json.read_json(RECORD))), encoding="utf-8")
     print(f"wrote {PAGE.relative_to(ROOT)}")

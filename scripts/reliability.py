@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from widemargin.selftest.check import KINDS, Check, find
+from widemargin.selftest.check import KINDS, Check, load_checks
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD, PAGE = ROOT / "records" / "selftest.json", ROOT / "docs" / "reliability.md"
@@ -159,8 +159,8 @@ def main(record: Path = RECORD, page: Path = PAGE) -> None:
     found: dict[str, Any] = {}
     if record.exists():
         found = json.loads(record.read_text(encoding="utf-8"))
-    page.write_text(PROMISES + "\n" + tables(found, find()), encoding="utf-8")
-    missing = [check.name for check in find() if check.name not in by_name(found)]
+    page.write_text(PROMISES + "\n" + tables(found, load_checks()), encoding="utf-8")
+    missing = [check.name for check in load_checks() if check.name not in by_name(found)]
     if missing:
         print(f"not in {record.name}: {', '.join(missing)}", file=sys.stderr)
 

@@ -187,13 +187,13 @@ def run(case: Case, rank: int = 0, world: int = 1, group: Any = None) -> Seen:
     samples, classes, _ = SIZES[case.size]
     torch.manual_seed(case.seed)
     head = make_head(case, classes, group)
-    if case.operation == "frozen" and hasattr(head.numbers, "log_s"):
-        head.numbers.log_s.requires_grad_(False)
+    if case.operation == "frozen" and hasattr(head.margin_state, "log_s"):
+        head.margin_state.log_s.requires_grad_(False)
     seen = Seen()
     for step in range(STEPS):
         if step == 1:
             head = _operate(case, head, group)
-        given = inputs(case, step, head.classes)
+        given = inputs(case, step, head.num_classes)
         mine = shares(world, samples, step)[rank]
         _set_weights(head, given)
         dtype = head.weight.dtype
@@ -218,11 +218,11 @@ def run(case: Case, rank: int = 0, world: int = 1, group: Any = None) -> Seen:
         seen.to_weight.append(head.weight.grad.detach().clone())
         if head.bias is not None:
             seen.to_bias.append(head.bias.grad.detach().clone())
-        scale = getattr(head.numbers, "log_s", None)
+        scale = getattr(head.margin_state, "log_s", None)
         if scale is not None and scale.requires_grad:
             seen.to_scale.append(scale.grad.detach().clone())
-    if case.operation == "frozen" and hasattr(head.numbers, "log_s"):
-        assert not head.numbers.log_s.requires_grad, "a frozen scale learns again"
+    if case.operation == "frozen" and hasattr(head.margin_state, "log_s"):
+        assert not head.margin_state.log_s.requires_grad, "a frozen scale learns again"
     return seen
 
 
@@ -238,15 +238,15 @@ def _operate(case: Case, head: wm.Head, group: Any) -> wm.Head:
     """The operation of a head's life that comes between the first and the second call."""
     operation = case.operation
     if operation in ("extend", "frozen"):
-        before, taken = head.gathered_weight().clone(), head.scale
+        before, taken = head.gather_weight().clone(), head.scale
         more = {}
         if "per class" in case.options.values():
             (name,) = (name for name, value in case.options.items() if value == "per class")
-            more[name] = case.per_class(head.classes + MORE)[-MORE:].tolist()
+            more[name] = case.per_class(head.num_classes + MORE)[-MORE:].tolist()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             head.extend(MORE, **more)
-        assert torch.equal(head.gathered_weight()[: len(before)], before), "extend changed weights that were there"
+        assert torch.equal(head.gather_weight()[: len(before)], before), "extend changed weights that were there"
         assert case.loss == "adaacos" or abs(head.scale - taken) < 1e-6 * max(1.0, taken)
         return head
     if operation == "deepcopy":
@@ -256,14 +256,18 @@ def _operate(case: Case, head: wm.Head, group: Any) -> wm.Head:
             return head
         return pickle.loads(pickle.dumps(head))
     if operation == "state_dict":
-        fresh = make_head(case, head.classes, group)
+        fresh = make_head(case, head.num_classes, group)
         fresh.load_state_dict(head.state_dict())
         return fresh
     if operation == "become":
-        other = make_head(case, head.classes, group, road="stream", smoothing=0.25)
+        other = make_head(case, head.num_classes, group, road="stream", smoothing=0.25)
         other.eval()
-        other.become(head)
-        assert (other.road, other.smoothing, other.training) == (head.road, head.smoothing, head.training)
+        other.assign_from(head)
+        assert (other.backend, other.label_smoothing, other.training) == (
+            head.backend,
+            head.label_smoothing,
+            head.training,
+        )
         return other
     return head.double() if operation == "double" else head
 

@@ -36,7 +36,7 @@ def main(folder: str, count: str, seed: str) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     groups = {tuple(members): dist.new_group(list(members)) for members in ((0, 1), (0,), (2,)) if max(members) < world}
     groups[tuple(range(world))] = dist.group.WORLD
-    sweep.rows_of_a_block = lambda samples, dim: 2
+    sweep.max_block_rows = lambda samples, dim: 2
     seen: list = []
     for case, members in cases_of(int(count), int(seed), world):
         if rank not in members:

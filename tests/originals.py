@@ -13,7 +13,9 @@ from widemargin.data.uci import SETS
 
 def originals(folder: Path) -> dict[str, bytes]:
     """Every original by its path on the server; `folder` holds the cleaned tables."""
-    rows = {name: [line.split(",") for line in (folder / SETS[name].file).read_text().split()[1:]] for name in SETS}
+    rows = {
+        name: [line.split(",") for line in (folder / SETS[name].file_name).read_text().split()[1:]] for name in SETS
+    }
     old, new = "/ml/machine-learning-databases", "/static/public"
     pima = "/" + SETS["pima_indians_diabetes"].sources[0].urls[0].split("/", 3)[3]
     hayes = rows["hayes_roth_with_hobby"]

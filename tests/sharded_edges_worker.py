@@ -21,10 +21,10 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 def head_of(spec: str, sharded: bool) -> wm.Head:
     torch.manual_seed(3)
-    whole = wm.Head(D, C, spec, road="dense", dtype=torch.float64)
+    whole = wm.Head(D, C, spec, backend="dense", dtype=torch.float64)
     if not sharded:
         return whole
-    head = wm.Head(D, C, spec, road="sharded", dtype=torch.float64)
+    head = wm.Head(D, C, spec, backend="sharded", dtype=torch.float64)
     head.load_state_dict(whole.state_dict())
     return head
 

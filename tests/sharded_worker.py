@@ -39,7 +39,9 @@ def weights(spec: str) -> dict:
 
 
 def made(spec: str, sharded: bool, **options):
-    head = wm.Head(D, C, spec, road="sharded" if sharded else "dense", dtype=torch.float64, smoothing=0.1, **options)
+    head = wm.Head(
+        D, C, spec, backend="sharded" if sharded else "dense", dtype=torch.float64, label_smoothing=0.1, **options
+    )
     head.load_state_dict(weights(spec))
     return head
 
@@ -71,7 +73,7 @@ def judged(head, rank: int, world: int) -> dict:
     mine = shares(world, 0)[rank]
     meter = wm.AngleMeter(C, D)
     meter.update(x[mine], y[mine])
-    angles = meter.compute(head.gathered_weight())
+    angles = meter.compute(head.gather_weight())
     return {
         "logits": head.logits(x[mine]),
         "theta": head.target_angles(x[mine], y[mine]).detach(),
@@ -81,7 +83,7 @@ def judged(head, rank: int, world: int) -> dict:
 
 def sampled(rank: int, world: int) -> dict:
     """A step with half of the classes, and one with all of them at rate 1."""
-    head = wm.Head(D, C, "arcface(s=8)", road="sharded", rate=0.5, dtype=torch.float64)
+    head = wm.Head(D, C, "arcface(s=8)", backend="sharded", sample_rate=0.5, dtype=torch.float64)
     x, y = global_batches()[0]
     mine = shares(world, 0)[rank]
     head(x[mine], y[mine]).sum().backward()

@@ -67,7 +67,7 @@ def test_the_three_angles_are_their_definitions(samples, classes, dim):
     x, y, weight = made(samples, classes, dim)
     got = wm.angles(x, y, weight)
     assert_as_by_loops(got, x, y, weight)
-    assert not got.sampled
+    assert not got.is_sampled
     assert (got.w_inter_error, got.c_inter_error) == (None, None)
 
 
@@ -169,8 +169,8 @@ def test_merged_meters_are_one_meter():
 def test_drawn_pairs_estimate_the_exact_angles_within_their_error():
     x, y, weight = made(3000, 500, 6)
     exact, drawn = wm.angles(x, y, weight, exact=True), wm.angles(x, y, weight, exact=False)
-    assert drawn.sampled
-    assert not exact.sampled
+    assert drawn.is_sampled
+    assert not exact.is_sampled
     assert drawn.wc_intra == exact.wc_intra
     for name in ("w_inter", "c_inter"):
         error = getattr(drawn, f"{name}_error")
@@ -192,14 +192,14 @@ def test_drawn_pairs_are_the_same_every_time():
 
 def test_an_estimate_says_so_even_where_all_angles_are_equal():
     weight = torch.ones(5, 4)
-    assert wm.angles(weight, torch.arange(5), weight, exact=False).sampled
+    assert wm.angles(weight, torch.arange(5), weight, exact=False).is_sampled
 
 
 def test_a_hundred_thousand_classes_are_sampled_in_little_memory():
     random = torch.Generator().manual_seed(0)
     weight = torch.randn(100_000, 16, generator=random)
     got = wm.angles(weight[:64], torch.arange(64), weight)
-    assert got.sampled
+    assert got.is_sampled
     assert got.w_inter_error > 0
     assert got.c_inter_error is None, "64 centres need no drawing"
     assert got.w_inter == pytest.approx(math.pi / 2, abs=0.01)

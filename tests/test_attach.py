@@ -140,7 +140,7 @@ def test_a_layer_that_is_not_linear_needs_its_size():
 
     with pytest.raises(wm.InputError, match="dim="):
         wm.attach(network(), "arcface", CLASSES, at="2")
-    model = wm.attach(network(), "arcface", CLASSES, at="2", dim=4)
+    model = wm.attach(network(), "arcface", CLASSES, at="2", embedding_dim=4)
     assert model(torch.randn(2, 3, 8, 8), torch.tensor([0, 1])).shape == (2,)
 
 

@@ -20,36 +20,36 @@ from hypothesis import strategies as st
 from widemargin import plain_json, tensor_files
 from widemargin.data import bounded, decode, fetch, parquet, table_memory, uci_clean
 from widemargin.errors import InputError
-from widemargin.printable import printable
+from widemargin.printable import escape_unprintable
 from widemargin.report import page
-from widemargin.report.escaped import escape, in_code, markdown
+from widemargin.report.escaped import escape, escape_markdown, escape_markdown_code
 from widemargin.selftest import check
 from widemargin.selftest.checks import attack_archives, attack_pickles, attack_source
-from widemargin.training.network import no_larger_than
+from widemargin.training.network import limit_parameter_bytes
 
-ATTACKS = [name for name in check.names() if name.startswith("attack_")]
+ATTACKS = [name for name in check.list_check_names() if name.startswith("attack_")]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ATTACKS)
 def test_every_attack_is_held_off(name, tmp_path):
-    found = check.load(name)
-    outcome = found.run(check.Size(False, tmp_path))
+    found = check.load_check(name)
+    outcome = found.run(check.CheckContext(False, tmp_path))
     assert found.kind == "attack"
     assert outcome.tried > 0
-    assert outcome.held, outcome.note
+    assert outcome.has_passed, outcome.note
 
 
 def test_the_source_holds_nothing_that_runs_what_it_reads(tmp_path):
-    outcome = attack_source.run(check.Size(False, tmp_path))
-    assert outcome.held, outcome.note
+    outcome = attack_source.run(check.CheckContext(False, tmp_path))
+    assert outcome.has_passed, outcome.note
     assert outcome.tried > 200
     for text in ("pickle.load(f)", "torch.load(p)", "torch.load(p, weights_only=False)", "eval(x)", "os.system(x)"):
         path = tmp_path / "bad.py"
         path.write_text(text)
-        assert list(attack_source._wrong(path)), text
+        assert list(attack_source._find_violations(path)), text
     path.write_text("subprocess.run(x, shell=True)")
-    assert list(attack_source._wrong(path))
+    assert list(attack_source._find_violations(path))
 
 
 # ---------------------------------------------------------------- pickles
@@ -62,7 +62,7 @@ def payload(tmp_path):
 
 def test_a_payload_runs_where_it_is_unpickled(payload):
     pickle.loads(pickle.dumps(payload))
-    assert payload.marker.exists()
+    assert payload.payload_marker.exists()
 
 
 @pytest.mark.parametrize("ending", ["pt", "safetensors"])
@@ -71,9 +71,9 @@ def test_weights_are_never_unpickled(payload, tmp_path, ending):
     for write in (lambda: path.write_bytes(pickle.dumps(payload)), lambda: torch.save({"weight": payload}, path)):
         write()
         with pytest.raises(InputError) as caught:
-            attack_pickles.take_over(str(path))
+            attack_pickles.load_weights_file(str(path))
         assert "\n" not in str(caught.value)
-    assert not payload.marker.exists()
+    assert not payload.payload_marker.exists()
 
 
 def test_a_sharded_checkpoint_needs_no_pickle_and_reads_none(payload, tmp_path):
@@ -109,7 +109,7 @@ def test_a_sharded_checkpoint_needs_no_pickle_and_reads_none(payload, tmp_path):
     (place / "index.json").unlink()
     with pytest.raises(InputError, match="holds no sharded checkpoint"):
         attack_pickles.load_shards(str(place))
-    assert not payload.marker.exists()
+    assert not payload.payload_marker.exists()
 
 
 # ---------------------------------------------------------------- bounds
@@ -118,19 +118,19 @@ def test_a_sharded_checkpoint_needs_no_pickle_and_reads_none(payload, tmp_path):
 def test_json_is_bounded_in_depth_size_and_digits(tmp_path):
     for text in ("[" * 100_000, "[" * 500 + "]" * 500, '{"a":' * 70 + "1" + "}" * 70, "9" * 5000, "{", b"\xff", "NaN,"):
         with pytest.raises(InputError) as caught:
-            plain_json.parsed(text, "it")
+            plain_json.parse_json(text, "it")
         assert str(caught.value).startswith("it: ")
         assert len(str(caught.value)) < 200
-    assert plain_json.parsed("[" * 64 + "]" * 64, "it") is not None
+    assert plain_json.parse_json("[" * 64 + "]" * 64, "it") is not None
     path = tmp_path / "large.json"
     with path.open("wb") as file:
-        file.truncate(plain_json.LARGEST + 1)
+        file.truncate(plain_json.MAX_JSON_BYTES + 1)
     with pytest.raises(InputError, match="more than 64 MiB"):
-        plain_json.read(path)
+        plain_json.read_json(path)
     path.unlink()
     path.symlink_to("/dev/zero")
     with pytest.raises(InputError, match="not a file"):
-        plain_json.read(path)
+        plain_json.read_json(path)
 
 
 LEAVES = st.none() | st.integers(-9, 9) | st.text(max_size=5)
@@ -138,7 +138,7 @@ LEAVES = st.none() | st.integers(-9, 9) | st.text(max_size=5)
 
 @given(st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.just("a"), inner)))
 def test_json_within_bounds_is_read_as_it_is(value):
-    assert plain_json.parsed(json.dumps(value), "it") == value
+    assert plain_json.parse_json(json.dumps(value), "it") == value
 
 
 def test_headers_of_safetensors_are_believed_within_reason(tmp_path):
@@ -170,19 +170,19 @@ def test_packed_weights_are_not_unpacked(tmp_path):
 
 def test_archives_are_bounded(tmp_path):
     path = tmp_path / "bomb.zip"
-    attack_archives._zip_of_zeros(path, ("a.csv",), 1 << 28)
+    attack_archives._write_zip_of_zeros(path, ("a.csv",), 1 << 28)
     with pytest.raises(InputError, match="unpacks to 268,435,456 bytes"):
-        uci_clean.members(path.read_bytes(), ("a.csv",))
-    attack_archives._zip_of_zeros(path, ("a.csv",), 1 << 28, claimed=1000)
+        uci_clean.find_zip_members(path.read_bytes(), ("a.csv",))
+    attack_archives._write_zip_of_zeros(path, ("a.csv",), 1 << 28, claimed_size=1000)
     with zipfile.ZipFile(path) as archive, pytest.raises(zipfile.BadZipFile):
-        bounded.member_bytes(archive, archive.infolist()[0])
+        bounded.read_zip_member(archive, archive.infolist()[0])
     small = gzip.compress(b"a,b\n" * 1000)
-    assert bounded.gunzipped(small, 1 << 20, "it") == b"a,b\n" * 1000
+    assert bounded.gunzip_bounded(small, 1 << 20, "it") == b"a,b\n" * 1000
     with pytest.raises(InputError, match="unpacks to more than 0 MiB"):
-        bounded.gunzipped(small, 1000, "it")
+        bounded.gunzip_bounded(small, 1000, "it")
     with pytest.raises(InputError, match="300 times its size"):
-        bounded.gunzipped(attack_archives._gzip_of_zeros(1 << 27), 1 << 30, "it")
-    stream = bounded.Bounded(io.BytesIO(bytes(100)), 60, "it")
+        bounded.gunzip_bounded(attack_archives._gzip_of_zeros(1 << 27), 1 << 30, "it")
+    stream = bounded.BoundedReader(io.BytesIO(bytes(100)), 60, "it")
     assert len(stream.read(50)) == 50
     with pytest.raises(InputError, match="more than the 60 bytes"):
         stream.read(50)
@@ -210,7 +210,7 @@ def test_parquet_files_say_how_large_they_are(tmp_path, monkeypatch):
     pq.write_table(pa.table({"x": [1.0] * 50, "y": ["a"] * 50}), sink)
     monkeypatch.setattr(table_memory, "LARGEST_CELLS", 99)
     with pytest.raises(InputError, match="50 rows of 2 columns"):
-        parquet.grid(sink.getvalue(), table_memory.TableMemory("it", 1000))
+        parquet.read_parquet_grid(sink.getvalue(), table_memory.MemoryBudget("it", 1000))
 
 
 def test_pictures_are_of_known_formats_whatever_they_are_called(tmp_path):
@@ -221,22 +221,22 @@ def test_pictures_are_of_known_formats_whatever_they_are_called(tmp_path):
 
 
 def test_a_network_is_not_larger_than_its_weights():
-    with no_larger_than(1000, "it"):
+    with limit_parameter_bytes(1000, "it"):
         torch.nn.Linear(10, 10)
     for size in (1 << 13, 1 << 40, 10**30):
-        with pytest.raises(InputError, match="far larger than its weights"), no_larger_than(1000, "it"):
+        with pytest.raises(InputError, match="far larger than its weights"), limit_parameter_bytes(1000, "it"):
             torch.nn.Linear(size, size)
 
 
 @pytest.mark.parametrize("key", ["pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir"])
 def test_models_take_no_files_of_a_strangers_choice(key):
     import widemargin.mended_torchvision  # noqa: F401  (first, see there)
-    from widemargin.backbones.build import build
+    from widemargin.backbones.build import build_backbone
 
     pytest.importorskip("timm")
 
     with pytest.raises(InputError, match=f"{key} cannot be given here"):
-        build("timm:resnet18(pretrained=True)", **{key: {"file": "/nowhere.pth"}})
+        build_backbone("timm:resnet18(pretrained=True)", **{key: {"file": "/nowhere.pth"}})
 
 
 # ---------------------------------------------------------------- names
@@ -244,8 +244,8 @@ def test_models_take_no_files_of_a_strangers_choice(key):
 
 @given(st.text())
 def test_printable_text_is_one_line_that_moves_nothing(text):
-    shown = printable(text)
-    assert printable(shown) == shown
+    shown = escape_unprintable(text)
+    assert escape_unprintable(shown) == shown
     assert not any(
         one < " " or "\x7f" <= one < "\xa0" or one in "\u2028\u2029\u202d\u202e\u2066\u2067" for one in shown
     )
@@ -255,8 +255,8 @@ def test_printable_text_is_one_line_that_moves_nothing(text):
 @given(st.text())
 def test_escaped_text_has_no_markup(text):
     assert not set("<>\"'") & set(escape(text))
-    assert "`" not in in_code(text)
-    assert all(markdown(text)[k - 1] == "\\" for k, one in enumerate(markdown(text)) if one in "<|`[")
+    assert "`" not in escape_markdown_code(text)
+    assert all(escape_markdown(text)[k - 1] == "\\" for k, one in enumerate(escape_markdown(text)) if one in "<|`[")
 
 
 def test_mistakes_are_one_line_whatever_they_quote(capsys):
@@ -272,10 +272,10 @@ def test_mistakes_are_one_line_whatever_they_quote(capsys):
 
 
 def test_pages_forbid_every_script_but_their_own():
-    plain = page.page("<b>", "sub", ["body"])
+    plain = page.html_page("<b>", "sub", ["body"])
     assert "script-src 'none'" in plain
     assert "<script" not in plain
-    own = page.page("t", "s", [page.data("x", {"a": "</script><!--<script>"})], "let a = 1;")
+    own = page.html_page("t", "s", [page.json_script("x", {"a": "</script><!--<script>"})], "let a = 1;")
     assert "script-src 'sha256-" in own
     assert own.count("<script") == 2
     held = own.partition('id="x">')[2].partition("</script>")[0]
@@ -293,7 +293,7 @@ def test_only_https_or_this_machine():
         "http://[::1]/x",
         "http://127.9.9.9/",
     ):
-        assert fetch.allowed(address), address
+        assert fetch.is_allowed_url(address), address
     for address in (
         "http://host/x",
         "http://127.0.0.1.host/",
@@ -302,13 +302,13 @@ def test_only_https_or_this_machine():
         "http://[x/",
         "",
     ):
-        assert not fetch.allowed(address), address
+        assert not fetch.is_allowed_url(address), address
 
 
 def test_https_never_leads_to_http():
     import urllib.request
 
-    follow, asked = fetch._Redirects(), urllib.request.Request("https://host/x")
+    follow, asked = fetch._SafeRedirectHandler(), urllib.request.Request("https://host/x")
     for place in ("http://host/x", "http://127.0.0.1/x", "file:///etc/passwd", "ftp://host/x"):
         with pytest.raises(fetch.FetchError, match="only https"):
             follow.redirect_request(asked, io.BytesIO(), 302, "Found", {}, place)
@@ -318,9 +318,9 @@ def test_https_never_leads_to_http():
 def test_every_known_address_is_https():
     from widemargin.data import image_catalogue, omniglot, orl, uci_sources
 
-    addresses = [url for entry in image_catalogue.SETS.values() for url in entry.urls]
-    addresses += [url for places in uci_sources.SOURCES.values() for place in places for url in place.urls]
-    assert all(url.startswith("https://") for url in (*addresses, omniglot._URL, orl._URL))
+    addresses = [url for entry in image_catalogue.IMAGE_SETS.values() for url in entry.urls]
+    addresses += [url for places in uci_sources.UCI_SOURCES.values() for place in places for url in place.urls]
+    assert all(url.startswith("https://") for url in (*addresses, omniglot._OMNIGLOT_URL, orl._ORL_URL))
 
 
 def test_an_import_opens_no_socket():
@@ -346,7 +346,9 @@ def test_licences_are_read_and_judged():
 def test_arrays_with_objects_are_refused(tmp_path, payload):
     from widemargin.data import omniglot
 
-    np.savez(tmp_path / omniglot.ARRAYS, images=np.array([payload], dtype=object), labels=0, drawer=0, names=0)
+    np.savez(
+        tmp_path / omniglot.OMNIGLOT_ARRAYS_FILE, images=np.array([payload], dtype=object), labels=0, drawer=0, names=0
+    )
     with pytest.raises(InputError, match="not Omniglot's arrays"):
         attack_pickles.load_images("omniglot", str(tmp_path))
-    assert not payload.marker.exists()
+    assert not payload.payload_marker.exists()

@@ -18,7 +18,7 @@ from widemargin.data.augment import (
     Rows,
     alternating_flip,
     augment_names,
-    augment_of,
+    build_augment,
     cutmix,
     erase,
     flip,
@@ -32,7 +32,7 @@ from widemargin.data.augment import (
     translate,
 )
 from widemargin.data.draws import beta, integers, uniform
-from widemargin.data.geometry import TRIES, draw_boxes, random_boxes
+from widemargin.data.geometry import BOX_ATTEMPTS, compute_crop_boxes, draw_crop_uniforms
 from widemargin.errors import InputError
 
 DATA = SimpleNamespace(mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
@@ -114,7 +114,7 @@ def test_random_resized_crop_is_pils(interpolation, before, after):
     found = random_resized_crop(x, seeded(), after, (0.2, 1.0), (0.5, 2.0), interpolation)
     assert found.dtype == torch.uint8
     assert found.shape == (24, 3, after, after)
-    drawn = torch.rand(24, TRIES + 1, 2, generator=seeded())
+    drawn = torch.rand(24, BOX_ATTEMPTS + 1, 2, generator=seeded())
     for k, (image, row) in enumerate(zip(x, drawn, strict=True)):
         top, left, tall, wide = one_box(row.tolist(), *before, (0.2, 1.0), (0.5, 2.0))
         whole = Image.fromarray(image.permute(1, 2, 0).numpy())
@@ -127,12 +127,12 @@ def test_random_resized_crop_is_pils(interpolation, before, after):
 
 def one_box(numbers, height, width, scale, ratio):
     """The usual random resized crop of one image, from given random numbers."""
-    for u, v in numbers[:TRIES]:
+    for u, v in numbers[:BOX_ATTEMPTS]:
         area = (scale[0] + (scale[1] - scale[0]) * u) * height * width
         aspect = float(np.exp(np.log(ratio[0]) + (np.log(ratio[1]) - np.log(ratio[0])) * v))
         wide, tall = (max(1, round(side**0.5)) for side in (area * aspect, area / aspect))
         if wide <= width and tall <= height:
-            place = numbers[TRIES]
+            place = numbers[BOX_ATTEMPTS]
             return int(place[0] * (height - tall + 1)), int(place[1] * (width - wide + 1)), tall, wide
     if width / height < ratio[0]:
         tall, wide = round(width / ratio[0]), width
@@ -146,8 +146,8 @@ def one_box(numbers, height, width, scale, ratio):
 @pytest.mark.parametrize(("height", "width"), [(30, 30), (10, 50), (50, 10), (7, 9), (1, 1)])
 @pytest.mark.parametrize("scale", [(0.08, 1.0), (0.8, 1.0), (1.0, 1.0)])
 def test_boxes_are_those_of_one_image_at_a_time(height, width, scale):
-    drawn = draw_boxes(seeded(), 100)
-    found = torch.stack(random_boxes(drawn, height, width, scale, (3 / 4, 4 / 3)), 1)
+    drawn = draw_crop_uniforms(seeded(), 100)
+    found = torch.stack(compute_crop_boxes(drawn, height, width, scale, (3 / 4, 4 / 3)), 1)
     expected = [one_box(row, height, width, scale, (3 / 4, 4 / 3)) for row in drawn.tolist()]
     assert (found == torch.tensor(expected)).all(1).float().mean() > 0.97  # a root on the verge may round either way
     top, left, tall, wide = found.T
@@ -226,7 +226,7 @@ def test_mix_is_mixup_or_cutmix_of_neighbours(dtype, each):
     x = images(64, height=10, width=14, dtype=dtype)
     blended = cut = plain = 0
     for seed in range(20):
-        found, (partner, lam) = mix(x, seeded(seed), 0.8, 1.0, prob=0.8, switch=0.4, each=each)
+        found, (partner, lam) = mix(x, seeded(seed), 0.8, 1.0, prob=0.8, switch_prob=0.4, per_sample=each)
         assert found.dtype == dtype
         assert partner.tolist() == [k ^ 1 for k in range(64)]
         assert lam.shape == (64,)
@@ -258,7 +258,7 @@ def test_shares_are_beta_and_boxes_have_them():
     assert abs(float(lam.var()) - 1 / (4 * 2.6)) < 0.002  # Beta(a, a): 1 / (4 (2 a + 1))
     _, (_, kept) = cutmix(torch.zeros(20_000, 1, 8, 8), Rows(seeded(), 20_000))
     assert kept.unique().numel() == 1
-    shares = mix(torch.zeros(20_000, 1, 32, 32), seeded(), 0.0, 1.0, each=True)[1][1]
+    shares = mix(torch.zeros(20_000, 1, 32, 32), seeded(), 0.0, 1.0, per_sample=True)[1][1]
     # A box that reaches over the border is smaller than meant: more stays than the half that Beta(1, 1) means.
     assert 0.55 < float(shares.mean()) < 0.70
 
@@ -329,7 +329,7 @@ def test_rand_augment_takes_grey_images_and_none():
 def test_rand_augment_without_timm_or_with_nonsense_is_one_line(monkeypatch):
     with pytest.raises(InputError, match=r"RandAugment 'rand-q7' cannot be read; write it like rand-m9"):
         rand_augment(images(), "rand-q7", 0)
-    rand_augment_module._own.__dict__.clear()
+    rand_augment_module._thread_local.__dict__.clear()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"timm's, which is not installed; pip install 'widemargin\[vision\]'"):
         rand_augment(images(), POLICY, 0)
@@ -340,11 +340,11 @@ def test_rand_augment_without_timm_or_with_nonsense_is_one_line(monkeypatch):
 
 EVERY = [
     Augment(),
-    augment_of("paper", DATA),
-    augment_of("fast", DATA),
-    augment_of("seed", DATA, 12),
-    augment_of("seed", DATA, mix_each=True, mix_prob=0.7, interpolation="bilinear", rand=""),
-    augment_of("paper", DATA, 20, erase=0.5, mixup=0.3),
+    build_augment("paper", DATA),
+    build_augment("fast", DATA),
+    build_augment("seed", DATA, 12),
+    build_augment("seed", DATA, mix_each=True, mix_prob=0.7, interpolation="bilinear", rand=""),
+    build_augment("paper", DATA, 20, erase=0.5, mixup=0.3),
 ]
 
 
@@ -357,10 +357,10 @@ def test_same_numbers_same_images_and_other_numbers_others(augment):
     size = augment.size or 10
     assert first[0].shape == (16, 3, size, size)
     assert bool(torch.isfinite(first[0]).all())
-    assert (first[1] is not None) == augment.mixes
+    assert (first[1] is not None) == augment.has_mixing
     if augment.pad or augment.scale:
         assert not torch.equal(first[0], other[0])
-    if augment.mixes:
+    if augment.has_mixing:
         assert torch.equal(first[1][1], again[1][1])
 
 
@@ -381,13 +381,19 @@ def test_parts_of_a_batch_are_augmented_as_the_whole_is(augment, world):
 
 def test_the_named_ones_do_what_they_say():
     assert augment_names() == ("none", "paper", "fast", "seed", "timm")
-    none, paper, fast, seed, timm = (augment_of(name, DATA) for name in augment_names())
+    none, paper, fast, seed, timm = (build_augment(name, DATA) for name in augment_names())
     assert none == Augment(mean=DATA.mean, std=DATA.std)
     assert (paper.pad, paper.pad_mode, paper.flip, paper.hflip) == (4, "zeros", "random", 0.5)
     assert (fast.pad, fast.pad_mode, fast.flip) == (2, "reflect", "alternating")
-    assert (seed.mixup, seed.cutmix, seed.mix_prob, seed.switch, seed.erase) == (0.8, 1.0, 1.0, 0.5, 0.25)
-    assert (seed.rand, seed.scale, seed.interpolation) == (POLICY, (0.08, 1.0), "bicubic")
-    assert (timm.timm, timm.rand, timm.scale, timm.erase, timm.mixes) == (True, POLICY, (0.08, 1.0), 0.25, False)
+    assert (seed.mixup, seed.cutmix, seed.mix_prob, seed.switch_prob, seed.erase) == (0.8, 1.0, 1.0, 0.5, 0.25)
+    assert (seed.auto_augment, seed.scale, seed.interpolation) == (POLICY, (0.08, 1.0), "bicubic")
+    assert (timm.timm, timm.auto_augment, timm.scale, timm.erase, timm.has_mixing) == (
+        True,
+        POLICY,
+        (0.08, 1.0),
+        0.25,
+        False,
+    )
     assert not any(other.timm for other in (none, paper, fast, seed))
     x, indices = images(6), torch.arange(6)
     expected = normalize(flip(pad_crop(x, source := seeded(), 4), source, 0.5), DATA.mean, DATA.std)
@@ -398,7 +404,7 @@ def test_the_named_ones_do_what_they_say():
 
 def test_the_order_of_the_seeds_augmentation_is_timms():
     """Crop, flip, RandAugment on bytes; then the z-score; then erasing and mixing."""
-    augment = augment_of("seed", DATA, 12, scale=(0.8, 1.0), erase=0.9)
+    augment = build_augment("seed", DATA, 12, scale=(0.8, 1.0), erase=0.9)
     x, indices = images(6), torch.arange(6)
     source = seeded()
     expected = flip(random_resized_crop(x, source, 12, (0.8, 1.0)), source)
@@ -412,10 +418,10 @@ def test_the_order_of_the_seeds_augmentation_is_timms():
 
 def test_options_come_from_json_and_a_flips_probability_means_random_flips():
     options = {"scale": [0.8, 1], "mean": [0.5, 0.5, 0.5], "std": [0.2, 0.2, 0.2], "hflip": 0.25}
-    augment = augment_of("none", DATA, 64, **json.loads(json.dumps(options)))
+    augment = build_augment("none", DATA, 64, **json.loads(json.dumps(options)))
     assert augment.scale == (0.8, 1)
     assert (augment.mean, augment.flip, augment.hflip, augment.size) == ((0.5, 0.5, 0.5), "random", 0.25, 64)
-    assert augment_of("fast", DATA, hflip=0.5).flip == "random"
+    assert build_augment("fast", DATA, hflip=0.5).flip == "random"
     assert Augment(**asdict(augment)) == augment
 
 
@@ -430,8 +436,8 @@ def test_options_come_from_json_and_a_flips_probability_means_random_flips():
 ])  # fmt: skip
 def test_evaluation_resizes_keeps_the_centre_and_draws_nothing(size, options, large):
     x = resize(images(4, height=4), 10)
-    augment = augment_of("paper", DATA, size, erase=0.5, mixup=1.0, rand=POLICY, **options)
-    found = augment.evaluated(x)
+    augment = build_augment("paper", DATA, size, erase=0.5, mixup=1.0, rand=POLICY, **options)
+    found = augment.transform_for_evaluation(x)
     side = size or 10
     edge = (large - side) // 2
     expected = normalize(resize(x, large)[:, :, edge : edge + side, edge : edge + side], DATA.mean, DATA.std)
@@ -439,13 +445,13 @@ def test_evaluation_resizes_keeps_the_centre_and_draws_nothing(size, options, la
     plain = augment.for_evaluation()
     assert torch.equal(plain(x, torch.arange(4), 7, seeded(3))[0], found)
     assert plain.for_evaluation() == plain
-    assert not plain.mixes
+    assert not plain.has_mixing
 
 
 def test_the_seeds_evaluation_is_256_to_224_at_any_size():
     x = resize(images(2, height=4), 32)
     expected = normalize(resize(x, 36)[:, :, 2:34, 2:34], DATA.mean, DATA.std)
-    assert torch.equal(augment_of("seed", DATA, 32).evaluated(x), expected)
+    assert torch.equal(build_augment("seed", DATA, 32).transform_for_evaluation(x), expected)
 
 
 @pytest.mark.parametrize(("options", "words"), [
@@ -470,18 +476,18 @@ def test_an_option_that_cannot_be_is_one_line(options, words):
 
 def test_other_mistakes_are_one_line():
     with pytest.raises(InputError, match="did you mean 'paper'"):
-        augment_of("papier", DATA)
+        build_augment("papier", DATA)
     with pytest.raises(InputError, match="unknown option of an augmentation 'reprob'"):
-        augment_of("seed", DATA, reprob=0.1)
+        build_augment("seed", DATA, reprob=0.1)
     with pytest.raises(InputError, match="mean has 3 numbers, the images have 1 channels"):
-        augment_of("paper", DATA).evaluated(images(channels=1))
+        build_augment("paper", DATA).transform_for_evaluation(images(channels=1))
     with pytest.raises(InputError, match="reflecting 8 pixels needs images larger"):
         translate(images(height=8), seeded(), 8)
 
 
 def test_an_augmentation_is_a_value():
-    augment = augment_of("seed", DATA, 32)
-    assert augment == augment_of("seed", DATA, 32)
+    augment = build_augment("seed", DATA, 32)
+    assert augment == build_augment("seed", DATA, 32)
     assert hash(augment) == hash(replace(augment))
     assert "rand-m9-mstd0.5-inc1" in repr(augment)
 

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from widemargin.backbones.build import build, names, parse_model
-from widemargin.backbones.fast import Fast
+from widemargin.backbones.build import build_backbone, builtin_backbones, parse_model
+from widemargin.backbones.fast import FastNet
 from widemargin.backbones.from_timm import TimmBackbone
 from widemargin.backbones.neck import Neck
 from widemargin.backbones.resnet import ResNet
@@ -50,12 +50,12 @@ def basic_resnet_weights(blocks: tuple[int, ...], channels: int) -> int:
 
 @pytest.mark.parametrize(("name", "blocks"), [("resnet18", (2, 2, 2, 2)), ("resnet34", (3, 4, 6, 3))])
 def test_the_papers_resnets_have_the_weights_of_their_definition(name, blocks):
-    model = build(name)
+    model = build_backbone(name)
     assert isinstance(model, ResNet)
     assert weights(model) == basic_resnet_weights(blocks, 3)
     if name == "resnet18":
         assert weights(model) == 11_168_832
-    assert model.dim == 512
+    assert model.embedding_dim == 512
     places: list[torch.Size] = []
     for block in model.blocks:
         block.register_forward_hook(lambda _m, _i, out: places.append(out.shape[1:]))
@@ -64,11 +64,11 @@ def test_the_papers_resnets_have_the_weights_of_their_definition(name, blocks):
 
 
 def test_a_resnets_start():
-    model = build("resnet18")
+    model = build_backbone("resnet18")
     stem = model.blocks[0].conv1.weight
     assert stem.std().item() == pytest.approx((2 / (9 * 64)) ** 0.5, rel=0.02)  # He, fan out
     assert all((block.norm2.weight == 1).all() for block in model.blocks)
-    zero = build("resnet18", zero_init_last=True)
+    zero = build_backbone("resnet18", zero_init_last=True)
     assert isinstance(zero, ResNet)
     assert all((block.norm2.weight == 0).all() for block in zero.blocks)
 
@@ -84,24 +84,24 @@ def test_a_resnets_start():
     ],
 )
 def test_widths_of_the_fast_network(text, widths):
-    model = build(text)
-    assert isinstance(model, Fast)
+    model = build_backbone(text)
+    assert isinstance(model, FastNet)
     assert tuple(block.conv2.out_channels for block in model.blocks) == widths
-    assert model.dim == widths[-1]
+    assert model.embedding_dim == widths[-1]
     assert model(torch.randn(2, 3, 32, 32)).shape == (2, widths[-1])
 
 
 @pytest.mark.parametrize("text", ["fast(width=0.25)", "resnet18"])
 @pytest.mark.parametrize(("channels", "size"), [(1, (28, 28)), (3, (17, 40))])
 def test_channels_and_images_that_are_not_square(text, channels, size):
-    model = build(text, channels=channels, size=size)
+    model = build_backbone(text, channels=channels, size=size)
     x = torch.randn(2, channels, *size)
     assert model(x).shape == (2, model.dim)
 
 
 @pytest.mark.parametrize("text", ["fast(width=0.25)", "resnet18"])
 def test_channels_last_gives_the_same_embeddings_and_stays_channels_last(text):
-    model = build(text).eval()
+    model = build_backbone(text).eval()
     x = torch.randn(3, 3, 32, 32)
     before = model(x)
     model = model.to(memory_format=torch.channels_last)
@@ -114,7 +114,7 @@ def test_channels_last_gives_the_same_embeddings_and_stays_channels_last(text):
 
 @pytest.mark.parametrize("text", ["fast(width=0.25)", "resnet18", "timm:resnet10t(zero_init_last=False)"])
 def test_gradients_reach_everything_that_learns(text):
-    model = build(text)
+    model = build_backbone(text)
     model(torch.randn(4, 3, 32, 32)).square().sum().backward()
     for name, p in model.named_parameters():
         assert (p.grad is not None and p.grad.abs().sum() > 0) == p.requires_grad, name
@@ -122,9 +122,9 @@ def test_gradients_reach_everything_that_learns(text):
 
 @pytest.mark.parametrize("text", ["fast(width=0.25)", "resnet18", "timm:vit_tiny_patch16_224"])
 def test_a_state_dict_carries_all_of_it(text):
-    one, two = build(text), build(text)
+    one, two = build_backbone(text), build_backbone(text)
     x = torch.randn(4, 3, 32, 32)
-    if isinstance(one, Fast):
+    if isinstance(one, FastNet):
         one.whiten(torch.randn(20, 3, 32, 32))
     one(x)  # moves running statistics
     two.load_state_dict(one.state_dict())
@@ -132,8 +132,8 @@ def test_a_state_dict_carries_all_of_it(text):
 
 
 def test_whitening_whitens_photographs(photographs):
-    model = build("fast")
-    assert isinstance(model, Fast)
+    model = build_backbone("fast")
+    assert isinstance(model, FastNet)
     plain = patches_power(photographs)
     assert plain[0, 1] > 0.8 * plain[0, 0]  # neighbouring pixels are nearly the same
     model.whiten(photographs)
@@ -156,9 +156,9 @@ def patches_power(images: Tensor) -> Tensor:
 
 
 def test_whitening_is_the_same_for_the_same_images_and_belongs_to_no_optimizer(photographs):
-    one, two = build("fast(width=0.25)"), build("fast(width=0.25)")
-    assert isinstance(one, Fast)
-    assert isinstance(two, Fast)
+    one, two = build_backbone("fast(width=0.25)"), build_backbone("fast(width=0.25)")
+    assert isinstance(one, FastNet)
+    assert isinstance(two, FastNet)
     one.whiten(photographs[:600])
     two.whiten(photographs[:600].to(memory_format=torch.channels_last))
     torch.testing.assert_close(one.filters, two.filters, rtol=1e-5, atol=1e-6)
@@ -178,23 +178,23 @@ def test_whitening_is_the_same_for_the_same_images_and_belongs_to_no_optimizer(p
     ],
 )
 def test_what_cannot_be_whitened(images, message):
-    model = build("fast(width=0.25)")
-    assert isinstance(model, Fast)
+    model = build_backbone("fast(width=0.25)")
+    assert isinstance(model, FastNet)
     with pytest.raises(InputError, match=message):
         model.whiten(images)
     assert model.filters.isfinite().all()
 
 
 def test_blank_images_leave_finite_filters():
-    model = build("fast(width=0.25)")
-    assert isinstance(model, Fast)
+    model = build_backbone("fast(width=0.25)")
+    assert isinstance(model, FastNet)
     model.whiten(torch.zeros(2, 3, 8, 8))
     assert model.filters.isfinite().all()
 
 
 def test_the_fast_networks_start_and_what_it_learns():
-    model = build("fast")
-    assert isinstance(model, Fast)
+    model = build_backbone("fast")
+    assert isinstance(model, FastNet)
     block = model.blocks[0]
     x = torch.randn(1, 24, 9, 9)
     torch.testing.assert_close(block.conv1(x)[:, :24], x)  # new convolutions hand their input on
@@ -204,7 +204,7 @@ def test_the_fast_networks_start_and_what_it_learns():
     assert "bias" in learned
     assert "blocks.0.norm1.bias" in learned
     assert "blocks.0.norm1.weight" not in learned
-    without = build("fast(bias=False)")
+    without = build_backbone("fast(bias=False)")
     assert without.bias is None
     x = torch.randn(2, 3, 32, 32)
     assert without.load_state_dict(model.state_dict(), strict=False).unexpected_keys == ["bias"]
@@ -212,12 +212,12 @@ def test_the_fast_networks_start_and_what_it_learns():
         model.bias.zero_()
         torch.testing.assert_close(without.eval()(x), model.eval()(x))
     with pytest.raises(InputError, match="bias='no'"):
-        build("fast(bias=no)")
+        build_backbone("fast(bias=no)")
 
 
 def test_the_neck_is_the_seeds():
-    model = Neck(build("fast(width=0.25)"))
-    assert model.dim == 512
+    model = Neck(build_backbone("fast(width=0.25)"))
+    assert model.embedding_dim == 512
     kinds = [type(layer) for layer in model.layers]
     assert kinds == [nn.Linear, nn.ReLU, nn.BatchNorm1d, nn.Linear, nn.BatchNorm1d]
     assert (model.layers[0].in_features, model.layers[0].out_features) == (64, 2048)
@@ -228,42 +228,42 @@ def test_the_neck_is_the_seeds():
     before = model.backbone.filters.clone()
     model.whiten(torch.randn(8, 3, 32, 32))
     assert not torch.equal(model.backbone.filters, before)
-    Neck(build("resnet18")).whiten(torch.randn(8, 3, 32, 32))  # nothing to whiten, no error
+    Neck(build_backbone("resnet18")).whiten(torch.randn(8, 3, 32, 32))  # nothing to whiten, no error
     with pytest.raises(InputError, match="Neck wants a backbone with a dim"):
         Neck(nn.Linear(3, 3))
 
 
 def test_the_first_seeds_model():
-    model = build("vit_tiny_patch16_224", size=32, patch_size=2, img_size=32)
+    model = build_backbone("vit_tiny_patch16_224", size=32, patch_size=2, img_size=32)
     assert isinstance(model, TimmBackbone)
     assert model.training
-    assert (model.dim, model(torch.randn(2, 3, 32, 32)).shape) == (192, (2, 192))
+    assert (model.embedding_dim, model(torch.randn(2, 3, 32, 32)).shape) == (192, (2, 192))
     assert model.model.patch_embed.num_patches == 256
     assert model.no_weight_decay() == {"model.pos_embed", "model.cls_token"}
 
 
 def test_the_second_seeds_model_is_timms_resnet():
-    model = build("resnet18", size=64, stem_type="deep", output_stride=8)
+    model = build_backbone("resnet18", size=64, stem_type="deep", output_stride=8)
     assert isinstance(model, TimmBackbone)
     assert len(model.model.conv1) > 1  # a deep stem
     assert model.model.forward_features(torch.randn(1, 3, 64, 64)).shape[-1] == 8  # 64 / 8
-    assert (model.dim, model(torch.randn(2, 3, 64, 64)).shape) == (512, (2, 512))
+    assert (model.embedding_dim, model(torch.randn(2, 3, 64, 64)).shape) == (512, (2, 512))
     assert model.no_weight_decay() == set()
 
 
 def test_whose_model_a_name_means():
-    assert isinstance(build("resnet18"), ResNet)
-    assert isinstance(build("resnet18", pretrained=False), ResNet)
-    assert isinstance(build("timm:resnet18"), TimmBackbone)
-    assert names() == ["fast", "resnet18", "resnet34"]
+    assert isinstance(build_backbone("resnet18"), ResNet)
+    assert isinstance(build_backbone("resnet18", pretrained=False), ResNet)
+    assert isinstance(build_backbone("timm:resnet18"), TimmBackbone)
+    assert builtin_backbones() == ["fast", "resnet18", "resnet34"]
 
 
 def test_a_timm_model_follows_the_images():
-    wide = build("vit_tiny_patch16_224", channels=1, size=(32, 64))
+    wide = build_backbone("vit_tiny_patch16_224", channels=1, size=(32, 64))
     assert wide(torch.randn(2, 1, 32, 64)).shape == (2, 192)
-    from_option = build("vit_tiny_patch16_224(img_size=48)")
+    from_option = build_backbone("vit_tiny_patch16_224(img_size=48)")
     assert from_option(torch.randn(1, 3, 48, 48)).shape == (1, 192)
-    small = build("mobilenetv3_small_050")  # its embedding is wider than its last feature map
+    small = build_backbone("mobilenetv3_small_050")  # its embedding is wider than its last feature map
     assert (small.dim, small.eval()(torch.randn(1, 3, 32, 32)).shape) == (1024, (1, 1024))
 
 
@@ -319,7 +319,7 @@ def test_a_timm_model_follows_the_images():
 )
 def test_a_mistake_is_one_line(text, options, message):
     with pytest.raises(InputError, match=message) as caught:
-        build(text, **options)
+        build_backbone(text, **options)
     assert "\n" not in str(caught.value)
 
 
@@ -327,7 +327,7 @@ def test_pretrained_weights_without_a_connection_are_one_line(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "/nonexistent")
     with pytest.raises(InputError, match="resnet18: pretrained weights cannot be fetched") as caught:
-        build("resnet18", pretrained=True)
+        build_backbone("resnet18", pretrained=True)
     assert "\n" not in str(caught.value)
 
 
@@ -342,8 +342,8 @@ def test_without_timm_a_line_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "timm", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(InputError, match='vit_tiny needs timm: pip install "widemargin\\[vision\\]"'):
-        build("vit_tiny")
-    assert build("fast(width=0.25)").dim == 64
+        build_backbone("vit_tiny")
+    assert build_backbone("fast(width=0.25)").dim == 64
 
 
 def test_reading_a_model_builds_nothing():

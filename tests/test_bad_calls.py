@@ -11,20 +11,20 @@ from widemargin.selftest import calls, odd_numbers
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.mark.parametrize("call", calls.BATCHES, ids=lambda call: call.name)
+@pytest.mark.parametrize("call", calls.BATCH_CALLS, ids=lambda call: call.name)
 def test_spoiled_batches_end_as_the_table_says(call):
-    found = {spoil: calls.wrong(call, spoil) for spoil in calls.SPOILS}
+    found = {spoil: calls.batch_call_problem(call, spoil) for spoil in calls.BATCH_MUTATIONS}
     assert {spoil: said for spoil, said in found.items() if said} == {}
 
 
 @pytest.mark.parametrize("name", odd_numbers.CALLS)
 def test_odd_numbers_are_refused_in_one_line(name):
-    found = [odd_numbers.wrong(name, place) for place in range(len(odd_numbers.CALLS[name][1]))]
+    found = [odd_numbers.value_call_problem(name, place) for place in range(len(odd_numbers.CALLS[name][1]))]
     assert [said for said in found if said] == []
 
 
 def test_every_public_name_stands_in_a_table():
-    told = " ".join([call.name for call in calls.BATCHES] + list(odd_numbers.CALLS))
+    told = " ".join([call.name for call in calls.BATCH_CALLS] + list(odd_numbers.CALLS))
     elsewhere = {
         *(
             "Criterion",
@@ -51,7 +51,7 @@ def test_every_public_name_stands_in_a_table():
 @pytest.mark.parametrize("road", ["dense", "stream"])
 def test_labels_without_values_are_not_read(road):
     """They once were, from whatever lay in memory."""
-    head = wm.Head(4, 3, "arcface", road=road)
+    head = wm.Head(4, 3, "arcface", backend=road)
     with pytest.raises(wm.InputError, match="the labels are on meta, the embeddings on cpu"):
         head(torch.randn(5, 4), torch.zeros(5, dtype=torch.int64, device="meta"))
 
@@ -72,19 +72,19 @@ def test_half_a_gallery_is_refused():
     """Without its labels the queries once searched among themselves, each finding itself: always 100 %."""
     x, y = torch.randn(8, 4), torch.arange(8) % 2
     from widemargin.metrics.fewshot import knn_accuracy
-    from widemargin.metrics.retrieval import retrieve
+    from widemargin.metrics.retrieval import retrieval_metrics
 
-    for search in (retrieve, knn_accuracy):
+    for search in (retrieval_metrics, knn_accuracy):
         with pytest.raises(wm.InputError, match="come together"):
             search(x, y, torch.randn(5, 4))
 
 
 def test_words_are_no_answers():
     """`numpy.asarray(["False"], dtype=bool)` is True."""
-    from widemargin.metrics.verification import verify
+    from widemargin.metrics.verification import verification_metrics
 
     with pytest.raises(wm.InputError, match="the same"):
-        verify([0.1, 0.9, 0.5], ["False", "True", "False"])
+        verification_metrics([0.1, 0.9, 0.5], ["False", "True", "False"])
 
 
 @pytest.mark.parametrize("margin", ["arcface", "cosface", "arcgrad", "normface", "softmax", "a_softmax"])

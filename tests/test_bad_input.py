@@ -17,29 +17,29 @@ from PIL import Image
 
 import widemargin as wm
 from widemargin import errors
-from widemargin.plain_json import parsed
-from widemargin.printable import printable
-from widemargin.run import Run
+from widemargin.plain_json import parse_json
+from widemargin.printable import escape_unprintable
+from widemargin.run import TrainConfig
 from widemargin.selftest import check, corpus, mutate, trial
-from widemargin.selftest.check import Size
+from widemargin.selftest.check import CheckContext
 
-INPUTS = [name for name in check.names() if name.startswith("input_") and name != "input_calls"]
+INPUTS = [name for name in check.list_check_names() if name.startswith("input_") and name != "input_calls"]
 
 
 @pytest.mark.parametrize("name", INPUTS)
 def test_few_cases_of_every_surface_survive(name, tmp_path):
-    found = check.load(name)
+    found = check.load_check(name)
     assert found.kind == "input"
-    outcome = found.run(Size(long=False, folder=tmp_path, seed=1))
+    outcome = found.run(CheckContext(long=False, folder=tmp_path, seed=1))
     assert outcome.tried >= 60
-    assert outcome.held, outcome.note
+    assert outcome.has_passed, outcome.note
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", INPUTS)
 def test_many_cases_of_every_surface_survive(name, tmp_path):
-    outcome = check.load(name).run(Size(long=True, folder=tmp_path, seed=2))
-    assert outcome.held, outcome.note
+    outcome = check.load_check(name).run(CheckContext(long=True, folder=tmp_path, seed=2))
+    assert outcome.has_passed, outcome.note
 
 
 def test_all_surfaces_together_are_a_hundred_thousand_cases():
@@ -48,7 +48,7 @@ def test_all_surfaces_together_are_a_hundred_thousand_cases():
 
 
 def test_the_corpus_is_small():
-    assert sum(path.stat().st_size for path in corpus.PLACE.rglob("*") if path.is_file()) <= 200_000
+    assert sum(path.stat().st_size for path in corpus.CORPUS_DIR.rglob("*") if path.is_file()) <= 200_000
 
 
 # ---------------------------------------------------------------- the instruments themselves
@@ -57,19 +57,19 @@ def test_the_corpus_is_small():
 def test_the_same_seed_makes_the_same_cases():
     one, other = (mutate.Mutator(7, ("arcface",)) for _ in range(2))
     good = ["arcface(m=0.3)", "softmax + 0.1*center"]
-    assert [one.misspelt(good) for _ in range(50)] == [other.misspelt(good) for _ in range(50)]
-    assert [one.spoiled([b"abc,def\n" * 9]) for _ in range(50)] == [
-        other.spoiled([b"abc,def\n" * 9]) for _ in range(50)
+    assert [one.mutate_text(good) for _ in range(50)] == [other.mutate_text(good) for _ in range(50)]
+    assert [one.mutate_bytes([b"abc,def\n" * 9]) for _ in range(50)] == [
+        other.mutate_bytes([b"abc,def\n" * 9]) for _ in range(50)
     ]
     value = {"a": [1, {"b": None}], "c": "word"}
-    assert [repr(one.misshapen(value)) for _ in range(50)] == [repr(other.misshapen(value)) for _ in range(50)]
+    assert [repr(one.mutate_json(value)) for _ in range(50)] == [repr(other.mutate_json(value)) for _ in range(50)]
     assert value == {"a": [1, {"b": None}], "c": "word"}
 
 
 def _tried(attempt, place="", **options):
     found = trial.Trial("surface", **options)
-    with trial.fenced(found):
-        found.case("case", attempt, place)
+    with trial.limit_memory(found):
+        found.run_case("case", attempt, place)
     return found.outcome()
 
 
@@ -121,18 +121,18 @@ def test_a_trial_sees_a_hang_and_memory(monkeypatch):
 @given(st.text(max_size=3000))
 def test_whatever_an_error_is_told_it_is_one_printable_line(text):
     said = str(wm.InputError(f"file.csv: {text}"))
-    assert trial.judged(said, "file.csv") == ""
+    assert trial.message_problem(said, "file.csv") == ""
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=20))
 def test_any_value_can_be_shown(value):
-    assert len(errors.shown(value)) <= 80
-    assert printable(errors.shown(value)) == errors.shown(value)
+    assert len(errors.format_value(value)) <= 80
+    assert escape_unprintable(errors.format_value(value)) == errors.format_value(value)
 
 
 def test_a_number_that_python_does_not_write_can_be_shown():
-    assert errors.shown(1 << 99_999) == "a number of 100000 bits"
-    assert errors.shown([1 << 99_999]) == "a list"
+    assert errors.format_value(1 << 99_999) == "a number of 100000 bits"
+    assert errors.format_value([1 << 99_999]) == "a list"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_number_that_python_does_not_write_can_be_shown():
 def test_long_and_endless_spellings_are_short_lines(text):
     with pytest.raises(wm.InputError) as error:
         wm.parse(text)
-    assert trial.judged(str(error.value)) == ""
+    assert trial.message_problem(str(error.value)) == ""
 
 
 def test_odd_spellings_make_python_say_nothing(recwarn):
@@ -187,26 +187,26 @@ def test_odd_spellings_make_python_say_nothing(recwarn):
     ids=repr,
 )
 def test_settings_edited_by_hand_name_the_file_and_the_field(changes, tmp_path):
-    whole = json.loads(Run().to_json())
+    whole = json.loads(TrainConfig().to_json())
     (tmp_path / "run.json").write_text(json.dumps({**whole, **changes}))
     with pytest.raises(wm.InputError) as error:
-        Run.read(tmp_path)
-    assert trial.judged(str(error.value), "run.json") == ""
+        TrainConfig.read(tmp_path)
+    assert trial.message_problem(str(error.value), "run.json") == ""
     with pytest.raises(wm.InputError):
-        Run(**changes)
+        TrainConfig(**changes)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "[" * 500 + "]" * 500, "1" * 5000, b"\xff", "{"])
 def test_json_of_any_kind_is_one_line(text):
     with pytest.raises(wm.InputError, match=r"file\.json: not JSON"):
-        parsed(text, "file.json")
+        parse_json(text, "file.json")
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_as_settings_are_a_run_or_one_line(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("run")
     (folder / "run.json").write_bytes(data)
-    outcome = _tried(lambda: Run.read(folder), "run.json")
+    outcome = _tried(lambda: TrainConfig.read(folder), "run.json")
     assert outcome.held, outcome.note
 
 
@@ -214,7 +214,7 @@ def test_a_command_with_rubbish_is_one_line_and_code_2(tmp_path):
     words = ["train", "cifar10", "fast", "softmax", "--seed", "9" * 4000]
     ended = subprocess.run([sys.executable, "-m", "widemargin", *words], capture_output=True, cwd=tmp_path, check=False)
     assert ended.returncode == 2
-    assert trial.judged(ended.stderr.decode().rstrip("\n"), "seed") == ""
+    assert trial.message_problem(ended.stderr.decode().rstrip("\n"), "seed") == ""
 
 
 # ---------------------------------------------------------------- pairs
@@ -223,7 +223,7 @@ def test_a_command_with_rubbish_is_one_line_and_code_2(tmp_path):
 @pytest.fixture
 def two_images(tmp_path):
     for name in ("one.png", "two.png"):
-        (tmp_path / name).write_bytes(corpus.files("images")["grey.png"])
+        (tmp_path / name).write_bytes(corpus.load_corpus_files("images")["grey.png"])
     return tmp_path
 
 
@@ -260,12 +260,12 @@ def _png(width, height, rows=b""):
 
 def test_a_ribbon_is_fitted_without_making_it_whole(tmp_path):
     """60,000 × 1 pixels at 224 would be 224 × 13,440,000."""
-    from widemargin.data.decode import fitted, read_image
+    from widemargin.data.decode import read_image, resize_and_centre_crop
 
     path = tmp_path / "ribbon.png"
     line = bytes(range(256)) * 235
     path.write_bytes(_png(60_000, 1, b"\0" + line[:60_000]))
-    outcome = _tried(lambda: fitted(read_image(path), 224), megabytes=64)
+    outcome = _tried(lambda: resize_and_centre_crop(read_image(path), 224), megabytes=64)
     assert outcome.held, outcome.note
 
 
@@ -274,9 +274,9 @@ def test_the_middle_of_a_ribbon_is_that_of_the_whole(monkeypatch):
 
     draw = np.random.default_rng(0)
     image = Image.fromarray(draw.integers(0, 255, (8, 64, 3), dtype=np.uint8))
-    whole = decode.fitted(image, 16).astype(int)
+    whole = decode.resize_and_centre_crop(image, 16).astype(int)
     monkeypatch.setattr(decode, "LARGEST", 100)
-    assert np.abs(decode.fitted(image, 16).astype(int) - whole).max() <= 1
+    assert np.abs(decode.resize_and_centre_crop(image, 16).astype(int) - whole).max() <= 1
 
 
 def test_sixteen_bits_are_scaled_as_before():
@@ -291,7 +291,7 @@ def test_sixteen_bits_are_scaled_as_before():
 def test_bombs_are_refused_by_their_header(name):
     from widemargin.data.decode import read_image
 
-    outcome = _tried(lambda: read_image(corpus.PLACE / "images" / name), "89,478,485 pixels", megabytes=32)
+    outcome = _tried(lambda: read_image(corpus.CORPUS_DIR / "images" / name), "89,478,485 pixels", megabytes=32)
     assert outcome.held, outcome.note
     assert "1 refused" in outcome.note
 
@@ -303,10 +303,10 @@ def test_bombs_are_refused_by_their_header(name):
 def test_parquet_columns_that_python_cannot_hold_are_named(name, tmp_path):
     from widemargin.data.read import read_table
 
-    path = corpus.PLACE / "parquet" / name
+    path = corpus.CORPUS_DIR / "parquet" / name
     with pytest.raises(wm.InputError, match=r"column '(when|day|w)' cannot be read") as error:
         read_table(path)
-    assert trial.judged(str(error.value), name) == ""
+    assert trial.message_problem(str(error.value), name) == ""
 
 
 # ---------------------------------------------------------------- run folders
@@ -328,11 +328,11 @@ def test_a_report_of_an_edited_folder_is_one_line(name, text, said, tmp_path, ca
     from widemargin.cli import main
 
     for file in ("run.json", "metrics.jsonl", "record.json"):
-        (tmp_path / file).write_bytes(corpus.files("run")[file])
+        (tmp_path / file).write_bytes(corpus.load_corpus_files("run")[file])
     (tmp_path / name).write_text(text)
     assert main(["report", str(tmp_path), "--no-images", "--out", str(tmp_path / "report.html")]) == 2
     line = capsys.readouterr().err.rstrip("\n")
-    assert trial.judged(line, name) == ""
+    assert trial.message_problem(line, name) == ""
     assert said in line
 
 
@@ -355,8 +355,8 @@ def test_moments_of_another_shape_are_refused():
 
 
 def test_a_folders_name_is_short_enough_for_any_file_system():
-    from widemargin.commands.train import _name
+    from widemargin.commands.train import _run_folder_name
 
-    run = Run(loss=f"cosface(m=[{', '.join(['0.1'] * 500)}])")
-    assert len(_name(run)) <= 200
-    assert Path(_name(run)).name == _name(run)
+    run = TrainConfig(loss=f"cosface(m=[{', '.join(['0.1'] * 500)}])")
+    assert len(_run_folder_name(run)) <= 200
+    assert Path(_run_folder_name(run)).name == _run_folder_name(run)

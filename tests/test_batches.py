@@ -8,8 +8,8 @@ import torch
 
 import widemargin as wm
 from widemargin.data import batches as module
-from widemargin.data.augment import Augment, augment_of
-from widemargin.data.batches import TensorBatches, ahead
+from widemargin.data.augment import Augment, build_augment
+from widemargin.data.batches import TensorBatches, prefetch
 from widemargin.data.images import Images, ImageSet
 from widemargin.errors import InputError
 
@@ -27,9 +27,9 @@ def every(images):
     data = ImageSet("made", images, images, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
     return {
         "none": Augment(),
-        "paper": augment_of("paper", data),
-        "fast": augment_of("fast", data),
-        "seed": augment_of("seed", data, 12),
+        "paper": build_augment("paper", data),
+        "fast": build_augment("fast", data),
+        "seed": build_augment("seed", data, 12),
     }
 
 
@@ -54,7 +54,7 @@ def same(one, other) -> bool:
 def test_an_epoch_shows_every_image_once_with_its_label(images):
     found = TensorBatches(images, 10, Augment(), 0, drop_last=False)
     assert len(found) == 11
-    batches = list(found.epoch(0))
+    batches = list(found.iter_epoch(0))
     seen = [number for x, _, _ in batches for number in numbers(x)]
     assert sorted(seen) == list(range(103))
     assert seen != sorted(seen)
@@ -64,12 +64,12 @@ def test_an_epoch_shows_every_image_once_with_its_label(images):
         assert x.dtype == torch.float32
         assert x.is_contiguous(memory_format=torch.channels_last)
     dropped = TensorBatches(images, 10, Augment(), 0)
-    assert len(dropped) == len(list(dropped.epoch(0))) == 10
+    assert len(dropped) == len(list(dropped.iter_epoch(0))) == 10
 
 
 def test_evaluation_goes_in_order(images):
     found = TensorBatches(images, 50, Augment(), 0, shuffle=False, drop_last=False)
-    assert [number for x, _, _ in found.epoch(4) for number in numbers(x)] == list(range(103))
+    assert [number for x, _, _ in found.iter_epoch(4) for number in numbers(x)] == list(range(103))
 
 
 def test_epochs_and_seeds_differ_and_repeat(images):
@@ -83,9 +83,9 @@ def test_epochs_and_seeds_differ_and_repeat(images):
 @NAMES
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_a_run_resumed_at_any_step_sees_the_same_batches(images, every, name, repeats):
-    whole = list(TensorBatches(images, 16, every[name], 7, repeats=repeats).epoch(2))
+    whole = list(TensorBatches(images, 16, every[name], 7, repeated_augmentation=repeats).iter_epoch(2))
     for start in (0, 1, len(whole) - 1, len(whole)):
-        resumed = list(TensorBatches(images, 16, every[name], 7, repeats=repeats).epoch(2, start))
+        resumed = list(TensorBatches(images, 16, every[name], 7, repeated_augmentation=repeats).iter_epoch(2, start))
         assert len(resumed) == len(whole) - start
         assert all(map(same, resumed, whole[start:]))
 
@@ -94,11 +94,11 @@ def test_a_run_resumed_at_any_step_sees_the_same_batches(images, every, name, re
 @pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_processes_have_the_batches_of_one_in_parts(images, every, name, world, repeats):
-    one = TensorBatches(images, 24, every[name], 3, repeats=repeats)
+    one = TensorBatches(images, 24, every[name], 3, repeated_augmentation=repeats)
     ranks = ({"rank": rank, "world": world, "repeats": repeats} for rank in range(world))
     parts = [TensorBatches(images, 24 // world, every[name], 3, **rank) for rank in ranks]
     assert {len(part) for part in parts} == {len(one)}
-    for whole, *shares in zip(one.epoch(1), *(part.epoch(1) for part in parts), strict=True):
+    for whole, *shares in zip(one.iter_epoch(1), *(part.iter_epoch(1) for part in parts), strict=True):
         x, y, mix = (torch.cat([share[k] for share in shares]) if k < 2 else shares[0][2] for k in range(3))
         assert torch.equal(x, whole[0])
         assert torch.equal(y, whole[1])
@@ -108,26 +108,26 @@ def test_processes_have_the_batches_of_one_in_parts(images, every, name, world, 
 
 
 def test_without_a_full_last_batch_processes_still_share_it_without_overlap(images):
-    parts = [TensorBatches(images, 16, Augment(), 0, rank=r, world=3, drop_last=False) for r in range(3)]
-    seen = [number for part in parts for x, _, _ in part.epoch(0) for number in numbers(x)]
+    parts = [TensorBatches(images, 16, Augment(), 0, rank=r, world_size=3, drop_last=False) for r in range(3)]
+    seen = [number for part in parts for x, _, _ in part.iter_epoch(0) for number in numbers(x)]
     assert sorted(seen) == list(range(103))
-    assert {len(list(part.epoch(0))) for part in parts} == {3}
+    assert {len(list(part.iter_epoch(0))) for part in parts} == {3}
 
 
 def test_repeated_samples_stand_in_a_row_and_are_augmented_differently(images, every):
-    repeated = TensorBatches(images, 12, Augment(), 0, repeats=3)
+    repeated = TensorBatches(images, 12, Augment(), 0, repeated_augmentation=3)
     assert len(repeated) == 309 // 12
     seen = order(repeated, 0)
     assert all(len(set(seen[k : k + 3])) == 1 for k in range(0, len(seen), 3))
     assert len(set(seen[::3])) == len(seen) // 3
-    x, _, _ = next(iter(TensorBatches(images, 12, every["paper"], 0, repeats=3).epoch(0)))
+    x, _, _ = next(iter(TensorBatches(images, 12, every["paper"], 0, repeated_augmentation=3).iter_epoch(0)))
     assert not torch.equal(x[0], x[1])
 
 
 def test_repeated_samples_are_not_mixed_with_themselves_for_the_most_part(images):
     augment = Augment(mixup=1.0)
     alone = total = 0
-    for x, y, (other, lam) in TensorBatches(images, 48, augment, 0, repeats=3).epoch(0):
+    for x, y, (other, lam) in TensorBatches(images, 48, augment, 0, repeated_augmentation=3).iter_epoch(0):
         assert lam.shape == other.shape == y.shape == (48,)
         assert len(x) == 48
         alone += int((y == other).sum())
@@ -137,9 +137,9 @@ def test_repeated_samples_are_not_mixed_with_themselves_for_the_most_part(images
 
 def test_a_batch_is_what_heads_take(images, every):
     head = wm.Head(3, 10, "cosface(s=8)")
-    for x, y, mix in TensorBatches(images, 50, every["seed"], 0).epoch(0):
+    for x, y, mix in TensorBatches(images, 50, every["seed"], 0).iter_epoch(0):
         assert head(x.mean((2, 3)), y, mix=mix).shape == (50,)
-    x, y, mix = next(iter(TensorBatches(images, 50, every["paper"], 0).epoch(0)))
+    x, y, mix = next(iter(TensorBatches(images, 50, every["paper"], 0).iter_epoch(0)))
     assert head(x.mean((2, 3)), y, mix=mix).shape == (50,)
 
 
@@ -148,7 +148,7 @@ def test_a_batch_is_what_heads_take(images, every):
 
 def test_the_next_batch_is_made_while_the_last_one_is_used():
     made = []
-    running = ahead(lambda step: made.append((step, threading.current_thread().name)) or step, range(2, 6))
+    running = prefetch(lambda step: made.append((step, threading.current_thread().name)) or step, range(2, 6))
     assert next(running) == 2
     deadline = time.monotonic() + 5
     while len(made) < 2 and time.monotonic() < deadline:
@@ -157,17 +157,17 @@ def test_the_next_batch_is_made_while_the_last_one_is_used():
     assert [step for step, _ in made] == [2, 3]  # one ahead, no more
     assert all(name.startswith("batches") for _, name in made)
     assert list(running) == [3, 4, 5]
-    assert list(ahead(lambda step: step, range(3, 3))) == []
+    assert list(prefetch(lambda step: step, range(3, 3))) == []
 
 
 def test_a_loop_that_is_left_early_leaves_no_thread(images, every):
     before = set(threading.enumerate())
-    for _ in TensorBatches(images, 10, every["paper"], 0).epoch(0):
+    for _ in TensorBatches(images, 10, every["paper"], 0).iter_epoch(0):
         break
-    iterator = TensorBatches(images, 10, every["paper"], 0).epoch(0)
+    iterator = TensorBatches(images, 10, every["paper"], 0).iter_epoch(0)
     next(iterator)
     iterator.close()
-    TensorBatches(images, 10, every["paper"], 0).epoch(0)  # never begun
+    TensorBatches(images, 10, every["paper"], 0).iter_epoch(0)  # never begun
     assert set(threading.enumerate()) <= before
 
 
@@ -179,7 +179,7 @@ def test_an_error_while_a_batch_is_made_comes_out_of_the_loop():
 
     seen = []
     with pytest.raises(InputError, match="broken"):
-        seen.extend(ahead(make, range(5)))
+        seen.extend(prefetch(make, range(5)))
     assert seen == [0, 1]
 
 
@@ -188,7 +188,7 @@ def test_the_networks_threads_stay_as_many_as_they_were(images):
     try:
         torch.set_num_threads(2)
         counts = []
-        for _ in ahead(lambda step: counts.append(torch.get_num_threads()), range(3)):
+        for _ in prefetch(lambda step: counts.append(torch.get_num_threads()), range(3)):
             assert torch.get_num_threads() == 2
             thread = threading.Thread(target=lambda: counts.append(-torch.get_num_threads()))
             thread.start()
@@ -200,9 +200,9 @@ def test_the_networks_threads_stay_as_many_as_they_were(images):
 
 def test_making_ahead_changes_nothing(images, every, monkeypatch):
     found = TensorBatches(images, 16, every["seed"], 5)
-    threaded = list(found.epoch(1))
+    threaded = list(found.iter_epoch(1))
     monkeypatch.setattr(module, "ahead", lambda make, steps: map(make, steps))
-    assert all(map(same, threaded, found.epoch(1)))
+    assert all(map(same, threaded, found.iter_epoch(1)))
 
 
 @pytest.mark.parametrize(("options", "words"), [
@@ -222,4 +222,4 @@ def test_mistakes_are_one_line(images, options, words):
 
 def test_a_step_that_does_not_exist_is_one_line(images):
     with pytest.raises(InputError, match="step 11 is not one of the 10 steps of an epoch"):
-        TensorBatches(images, 10, Augment(), 0).epoch(0, 11)
+        TensorBatches(images, 10, Augment(), 0).iter_epoch(0, 11)

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from widemargin.bench.heads import plan
-from widemargin.bench.heads.contestants import EAGER, eager, metric_learning, ours
-from widemargin.bench.heads.memory import beyond_gradient
+from widemargin.bench.heads.contestants import EAGER_LOSSES, eager_head, metric_learning_heads, widemargin_head
+from widemargin.bench.heads.memory import measure_extra_memory
 from widemargin.bench.heads.page import heads_page
-from widemargin.bench.heads.rank_time import measure_ranks
+from widemargin.bench.heads.rank_time import measure_sharded_head
 from widemargin.bench.heads.timing import batch
 from widemargin.cli import main
 
@@ -37,7 +37,11 @@ def test_the_command_measures_prints_and_writes(tmp_path, capsys):
 def test_contestants_of_a_loss_have_the_same_loss_and_gradient(loss):
     x, y = batch(16, 8, 30)
     found = []
-    for contestant in (ours(loss, "dense"), eager(loss), *(p for p in metric_learning() if p.loss == loss)):
+    for contestant in (
+        widemargin_head(loss, "dense"),
+        eager_head(loss),
+        *(p for p in metric_learning_heads() if p.loss == loss),
+    ):
         head = contestant.make(8, 30)
         weight = head.W if hasattr(head, "W") else head.weight
         torch.manual_seed(0)
@@ -52,24 +56,24 @@ def test_contestants_of_a_loss_have_the_same_loss_and_gradient(loss):
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
-    assert loss in EAGER
+    assert loss in EAGER_LOSSES
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells high-water marks")
 def test_a_streamed_step_holds_little_beyond_its_gradient():
     """N×C alone would be 19.5 MiB, a normalised copy of the weights 39; a block of the plain road is 1 MiB."""
-    assert beyond_gradient("arcface, stream", (128, 256, 40_000), 1) < 16
-    assert beyond_gradient("arcface, eager", (128, 256, 40_000), 1) > 100
+    assert measure_extra_memory("arcface, stream", (128, 256, 40_000), 1) < 16
+    assert measure_extra_memory("arcface, eager", (128, 256, 40_000), 1) > 100
 
 
 def test_the_plan_adds_up_and_the_page_reads_it():
-    one, eight = (plan.total(plan.OURS, 10**7, 512, 1024, ranks) for ranks in (1, 8))
+    one, eight = (plan.total(plan.WIDEMARGIN_COSTS, 10**7, 512, 1024, ranks) for ranks in (1, 8))
     assert one > 2 * 4 * 10**7 * 512
     assert one / 8 < eight < one / 7
     row = {"shape": [256, 512, 10_000], "threads": 1, "seconds": {"limit": 1.0, "arcface, auto": 1.1}}
     page = heads_page({"torch": "0", "heads": [row], "errors": []})
     facts = json.loads(re.search(r'id="plan-facts">(.*?)</script>', page)[1])
-    assert len(facts["parts"]["ours"]) == len(plan.OURS)
+    assert len(facts["parts"]["ours"]) == len(plan.WIDEMARGIN_COSTS)
     assert "://" not in page.replace("http://www.w3.org/2000/svg", "")
 
 
@@ -101,7 +105,7 @@ def test_retrieval_is_timed_against_the_bare_search(tmp_path, capsys):
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells high-water marks")
 def test_a_head_over_two_processes_is_timed():
-    found = measure_ranks((16, 8, 300), "arcface", 1)
+    found = measure_sharded_head((16, 8, 300), "arcface", 1)
     assert found["full_over_alone"] > 0
     assert found["sampled_over_full"] > 0
     assert found["mebibytes"] < 64

@@ -11,33 +11,39 @@ import pytest
 import torch
 
 from widemargin.bench import head_time
-from widemargin.bench.train import Bare, Source, generated, measure, run_of
+from widemargin.bench.train import (
+    BareLoop,
+    ImageSource,
+    generate_noise_images,
+    make_round_config,
+    measure_training_loop,
+)
 from widemargin.cli import main
-from widemargin.training.moving import Training
-from widemargin.training.telling import Telling
+from widemargin.training.moving import Trainer
+from widemargin.training.telling import ProgressReporter
 
 TINY = "fast(width=0.125, bias=False)"
 
 
 @pytest.fixture(scope="module")
 def source():
-    with generated(45) as found:
+    with generate_noise_images(45) as found:
         yield found
     assert not Path(found.data).exists()
 
 
 def test_generated_images_have_cifars_shape(source):
     assert (source.images, source.input_size) == (50, 32)
-    training = Training(run_of(TINY, "softmax", "32-true", source, 1, (8, 5)), None)
+    training = Trainer(make_round_config(TINY, "softmax", "32-true", source, 1, (8, 5)), None)
     assert tuple(training.inputs.train.x.shape) == (40, 3, 32, 32)
-    assert len(training.inputs.classes) == 10
+    assert len(training.inputs.class_names) == 10
     assert len(training.inputs.batches) == 5
 
 
 @pytest.mark.parametrize("size", [(500, 20), (64, 8), (128, 3), (100, 1), (50_000, 1), (25_000, 3)])
 def test_a_round_has_the_steps_that_are_asked_for(size):
-    run = run_of("resnet18", "softmax", "32-true", Source("cifar10", 50_000), 3, size)
-    images = 10 * round(5000 * run.share)  # what the stratified share leaves
+    run = make_round_config("resnet18", "softmax", "32-true", ImageSource("cifar10", 50_000), 3, size)
+    images = 10 * round(5000 * run.train_fraction)  # what the stratified share leaves
     assert images // run.batch_size == min(size[1], 50_000 // size[0])
 
 
@@ -45,12 +51,12 @@ def test_a_round_has_the_steps_that_are_asked_for(size):
 @pytest.mark.parametrize("loss", ["arcgrad(s=10)", "softmax"])
 def test_both_loops_learn_the_same_to_the_last_bit(source, loss, precision):
     """So neither spares itself anything the other does."""
-    run = run_of(TINY, loss, precision, source, 1, (8, 5))
-    training = Training(run, None)
-    bare = Bare(run, training.inputs.sees, list(training.inputs.batches.epoch(0)), torch.device("cpu"))
-    training.inputs.prepare_network(bare.model)
+    run = make_round_config(TINY, loss, precision, source, 1, (8, 5))
+    training = Trainer(run, None)
+    bare = BareLoop(run, training.inputs.input_spec, list(training.inputs.batches.iter_epoch(0)), torch.device("cpu"))
+    training.inputs.whiten_backbone(bare.model)
     before = {name: value.clone() for name, value in bare.model.state_dict().items()}
-    training.one_epoch(Telling())
+    training.train_epoch(ProgressReporter())
     bare()
     after = training.model.state_dict()
     for name, value in bare.model.state_dict().items():
@@ -63,7 +69,9 @@ def test_figures_are_medians_of_the_rounds(source, monkeypatch):
     calls = []
     monkeypatch.setattr("widemargin.bench.train.seconds", lambda work, device: calls.append(work) or next(clock))
     told = []
-    found = measure(run_of(TINY, "softmax", "32-true", source, 3, (8, 2)), None, 3, told.append)
+    found = measure_training_loop(
+        make_round_config(TINY, "softmax", "32-true", source, 3, (8, 2)), None, 3, told.append
+    )
     assert found["ratios"] == [0.5, 0.8, 0.9]
     assert found["ratio"] == 0.8
     assert found["images_per_second"] == {"loop": 16 / 5.0, "bare": 16 / 4.0}
@@ -75,11 +83,11 @@ def test_figures_are_medians_of_the_rounds(source, monkeypatch):
 
 def test_heads_are_compared_with_a_step(monkeypatch):
     def clock(work, device):
-        return 0.5 if isinstance(work, Bare) else next(ticks)
+        return 0.5 if isinstance(work, BareLoop) else next(ticks)
 
     ticks = iter([9.0, 9.0, 0.001, 0.004, 0.002, 0.004, 0.003, 0.013] * 4)  # the first pair warms up
     monkeypatch.setattr("widemargin.bench.head_time.seconds", clock)
-    found = head_time.measure(2, 2, 3, lambda share: None)
+    found = head_time.measure_head_overhead(2, 2, 3, lambda share: None)
     assert [row["classes"] for row in found] == [10, 100]
     for row in found:
         assert row["head_seconds"] == {"softmax": 0.002, "arcgrad(s=10)": 0.004}

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 
 from widemargin.errors import InputError
 from widemargin.selftest import siege
-from widemargin.selftest.corpus import files
+from widemargin.selftest.corpus import load_corpus_files
 
 MOST_MEMORY = 300 << 20
 SPARSE = 8 << 30
@@ -34,7 +34,7 @@ def _short_patience(monkeypatch):
 @pytest.fixture
 def run(tmp_path) -> Path:
     """The folder of a small finished run."""
-    good, place = files("run"), tmp_path / "run"
+    good, place = load_corpus_files("run"), tmp_path / "run"
     (place / LAST).mkdir(parents=True)
     (place / "run.json").write_bytes(good["run.json"])
     for name in ("state.json", "model.safetensors", "training.safetensors"):
@@ -59,9 +59,9 @@ def spoil(path: Path, kind: str) -> None:
 
 
 def load_run(folder: str) -> None:
-    from widemargin.training.finished import finished
+    from widemargin.training.finished import load_run
 
-    finished(folder)
+    load_run(folder)
 
 
 def load_hub(folder: str) -> None:
@@ -71,31 +71,31 @@ def load_hub(folder: str) -> None:
 
 
 def open_store(folder: str) -> None:
-    from widemargin.results import Store
+    from widemargin.results import ResultStore
 
-    Store(folder)
+    ResultStore(folder)
 
 
 def resumed_log(folder: str) -> None:
-    from widemargin.run import Run
-    from widemargin.training.log import Log
+    from widemargin.run import TrainConfig
+    from widemargin.training.log import MetricsLog
 
-    Log(Path(folder), 1, [], Run())
+    MetricsLog(Path(folder), 1, [], TrainConfig())
 
 
 def refused(call, *given, tmp_path: Path) -> str:
     """The line with which a call in a process of its own is refused; neither time nor memory is taken."""
-    answer = siege.attempt(call, given, tmp_path, {})
-    said = answer.said
-    if answer.how == "returned":  # a command: the line is printed
-        assert answer.code == 2, answer
-        lines = [line for line in answer.printed.splitlines() if line.startswith("widemargin: ")]
+    answer = siege.run_attempt(call, given, tmp_path, {})
+    said = answer.message
+    if answer.status == "returned":  # a command: the line is printed
+        assert answer.exit_code == 2, answer
+        lines = [line for line in answer.output.splitlines() if line.startswith("widemargin: ")]
         assert len(lines) == 1, answer
         said = lines[0]
     else:
-        assert answer.how == "refused", answer
-    assert "Traceback" not in answer.printed
-    assert answer.grown < MOST_MEMORY, f"{answer.grown >> 20} MiB"
+        assert answer.status == "refused", answer
+    assert "Traceback" not in answer.output
+    assert answer.memory_growth < MOST_MEMORY, f"{answer.memory_growth >> 20} MiB"
     assert len(said) < 1000
     return said
 
@@ -135,15 +135,15 @@ def save_again(folder: str) -> None:
     from widemargin.training.checkpoint import save
 
     for spare in (True, False):
-        save(Path(folder, LAST), {"a": torch.ones(2)}, {"b": torch.ones(2)}, {"epoch": 1}, spare=spare)
+        save(Path(folder, LAST), {"a": torch.ones(2)}, {"b": torch.ones(2)}, {"epoch": 1}, keep_backup=spare)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
 @pytest.mark.parametrize("name", ["last.new", "last.old"])
 def test_a_checkpoint_is_written_past_whatever_lies_there(run, tmp_path, name, kind):
     spoil(run / "checkpoints" / name, kind)
-    answer = siege.attempt(save_again, (str(run),), tmp_path, {})
-    assert answer.how == "returned", answer
+    answer = siege.run_attempt(save_again, (str(run),), tmp_path, {})
+    assert answer.status == "returned", answer
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["last"]
     assert Path("/dev/zero").exists()
 
@@ -160,8 +160,8 @@ def test_a_page_is_written_in_its_own_place(run, tmp_path, kind):
     victim, page = tmp_path / "victim", run / "report.html"
     victim.write_text("precious")
     page.symlink_to(victim) if kind == "link" else os.mkfifo(page)
-    answer = siege.attempt(siege.command, ("report", str(run), "--no-images"), tmp_path, {})
-    assert (answer.how, answer.code) == ("returned", 0), answer
+    answer = siege.run_attempt(siege.run_cli, ("report", str(run), "--no-images"), tmp_path, {})
+    assert (answer.status, answer.exit_code) == ("returned", 0), answer
     assert victim.read_text() == "precious"
     assert page.is_file()
     assert not page.is_symlink()
@@ -179,7 +179,7 @@ def test_results_that_lead_elsewhere_are_not_written_to(tmp_path):
 @pytest.mark.parametrize("name", ["metrics.jsonl", "record.json"])
 def test_a_report_of_files_that_are_none_is_refused(run, tmp_path, name, kind):
     spoil(run / name, kind)
-    said = refused(siege.command, "report", str(run), "--no-images", tmp_path=tmp_path)
+    said = refused(siege.run_cli, "report", str(run), "--no-images", tmp_path=tmp_path)
     assert name in said
 
 
@@ -216,10 +216,10 @@ def test_weights_far_larger_than_the_network_are_not_read(run, tmp_path):
     tensors = {"a": torch.ones(400 << 20, dtype=torch.uint8)}
     save_file(tensors, run / LAST / "model.safetensors")
     assert "these weights are of another model" in refused(load_run, str(run), tmp_path=tmp_path)
-    (run / LAST / "model.safetensors").write_bytes(files("run")["model.safetensors"])
+    (run / LAST / "model.safetensors").write_bytes(load_corpus_files("run")["model.safetensors"])
     save_file({**tensors, "average.a": torch.ones(3)}, run / LAST / "training.safetensors")
-    load_small = siege.attempt(load_run, (str(run),), tmp_path, {})  # moments are no part of a model that is judged
-    assert load_small.grown < MOST_MEMORY
+    load_small = siege.run_attempt(load_run, (str(run),), tmp_path, {})  # moments are no part of a model that is judged
+    assert load_small.memory_growth < MOST_MEMORY
 
 
 def test_more_weights_than_memory_are_one_line(tmp_path, monkeypatch):
@@ -255,9 +255,9 @@ def test_memory_of_machine_and_container(tmp_path, monkeypatch):
 
 
 def load_weights(path: str) -> None:
-    from widemargin.takeover import class_weights
+    from widemargin.takeover import read_class_weights
 
-    class_weights(path, 8)
+    read_class_weights(path, 8)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -313,9 +313,9 @@ def test_a_hub_folder_whose_files_are_none_is_refused(run, tmp_path, name, kind)
 
 
 def lock(folder: str) -> None:
-    from widemargin.folder_lock import alone_in
+    from widemargin.folder_lock import lock_folder
 
-    with alone_in(folder):
+    with lock_folder(folder):
         pass
 
 
@@ -343,11 +343,11 @@ def test_lines_and_logs_are_bounded(tmp_path):
     path = tmp_path / "log"
     path.write_bytes(b"one\ntwo\nthree")
     assert list(read_lines(path)) == [b"one\n", b"two\n", b"three"]
-    assert list(read_lines(path, most=13, longest=5)) == [b"one\n", b"two\n", b"three"]
+    assert list(read_lines(path, max_bytes=13, max_line_bytes=5)) == [b"one\n", b"two\n", b"three"]
     with pytest.raises(TooLargeError, match="line 3 has more than 4 bytes"):
-        list(read_lines(path, longest=4))
+        list(read_lines(path, max_line_bytes=4))
     with pytest.raises(TooLargeError, match="13 bytes, more than 12 bytes"):
-        list(read_lines(path, most=12))
+        list(read_lines(path, max_bytes=12))
     assert read_file(path, 13) == b"one\ntwo\nthree"
     with pytest.raises(TooLargeError, match="the most that is read"):
         read_file(path, 12)
@@ -363,7 +363,7 @@ def test_json_of_a_million_lists_is_not_made(tmp_path):
     from widemargin import plain_json
 
     with pytest.raises(InputError, match="more than 1,048,576 lists and objects"):
-        plain_json.parsed(b"[" + b"[]," * plain_json.MOST_CONTAINERS + b"1]", "it")
+        plain_json.parse_json(b"[" + b"[]," * plain_json.MAX_JSON_CONTAINERS + b"1]", "it")
 
 
 # ---------------------------------------------------------------- tables
@@ -377,7 +377,7 @@ def read_table(path: str, least: int | None = None) -> None:
     from widemargin.data.read import read_table
 
     if least is not None:
-        table_memory.LEAST = least
+        table_memory.MIN_MEMORY_BUDGET = least
     read_table(path)
 
 
@@ -394,9 +394,9 @@ def read_manifest(path: str) -> None:
 
 
 def hash_picture(path: str) -> None:
-    from widemargin.data.content import content_of
+    from widemargin.data.content import hash_file
 
-    content_of(Path(path))
+    hash_file(Path(path))
 
 
 @pytest.mark.parametrize("kind", ["device", "holes", "folder"])
@@ -566,7 +566,7 @@ def test_the_parts_of_columns_are_those_that_pyarrow_finds(tmp_path):
     pq.write_table(table, path, row_group_size=100, compression="zstd", write_page_index=True)
     told, found = pq.read_metadata(path), list(column_chunks(path.read_bytes()))
     known = [told.row_group(row).column(column) for row in range(3) for column in range(22)]
-    assert [chunk.unpacked for chunk in found] == [chunk.total_uncompressed_size for chunk in known]
+    assert [chunk.unpacked_bytes for chunk in found] == [chunk.total_uncompressed_size for chunk in known]
     assert [chunk.end - chunk.start for chunk in found] == [chunk.total_compressed_size for chunk in known]
     starts = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in known]
     assert [chunk.start for chunk in found] == starts
@@ -643,9 +643,9 @@ def png(path: Path, wide: int, tall: int) -> None:
 
 
 def read_picture(path: str) -> None:
-    from widemargin.data.decode import fitted, read_image
+    from widemargin.data.decode import read_image, resize_and_centre_crop
 
-    fitted(read_image(Path(path)), 32)
+    resize_and_centre_crop(read_image(Path(path)), 32)
 
 
 @pytest.mark.parametrize("sides", [(1, 30_000_000), (30_000_000, 1), (65_536, 1)])
@@ -675,7 +675,7 @@ def test_large_pictures_are_decoded_one_at_a_time(tmp_path, monkeypatch):
     held = []
 
     def use(_: int) -> int:
-        with decode.image_of(tmp_path / "picture.png"):
+        with decode.open_decoded_image(tmp_path / "picture.png"):
             held.append(1)
             time.sleep(0.02)
             most = len(held)
@@ -689,32 +689,32 @@ def test_large_pictures_are_decoded_one_at_a_time(tmp_path, monkeypatch):
 
 
 def test_the_size_of_a_runs_images_is_bounded(run, tmp_path):
-    from widemargin.run import Run
+    from widemargin.run import TrainConfig
 
     for size in (4097, 65_536, 0, 2.0, True):
         settings = json.loads((run / "run.json").read_bytes())
         (run / "run.json").write_text(json.dumps({**settings, "input_size": size}))
         with pytest.raises(InputError, match=r"input_size must be a whole number from 1 to 4,096"):
-            Run.read(run)
-    assert Run(input_size=4096).input_size == 4096
+            TrainConfig.read(run)
+    assert TrainConfig(input_size=4096).input_size == 4096
     state = json.loads((run / LAST / "state.json").read_bytes())
-    (run / "run.json").write_bytes(files("run")["run.json"])
+    (run / "run.json").write_bytes(load_corpus_files("run")["run.json"])
     (run / LAST / "state.json").write_text(json.dumps({**state, "sees": {**state["sees"], "size": 65_536}}))
     assert "sees.size is no whole number from 1 to 4,096" in refused(load_run, str(run), tmp_path=tmp_path)
 
 
 def test_fewer_images_are_judged_at_once_where_they_are_large(run, tmp_path, monkeypatch):
     from widemargin.training import inputs
-    from widemargin.training.finished import finished
+    from widemargin.training.finished import load_run
 
     for number in range(5):
         png(tmp_path / f"{number}.png", 20 + number, 30)
-    done = finished(run)
+    done = load_run(run)
     paths, sizes = [tmp_path / f"{number}.png" for number in range(5)], []
     wanted = done.embed_files(paths)
     embed = done.model.embed
     monkeypatch.setattr(done.model, "embed", lambda x: sizes.append(len(x)) or embed(x))
-    monkeypatch.setattr(inputs, "_NUMBERS_AT_ONCE", 2 * done.sees["channels"] * done.sees["size"] ** 2)
+    monkeypatch.setattr(inputs, "_NUMBERS_AT_ONCE", 2 * done.input_spec["channels"] * done.input_spec["size"] ** 2)
     torch.testing.assert_close(done.embed_files(paths), wanted)
     assert sizes == [2, 2, 1]
 
@@ -759,9 +759,9 @@ def test_error_lines_are_short_whatever_they_quote(letter, capsys, tmp_path, mon
 def test_notes_and_warnings_are_short_too(capsys):
     import warnings
 
-    from widemargin.printable import plain_warnings, say
+    from widemargin.printable import plain_warnings, print_escaped
 
-    say("x" * 10**6, aside=True)
+    print_escaped("x" * 10**6, to_stderr=True)
     with plain_warnings():
         print(warnings.formatwarning("y" * 10**6, UserWarning, "file.py", 1), file=sys.stderr)
     lines = [line for line in capsys.readouterr().err.splitlines() if line]
@@ -770,13 +770,13 @@ def test_notes_and_warnings_are_short_too(capsys):
 
 
 def test_quoted_values_are_far_shorter():
-    from widemargin.data.cells import shown
-    from widemargin.errors import short, unknown
+    from widemargin.data.cells import quote_cell
+    from widemargin.errors import shorten, unknown_name_error
 
     for text in ("x" * 10**6, "\x1b" * 10**6, "\U000e0001" * 10**6, "\n" * 10**6):
-        assert len(short(text)) <= 80
-        assert len(shown(text)) <= 82
-        assert len(str(unknown("loss", text, ["softmax"]))) < 300
+        assert len(shorten(text)) <= 80
+        assert len(quote_cell(text)) <= 82
+        assert len(str(unknown_name_error("loss", text, ["softmax"]))) < 300
 
 
 # ---------------------------------------------------------------- Parquet and torch in one process

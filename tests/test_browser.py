@@ -14,9 +14,9 @@ import torch
 
 from colours import FAST, draw
 from widemargin.cli import main
-from widemargin.lab.curves import ANGLES
-from widemargin.results import Store
-from widemargin.theory import boundary, suggest_scale
+from widemargin.lab.curves import ANGLES_DEG
+from widemargin.results import ResultStore
+from widemargin.theory import decision_function, suggest_scale
 from widemargin.tour.margins import arcface
 
 HOSTILE = "<img src=x onerror=alert(1)> & 'red' \"co\""
@@ -103,12 +103,12 @@ def test_the_labs_sliders_move_its_pictures(opened, lab):
 
 def test_the_labs_numbers_are_the_packages(opened, lab):
     page = opened(lab, fragment="#loss=arcface,arcgrad&s=20&m=3&C=100&gap=40")
-    middle = ANGLES[len(ANGLES) // 2]
+    middle = ANGLES_DEG[len(ANGLES_DEG) // 2]
     theta = torch.tensor([float(middle)], dtype=torch.float64).deg2rad()
     for loss in ("arcface", "arcgrad"):
         spec = "arcface(s=20, m=0.3)" if loss == "arcface" else "arcgrad(s=20)"
         assert spec in page.locator("#legend").inner_text()
-        lead = boundary(spec, theta, torch.full_like(theta, torch.pi / 2), classes=100)
+        lead = decision_function(spec, theta, torch.full_like(theta, torch.pi / 2), num_classes=100)
         wanted = float(torch.log1p(99 * torch.exp(-lead)))
         shown = float(page.locator(f"#loss-numbers b[data-loss={loss}]").inner_text())
         assert shown == pytest.approx(wanted, rel=5e-3)
@@ -160,9 +160,9 @@ def test_the_tours_numbers_are_the_packages(opened, tour):
     slider = live.locator("input")
     slider.focus()
     page.keyboard.press("Home")
-    for frame in stop.live.frames:
+    for frame in stop.slider.frames:
         assert live.locator("output").inner_text() == frame.label
-        assert live.locator(".frame:visible .numbers").inner_text() == frame.numbers
+        assert live.locator(".frame:visible .numbers").inner_text() == frame.caption
         page.keyboard.press("ArrowRight")
 
 
@@ -183,7 +183,7 @@ def test_a_reports_numbers_are_the_records(opened, folder, report, runs):
 def test_a_comparisons_numbers_are_the_results(opened, comparison):
     page = opened(comparison)
     shown = " ".join(page.locator("td").all_inner_texts())
-    for result in Store(comparison.parent).results.values():
+    for result in ResultStore(comparison.parent).results.values():
         assert re.search(rf"\b{result.mean:.2f}\b", shown), result.loss
 
 

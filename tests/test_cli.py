@@ -100,17 +100,17 @@ def test_curves_of_all_losses_names_each_margin(tmp_path):
 
 
 def test_options_with_underscore_or_dash():
-    from widemargin.cli import dashed
+    from widemargin.cli import normalize_flag
 
-    assert dashed("--data_set=a_b") == "--data-set=a_b"
-    assert dashed("-x_y") == "-x_y"
-    assert dashed("a_softmax") == "a_softmax"
+    assert normalize_flag("--data_set=a_b") == "--data-set=a_b"
+    assert normalize_flag("-x_y") == "-x_y"
+    assert normalize_flag("a_softmax") == "a_softmax"
 
 
 def test_main_takes_underscores(monkeypatch, capsys):
     from widemargin import cli
 
-    real = cli.parser
+    real = cli.build_parser
 
     def with_long_option():
         top = real()
@@ -258,7 +258,7 @@ def every_command():
     """Words that name a command or one below it, and the parser of each."""
     import argparse
 
-    from widemargin.cli import parser
+    from widemargin.cli import build_parser
 
     def below(found, words):
         yield words, found
@@ -267,7 +267,7 @@ def every_command():
                 for name, inner in action.choices.items():
                     yield from below(inner, [*words, name])
 
-    return list(below(parser(), []))
+    return list(below(build_parser(), []))
 
 
 @pytest.mark.parametrize("words", [words for words, _ in every_command()], ids=" ".join)

@@ -14,13 +14,13 @@ from sklearn.datasets import load_diabetes, make_classification
 from bad_tables import CASES, good, with_column
 from widemargin.catalogue import parse
 from widemargin.cli import main
-from widemargin.compare import Plan, spelled
+from widemargin.compare import ComparisonPlan, canonical_methods
 from widemargin.compare import compare as run_plan
-from widemargin.data.paper import table1
-from widemargin.data.uci import TABLE1, load_set
+from widemargin.data.paper import paper_table1
+from widemargin.data.uci import TABLE1, load_uci_set
 from widemargin.errors import InputError
-from widemargin.recipes.table1 import FLOORED, METHODS
-from widemargin.results import BASELINES, Store
+from widemargin.recipes.table1 import ADACOS_WITH_FLOOR, TABLE1_LOSSES
+from widemargin.results import BASELINES, ResultStore
 
 SHORT = ["--runs", "1", "--folds", "2", "--epochs", "0", "--min-steps", "5", "--hidden", "4", "4", "--jobs", "1"]
 QUICK = [*SHORT, "--no-baselines"]
@@ -133,9 +133,9 @@ def test_a_mistake_is_one_line_and_code_2_and_leaves_nothing_behind(arguments, w
 
 @pytest.mark.parametrize("change", [{"folds": 1000}, {"runs": 0}, {"seed": -1}, {"jobs": 0}])
 def test_a_wrong_plan_is_refused_before_work(change):
-    plan = Plan([load_set("iris")], ["softmax"], **{"runs": 1, "folds": 2, **change})
+    plan = ComparisonPlan([load_uci_set("iris")], ["softmax"], **{"runs": 1, "folds": 2, **change})
     with pytest.raises(InputError, match=next(iter(change))):
-        run_plan(plan, Store("out"))
+        run_plan(plan, ResultStore("out"))
     assert lines("out") == []
 
 
@@ -153,11 +153,11 @@ def test_layers_alone(capsys):
 def test_without_anything_given_iris_and_the_papers_seven(capsys):
     assert compare() == 0
     found = lines("compare-iris")
-    assert [line["loss"] for line in found] == list(METHODS.values()) == spelled(None)
+    assert [line["loss"] for line in found] == list(TABLE1_LOSSES.values()) == canonical_methods(None)
     assert {line["set"] for line in found} == {"iris"}
     assert all(len(line["folds"]) == 2 for line in found)
     out = capsys.readouterr().out
-    assert all(method in out for method in METHODS.values())
+    assert all(method in out for method in TABLE1_LOSSES.values())
     assert "not significantly worse" in out
     assert "wrote compare-iris/report.html and compare-iris/results.jsonl" in out
     page = Path("compare-iris/report.html").read_text()
@@ -165,19 +165,24 @@ def test_without_anything_given_iris_and_the_papers_seven(capsys):
 
 
 def test_losses_are_spelled_once_and_in_full():
-    assert spelled("softmax, sphereface, softmax, arcface(m=0.5)") == [
+    assert canonical_methods("softmax, sphereface, softmax, arcface(m=0.5)") == [
         "softmax",
         repr(parse("a_softmax")),
         "arcface(s=64, m=0.5)",
     ]
-    assert spelled("softmax", baselines=True) == ["softmax", *BASELINES]
-    assert spelled("softmax", baselines=None) == ["softmax", "majority", "logistic_regression", "random_forest"]
+    assert canonical_methods("softmax", baselines=True) == ["softmax", *BASELINES]
+    assert canonical_methods("softmax", baselines=None) == [
+        "softmax",
+        "majority",
+        "logistic_regression",
+        "random_forest",
+    ]
 
 
 def test_two_classes_leave_adacos_out_of_the_default_list_and_say_so(capsys):
     Path("two.csv").write_text(good())
     assert compare("two.csv") == 0
-    others = [method for method in METHODS.values() if method != "adacos"]
+    others = [method for method in TABLE1_LOSSES.values() if method != "adacos"]
     assert [line["loss"] for line in lines("compare-two")] == others
     said = capsys.readouterr()
     assert said.err.startswith("note: adacos is left out, because two has two classes and it learns nothing from two; ")
@@ -452,13 +457,13 @@ def test_table1_beside_the_papers(data_dir, capsys):
     assert main(arguments) == 0
     out = capsys.readouterr().out
     found = lines("out")
-    binary = {line["set"] for line in found if line["loss"] == FLOORED}
+    binary = {line["set"] for line in found if line["loss"] == ADACOS_WITH_FLOOR}
     assert len(found) == 15 * 7 + len(binary)
     assert "haberman" in binary
     assert "iris_uci" not in binary
     assert {line["set"] for line in found} == set(TABLE1)
     ours = next(line for line in found if (line["set"], line["loss"]) == ("haberman", "arcgrad(s=5)"))
-    theirs = table1()["haberman", "arcgrad5"][0]
+    theirs = paper_table1()["haberman", "arcgrad5"][0]
     assert f"{round(ours['mean'], 2) - theirs:+.2f}" in out
     assert "arcgrad(s=5): at least the paper's value on" in out
     assert "AdaCos on two classes" in out

@@ -9,17 +9,32 @@ import torch
 from widemargin import baselines, crossval
 from widemargin.baselines import cross_validate_baseline
 from widemargin.catalogue import losses
-from widemargin.crossval import Partition, check, cross_validate, partitions, predictions, rows_for, sample
-from widemargin.data.encode import DECORRELATED, SHRINKAGE, WIDEST, decorrelation, encode, scaling
+from widemargin.crossval import (
+    Partition,
+    build_stacked_table,
+    check_cross_validation,
+    cross_validate,
+    partitions,
+    predictions,
+    stratified_sample,
+)
+from widemargin.data.encode import (
+    MAX_DECORRELATED_COLUMNS,
+    MAX_ENCODED_COLUMNS,
+    SHRINKAGE,
+    decorrelation,
+    encode,
+    scaling,
+)
 from widemargin.data.read import read_table
 from widemargin.data.table import Column, Table
-from widemargin.data.uci import load_set
+from widemargin.data.uci import load_uci_set
 from widemargin.errors import InputError
 from widemargin.results import BASELINES, MAJORITY
-from widemargin.stack.protocol import Protocol
-from widemargin.stack.train import Stack
+from widemargin.stack.protocol import MLPConfig
+from widemargin.stack.train import StackedTrainer
 
-SMALL = Protocol(hidden=(16, 8), epochs=0, min_steps=40)
+SMALL = MLPConfig(hidden=(16, 8), epochs=0, min_steps=40)
 
 
 def number(values, name="x"):
@@ -40,8 +55,8 @@ def table_of(columns, y=None, classes=2, name="made"):
 
 def seen(table, part, dtype=torch.float64):
     """All rows as the model that learns from `part` sees them."""
-    rows = rows_for(encode(table), table.y, len(table.classes), [np.asarray(part)], dtype)
-    return rows.seen(torch.arange(len(table)).unsqueeze(0))[0].numpy()
+    rows = build_stacked_table(encode(table), table.y, len(table.classes), [np.asarray(part)], dtype)
+    return rows.preprocess(torch.arange(len(table)).unsqueeze(0))[0].numpy()
 
 
 def mixed(count=60, seed=0, gaps=True):
@@ -112,7 +127,7 @@ def test_wrong_partitions_are_refused(given, message):
     with pytest.raises(InputError, match=message):
         partitions(np.arange(20) % 2, **wanted)
     with pytest.raises(InputError, match=message):
-        check(table_of([number(range(20))]), **wanted, protocol=SMALL)
+        check_cross_validation(table_of([number(range(20))]), **wanted, config=SMALL)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +137,7 @@ def test_wrong_partitions_are_refused(given, message):
 def test_a_model_beyond_all_memory_is_refused_before_work(change, word):
     wanted = {"hidden": SMALL.hidden, "epochs": 1.0, "min_steps": 40, **change}
     with pytest.raises(InputError, match=word):
-        check(table_of([number(range(20))]), 1, 4, 0, Protocol(**wanted))
+        check_cross_validation(table_of([number(range(20))]), 1, 4, 0, MLPConfig(**wanted))
 
 
 # What a model sees
@@ -130,8 +145,8 @@ def test_a_model_beyond_all_memory_is_refused_before_work(change, word):
 
 def test_numbers_come_first_then_a_column_for_every_level():
     encoded = encode(table_of([category(["b", "a", None, "b"]), number([1, 2, 3, 4])]))
-    assert encoded.names == ("x", "c=a", "c=b", "c=missing")
-    assert encoded.numeric.tolist() == [True, False, False, False]
+    assert encoded.feature_names == ("x", "c=a", "c=b", "c=missing")
+    assert encoded.is_numeric.tolist() == [True, False, False, False]
     np.testing.assert_array_equal(encoded.x[:, 1:], [[0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 1, 0]])
     alone = table_of([category(["b", "a", "a", "b"])])
     np.testing.assert_array_equal(seen(alone, [0, 1]), [[0, 1], [1, 0], [1, 0], [0, 1]])
@@ -212,8 +227,8 @@ def test_only_the_training_part_matters():
     before, logits = seen(one, part), []
     for table in (one, *map(with_others, (shuffled, wild, gone))):
         np.testing.assert_allclose(seen(table, part)[part], before[part], rtol=1e-9, atol=1e-9)
-        rows = rows_for(encode(table), table.y, 3, [part], torch.float64)
-        stack = Stack("arcgrad(s=5)", rows, [part], [(0, 0)], SMALL)
+        rows = build_stacked_table(encode(table), table.y, 3, [part], torch.float64)
+        stack = StackedTrainer("arcgrad(s=5)", rows, [part], [(0, 0)], SMALL)
         stack.run()
         logits.append(stack.logits(torch.from_numpy(part).unsqueeze(0)).numpy())
     for found in logits[1:]:
@@ -244,20 +259,25 @@ def test_only_numbers_are_decorrelated_and_not_too_many():
     parts = [np.arange(30), np.arange(20, 60)]
     turn = decorrelation(encoded, parts, scaling(encoded, parts))
     assert turn.shape == (2, 3, 3)  # and not a matrix over all levels, of which there may be thousands
-    rows = rows_for(encoded, table.y, 3, parts)
+    rows = build_stacked_table(encoded, table.y, 3, parts)
     every = torch.arange(60).expand(2, 60)
     levels = np.broadcast_to(encoded.x[:, 3:], (2, 60, encoded.x.shape[1] - 3))
     present = np.stack([encoded.x[part][:, 3:].any(0) for part in parts])[:, None]
-    np.testing.assert_array_equal(rows.seen(every)[..., 3:].numpy(), levels * present)
-    for count, wanted in ((1, False), (2, True), (DECORRELATED, True), (DECORRELATED + 1, False)):
+    np.testing.assert_array_equal(rows.preprocess(every)[..., 3:].numpy(), levels * present)
+    for count, wanted in (
+        (1, False),
+        (2, True),
+        (MAX_DECORRELATED_COLUMNS, True),
+        (MAX_DECORRELATED_COLUMNS + 1, False),
+    ):
         several = encode(table_of([number(np.random.default_rng(k).random(9), str(k)) for k in range(count)]))
         part = [np.arange(8)]
         assert (decorrelation(several, part, scaling(several, part)) is not None) == wanted
 
 
 def test_too_many_columns_are_refused_by_name():
-    words = category([f"w{k}" for k in range(WIDEST)])
-    with pytest.raises(InputError, match=rf"made: {WIDEST + 1} columns after encoding"):
+    words = category([f"w{k}" for k in range(MAX_ENCODED_COLUMNS)])
+    with pytest.raises(InputError, match=rf"made: {MAX_ENCODED_COLUMNS + 1} columns after encoding"):
         encode(table_of([words]))
 
 
@@ -271,7 +291,7 @@ def test_several_stacks_are_one_stack(loss, limit, monkeypatch):
     split = partitions(table.y, 1, 7, 3)
     whole = cross_validate(table, loss, split, SMALL, 3, torch.float64)
     sizes = []
-    real = crossval.Stack
+    real = crossval.StackedTrainer
     monkeypatch.setattr(crossval, "Stack", lambda *given: sizes.append(len(given[2])) or real(*given))
     weights, draws = 13 * 16 + 16 * 8 + 8 * 3, 40 * 16
     monkeypatch.setattr(crossval, limit, 3 * (weights if limit == "_STACK_WEIGHTS" else draws))
@@ -284,8 +304,8 @@ def test_several_stacks_are_one_stack(loss, limit, monkeypatch):
 
 @pytest.mark.parametrize("loss", ["softmax", "arcface(s=20, m=0.1)", "adacos", "arcgrad(s=5)", "cross_entropy"])
 def test_iris_is_learned(loss):
-    table = load_set("iris")
-    score = cross_validate(table, loss, partitions(table.y, 1, 10, 0), Protocol(min_steps=150))
+    table = load_uci_set("iris")
+    score = cross_validate(table, loss, partitions(table.y, 1, 10, 0), MLPConfig(min_steps=150))
     assert len(score.folds) == 10
     assert np.mean(score.folds) > 90
     assert score.seconds > 0
@@ -310,7 +330,7 @@ def test_what_is_told_sums_to_one(limit, monkeypatch):
     monkeypatch.setattr(crossval, "_STACK_WEIGHTS", limit)
     table = mixed()
     shares = []
-    cross_validate(table, "softmax", partitions(table.y, 1, 5, 0), SMALL, told=shares.append)
+    cross_validate(table, "softmax", partitions(table.y, 1, 5, 0), SMALL, on_progress=shares.append)
     assert sum(shares) == pytest.approx(1)
     assert all(share > 0 for share in shares)
     shares.clear()
@@ -323,10 +343,10 @@ def test_a_fold_is_the_share_of_its_test_rows_that_a_model_of_its_training_rows_
     table = mixed(61)
     split = partitions(table.y, 2, 4, 1)  # parts of 15 and 16 rows
     score = cross_validate(table, loss, split, SMALL, 1, torch.float64)
-    plan = SMALL.plan(min(len(part.training) for part in split))
+    plan = SMALL.steps_and_batch(min(len(part.training) for part in split))
     for k, part in enumerate(split):
-        rows = rows_for(encode(table), table.y, 3, [part.training], torch.float64)
-        alone = Stack(loss, rows, [part.training], [(1, k)], SMALL, plan)
+        rows = build_stacked_table(encode(table), table.y, 3, [part.training], torch.float64)
+        alone = StackedTrainer(loss, rows, [part.training], [(1, k)], SMALL, plan)
         alone.run()
         right = 0
         for row in part.test.tolist():
@@ -339,7 +359,9 @@ def test_rows_are_judged_in_pieces_as_at_once(monkeypatch):
     table = mixed(61)
     split = partitions(table.y, 1, 4, 1)
     training, test = [part.training for part in split], [part.test for part in split]
-    stack = Stack("softmax", rows_for(encode(table), table.y, 3, training), training, [(0, k) for k in range(4)], SMALL)
+    stack = StackedTrainer(
+        "softmax", build_stacked_table(encode(table), table.y, 3, training), training, [(0, k) for k in range(4)], SMALL
+    )
     stack.run()
     at_once = predictions(stack, test)
     assert at_once.shape == (4, 16)
@@ -358,7 +380,7 @@ def test_a_table_with_gaps_and_words_from_file_to_score(tmp_path):
     path = tmp_path / "gaps.csv"
     path.write_text("\n".join(lines))
     table = read_table(path)
-    score = cross_validate(table, "arcgrad(s=5)", partitions(table.y, 1, 5, 0), Protocol(min_steps=120))
+    score = cross_validate(table, "arcgrad(s=5)", partitions(table.y, 1, 5, 0), MLPConfig(min_steps=120))
     assert np.mean(score.folds) > 85
     for name in BASELINES:
         small = cross_validate_baseline(table, name, partitions(table.y, 1, 3, 0), 0)
@@ -374,16 +396,16 @@ def test_labels_drawn_at_random_are_not_learned(loss):
     x = draw.standard_normal((240, 12))
     words = [f"w{draw.integers(40)}" for _ in y]
     table = table_of([*(number(x[:, k], f"x{k}") for k in range(12)), category(words)], y)
-    score = cross_validate(table, loss, partitions(y, 1, 10, 0), Protocol(min_steps=100))
+    score = cross_validate(table, loss, partitions(y, 1, 10, 0), MLPConfig(min_steps=100))
     assert 38 < np.mean(score.folds) < 60
 
 
 def test_training_accuracy_is_that_of_the_models_on_what_they_learnt_from(monkeypatch):
-    table = load_set("iris")
+    table = load_uci_set("iris")
     split = partitions(table.y, 1, 5, 0)
     score = cross_validate(table, "softmax", split, SMALL, 3, torch.float64)
-    rows = rows_for(encode(table), table.y, 3, [part.training for part in split], torch.float64)
-    stack = Stack("softmax", rows, [part.training for part in split], [(3, k) for k in range(5)], SMALL)
+    rows = build_stacked_table(encode(table), table.y, 3, [part.training for part in split], torch.float64)
+    stack = StackedTrainer("softmax", rows, [part.training for part in split], [(3, k) for k in range(5)], SMALL)
     stack.run()
     answers = predictions(stack, [part.training for part in split])
     wanted = [100 * np.mean(answers[k] == table.y[part.training]) for k, part in enumerate(split)]
@@ -392,7 +414,7 @@ def test_training_accuracy_is_that_of_the_models_on_what_they_learnt_from(monkey
     monkeypatch.setattr(crossval, "TRAIN_ROWS", 30)  # of 120
     monkeypatch.setattr(crossval, "_STACK_WEIGHTS", 1)  # each model in a stack of its own, the same draws
     for few in (cross_validate(table, "softmax", split, SMALL, 3, torch.float64) for _ in range(2)):
-        seen = [sample(part.training, table.y, 30, [3, k, 4]) for k, part in enumerate(split)]
+        seen = [stratified_sample(part.training, table.y, 30, [3, k, 4]) for k, part in enumerate(split)]
         answers = predictions(stack, seen)
         assert few.train == pytest.approx([100 * np.mean(answers[k] == table.y[part]) for k, part in enumerate(seen)])
         assert few.folds == score.folds
@@ -401,13 +423,13 @@ def test_training_accuracy_is_that_of_the_models_on_what_they_learnt_from(monkey
 def test_a_sample_keeps_the_shares_of_the_classes():
     y = np.repeat([0, 1, 2], [500, 300, 200])
     rows = np.random.default_rng(0).permutation(1000)[:900]
-    found = sample(rows, y, 90, [1, 2])
+    found = stratified_sample(rows, y, 90, [1, 2])
     assert len(set(found.tolist())) == 90
     assert set(found) <= set(rows)
     np.testing.assert_allclose(np.bincount(y[found]), np.bincount(y[rows]) / 10, atol=1)
-    assert (found == sample(rows, y, 90, [1, 2])).all()
-    assert (found != sample(rows, y, 90, [1, 3])).any()
-    assert sample(rows, y, 900, [0]) is rows
+    assert (found == stratified_sample(rows, y, 90, [1, 2])).all()
+    assert (found != stratified_sample(rows, y, 90, [1, 3])).any()
+    assert stratified_sample(rows, y, 900, [0]) is rows
 
 
 def test_baselines_are_fitted_to_a_sample_of_many_rows_and_tested_on_all(monkeypatch):
@@ -417,7 +439,7 @@ def test_baselines_are_fitted_to_a_sample_of_many_rows_and_tested_on_all(monkeyp
     split = partitions(y, 1, 4, 0)
     whole = cross_validate_baseline(table, "logistic_regression", split, 0)
     monkeypatch.setattr(baselines, "FIT_ROWS", 60)
-    fitted, answers = [], baselines._answers
+    fitted, answers = [], baselines._fit_predict
     monkeypatch.setattr(baselines, "_answers", lambda *given: fitted.append(given[4]) or answers(*given))
     few = cross_validate_baseline(table, "logistic_regression", split, 0)
     assert [len(rows) for rows in fitted] == [60] * 4
@@ -439,7 +461,7 @@ def test_the_majority_class_is_that_of_the_table():
 
 
 def test_training_accuracy_of_baselines_and_the_first_folds():
-    table = load_set("iris")
+    table = load_uci_set("iris")
     split = partitions(table.y, 2, 5, 0)
     for name in BASELINES:
         every, first = (cross_validate_baseline(table, name, part, 0) for part in (split, split[:3]))
@@ -463,7 +485,7 @@ def test_baselines_are_scikit_learns_on_the_same_folds():
     from sklearn.preprocessing import StandardScaler
     from sklearn.svm import SVC
 
-    table = load_set("iris")
+    table = load_uci_set("iris")
     split = partitions(table.y, 1, 5, 0)
     x = np.stack([column.values for column in table.columns], axis=1)
     wanted = []

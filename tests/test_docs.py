@@ -14,7 +14,7 @@ from PIL import Image
 import colours
 import shades
 from widemargin.catalogue import parse_list
-from widemargin.cli import main, parser
+from widemargin.cli import build_parser, main
 
 ROOT = Path(__file__).resolve().parents[1]
 GENERATED = ("losses/", "losses.md", "reproduce.md", "add-a-loss.md", "api.md")
@@ -89,7 +89,7 @@ def test_commands_in_sentences_are_known(page):
 
 def parsed(words: list[str]) -> None:
     """Taken by the real parser, and the losses in it by the real language."""
-    options = parser().parse_args(words)
+    options = build_parser().parse_args(words)
     for name in ("losses", "loss"):
         given = getattr(options, name, None)
         if isinstance(given, str):

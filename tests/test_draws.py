@@ -15,17 +15,17 @@ from torch import Tensor
 from colours import draw
 from widemargin import data
 from widemargin.data.augment import Augment
-from widemargin.data.batches import Order, TensorBatches, order_of
-from widemargin.data.draws import Rows, beta, generator_of, integers, normal, permutation, uniform
+from widemargin.data.batches import EpochSampler, TensorBatches, make_sampler
+from widemargin.data.draws import BatchSlice, beta, integers, make_generator, normal, permutation, uniform
 from widemargin.data.folder import FolderBatches, load_folder
 from widemargin.data.identities import split_identities
 from widemargin.data.images import Images
-from widemargin.data.stratified import split_off, subset
-from widemargin.others.sampled import drawn
-from widemargin.run import Run
+from widemargin.data.stratified import stratified_split, stratified_subset
+from widemargin.others.sampled import sample_classes
+from widemargin.run import TrainConfig
 from widemargin.selftest.trainings import difference
 from widemargin.training.loop import train
-from widemargin.training.unseen import judge_embeddings, sampled_pairs
+from widemargin.training.unseen import evaluate_embeddings, sampled_pairs
 
 POLICY = "rand-m9-mstd0.5-inc1"
 
@@ -70,7 +70,7 @@ def assert_same_in_every_state(make, names=tuple(STATES)) -> None:
 
 
 def images(n=24, channels=3, size=9, classes=4) -> Images:
-    x = torch.randint(256, (n, channels, size, size), generator=generator_of(5), dtype=torch.uint8, device="cpu")
+    x = torch.randint(256, (n, channels, size, size), generator=make_generator(5), dtype=torch.uint8, device="cpu")
     y = torch.arange(n, dtype=torch.int64, device="cpu") % classes
     return Images("made", x, y, tuple(map(str, range(classes))))
 
@@ -95,14 +95,14 @@ augments = st.builds(
 
 
 @given(augment=augments, seed=st.integers(0, 2**31), start=st.sampled_from([0, 4]))
-@example(Augment(size=6, scale=(0.08, 1.0), erase=0.5, mixup=0.8, cutmix=1.0, mix_each=True), 0, 0)
+@example(Augment(size=6, scale=(0.08, 1.0), erase=0.5, mixup=0.8, cutmix=1.0, mix_per_sample=True), 0, 0)
 @example(Augment(erase=1.0, cutmix=1.0), 0, 4)
 def test_an_augmented_batch_is_the_same_bits_in_every_state(augment, seed, start):
     some = images()
     indices = torch.arange(8)
 
     def make():
-        return augment(some.x[:8], indices, 1, Rows(generator_of(seed, 1), 16, start))
+        return augment(some.x[:8], indices, 1, BatchSlice(make_generator(seed, 1), 16, start))
 
     assert make()[0].dtype == torch.float32
     assert_same_in_every_state(make)
@@ -112,7 +112,7 @@ def test_an_augmented_batch_is_the_same_bits_in_every_state(augment, seed, start
 @given(seed=st.integers(0, 2**63 - 1), n=st.integers(1, 40), alpha=st.sampled_from([0.1, 0.8, 1.0, 5.0]))
 def test_draws_are_the_same_bits_in_every_state(seed, n, alpha):
     def make():
-        rows = Rows(generator_of(seed, 3), n + 2, 1)
+        rows = BatchSlice(make_generator(seed, 3), n + 2, 1)
         drawn_so = uniform(rows, n, 2), integers(rows, n, 9, 3), normal(rows.generator, n, 2), beta(rows, n, alpha)
         return *drawn_so, permutation(rows.generator, n)
 
@@ -120,30 +120,45 @@ def test_draws_are_the_same_bits_in_every_state(seed, n, alpha):
 
 
 def test_orders_and_parts_are_the_same_in_every_state():
-    some, embedded = images(60), torch.randn(60, 5, generator=generator_of(1))
+    some, embedded = images(60), torch.randn(60, 5, generator=make_generator(1))
     for share in (0.05, 0.1, 0.3, 0.5, 0.7):
 
         def make(share=share):
-            held, rest = split_off(some, share, 3)
-            return held.x, rest.x, subset(some, share, 3).x, [part.x for part in split_identities(some, share, 3)]
+            held, rest = stratified_split(some, share, 3)
+            return (
+                held.x,
+                rest.x,
+                stratified_subset(some, share, 3).x,
+                [part.x for part in split_identities(some, share, 3)],
+            )
 
         assert_same_in_every_state(make)
-    order = Order(60, 8, 0, repeats=2)
-    per_class = order_of(some.y, 2, 8, 0)
-    assert_same_in_every_state(lambda: [order.of_epoch(2), order.of_step(order.of_epoch(1), 1, 2, paired=True)[0]])
-    assert_same_in_every_state(lambda: per_class.of_epoch(2))
+    order = EpochSampler(60, 8, 0, repeated_augmentation=2)
+    per_class = make_sampler(some.y, 2, 8, 0)
+    assert_same_in_every_state(
+        lambda: [order.epoch_indices(2), order.step_indices(order.epoch_indices(1), 1, 2, shuffle_batch=True)[0]]
+    )
+    assert_same_in_every_state(lambda: per_class.epoch_indices(2))
     assert_same_in_every_state(lambda: sampled_pairs(some.y, 0, 500))
-    assert_same_in_every_state(lambda: repr(judge_embeddings(embedded, some.y)), names=("float64", "bfloat16"))
+    assert_same_in_every_state(lambda: repr(evaluate_embeddings(embedded, some.y)), names=("float64", "bfloat16"))
 
     def sampled():
         torch.manual_seed(0)
-        return drawn(some.y, 100, 0.3)
+        return sample_classes(some.y, 100, 0.3)
 
     assert_same_in_every_state(sampled)
 
 
 EVERYTHING = Augment(
-    size=8, scale=(0.3, 1.0), flip="random", erase=0.5, mixup=0.8, cutmix=1.0, mix_each=True, mean=(0.5,), std=(0.2,)
+    size=8,
+    scale=(0.3, 1.0),
+    flip="random",
+    erase=0.5,
+    mixup=0.8,
+    cutmix=1.0,
+    mix_per_sample=True,
+    mean=(0.5,),
+    std=(0.2,),
 )
 
 
@@ -155,23 +170,23 @@ def test_batches_made_beside_a_thread_that_changes_the_default_dtype(kind, tmp_p
     else:
         pytest.importorskip("widemargin.mended_torchvision")  # timm needs torchvision
         augment = replace(EVERYTHING, timm=True) if kind == "timm" else EVERYTHING
-        batches = FolderBatches(load_folder(draw(tmp_path)).train, 12, augment, 0, workers=1, repeats=3)
-    wanted = [parts(batch) for batch in batches.epoch(0)]
+        batches = FolderBatches(load_folder(draw(tmp_path)).train, 12, augment, 0, workers=1, repeated_augmentation=3)
+    wanted = [parts(batch) for batch in batches.iter_epoch(0)]
     assert len(wanted) == 12
     found = []
     with default_dtype(torch.float32):
-        for batch in batches.epoch(0):
+        for batch in batches.iter_epoch(0):
             torch.set_default_dtype(torch.float64)
             found.append(parts(batch))
             threading.Event().wait(0.003)  # the thread beside has half its time in either state
             torch.set_default_dtype(torch.float32)
     assert found == wanted
     with default_dtype(torch.float64):
-        assert [parts(batch) for batch in batches.epoch(0)] == wanted
+        assert [parts(batch) for batch in batches.iter_epoch(0)] == wanted
 
 
 def test_two_trainings_in_64_true_are_the_same_bits(tmp_path):
-    run = Run(
+    run = TrainConfig(
         data=str(draw(tmp_path)),
         model="fast(width=0.125)",
         loss="arcgrad(s=10)",
@@ -182,10 +197,10 @@ def test_two_trainings_in_64_true_are_the_same_bits(tmp_path):
         opt="sgd",
         lr=0.05,
         epochs=2,
-        repeats=6,
+        repeated_augmentation=6,
         precision="64-true",
         ema=0.9,
-        hold_out=0.2,
+        val_fraction=0.2,
     )
     for name in ("one", "again"):
         train(run, tmp_path / name, quiet=True)

@@ -23,9 +23,9 @@ import widemargin as wm
 from widemargin import MarginClassifier, crossval
 from widemargin.data.encode import encode
 from widemargin.data.table import Column, Table
-from widemargin.stack.protocol import Protocol
-from widemargin.stack.single import hold_out
-from widemargin.stack.train import Stack
+from widemargin.stack.protocol import MLPConfig
+from widemargin.stack.single import train_validation_split
+from widemargin.stack.train import StackedTrainer
 
 LOSSES = [
     "arcgrad(s=5)",
@@ -54,7 +54,7 @@ def test_feature_names_are_kept_and_compared():
 
 
 def test_defaults_are_the_protocols():
-    model, protocol = MarginClassifier(), Protocol()
+    model, protocol = MarginClassifier(), MLPConfig()
     for name in ("hidden", "epochs", "min_steps", "batch", "lr", "warmup", "weight_decay", "dropout", "smoothing"):
         assert getattr(model, name) == getattr(protocol, name), name
     assert model.fit(X, Y).score(X, Y) > 0.95
@@ -77,9 +77,9 @@ def test_fit_is_a_fold_of_a_comparison(loss, gaps, monkeypatch):
     monkeypatch.setattr(MarginClassifier, "_dtype", torch.float64)
     x, data, split = folds(gaps)
     model = quick(loss, random_state=4).fit(x[split[0].training], Y[split[0].training])
-    protocol = Protocol(hidden=(24, 8), epochs=1, min_steps=60)
-    rows = crossval.rows_for(encode(data), data.y, 3, [part.training for part in split], torch.float64)
-    stack = Stack(loss, rows, [part.training for part in split], [(4, k) for k in range(5)], protocol)
+    protocol = MLPConfig(hidden=(24, 8), epochs=1, min_steps=60)
+    rows = crossval.build_stacked_table(encode(data), data.y, 3, [part.training for part in split], torch.float64)
+    stack = StackedTrainer(loss, rows, [part.training for part in split], [(4, k) for k in range(5)], protocol)
     stack.run()
     np.testing.assert_allclose(model.class_weights_, stack.objective.head.weight[0].detach(), rtol=1e-9, atol=1e-9)
     expected = stack.logits(torch.arange(150).expand(5, -1))[0]
@@ -183,7 +183,7 @@ def test_the_course_is_written_down(capsys):
 
 def test_early_stopping_keeps_the_best_weights():
     model = quick(early_stopping=True, validation_fraction=0.3, patience=3, min_steps=500, lr=0.1).fit(X, Y)
-    training, validation = hold_out(Y, 0.3, seed=0)
+    training, validation = train_validation_split(Y, 0.3, seed=0)
     assert not np.intersect1d(training, validation).size
     assert np.bincount(Y[validation]).tolist() == [15, 15, 15]
     assert model.n_steps_ < 500
@@ -195,7 +195,7 @@ def test_early_stopping_keeps_the_best_weights():
 
 def test_early_stopping_learns_nothing_from_what_it_holds_out():
     far = X.copy()
-    _, validation = hold_out(Y, 0.1, seed=0)
+    _, validation = train_validation_split(Y, 0.1, seed=0)
     far[validation] *= 1000
     models = [quick(early_stopping=True, patience=100).fit(x, Y) for x in (X, far)]
     np.testing.assert_array_equal(*(model._model.view.scale for model in models))
@@ -205,7 +205,7 @@ def test_early_stopping_learns_nothing_from_what_it_holds_out():
 def test_no_class_is_held_out_whole():
     y = np.array([0] * 50 + [1] * 2 + [2])
     for fraction in (0.01, 0.5, 0.99):
-        training, validation = hold_out(y, fraction, seed=1)
+        training, validation = train_validation_split(y, fraction, seed=1)
         assert set(y[training]) == {0, 1, 2}
         assert len(training) + len(validation) == 53
     with pytest.raises(wm.InputError, match="early_stopping=False"):

@@ -12,7 +12,7 @@ from PIL import Image
 
 import widemargin as wm
 from widemargin.cli import main
-from widemargin.training.finished import finished
+from widemargin.training.finished import load_run
 
 
 @pytest.fixture(scope="module", params=["arcgrad", "softmax(bias=True)", "triplet", "a_softmax"])
@@ -36,16 +36,16 @@ def test_onnx_gives_what_pytorch_gives_for_any_batch(run, tmp_path, capsys):
     assert main(["export", str(run), "--onnx", str(tmp_path / "model.onnx")]) == 0
     assert "onnxruntime agrees with PyTorch to" in capsys.readouterr().out
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
-    done, facts = finished(run), json.loads((tmp_path / "model.json").read_text())
+    done, facts = load_run(run), json.loads((tmp_path / "model.json").read_text())
     assert facts["input"]["shape"] == ["batch", 3, 16, 16]
     assert facts["classes"] == [f"shade{k}" for k in range(4)]
     for count in (1, 3, 17):
         images = torch.randint(256, (count, 3, 16, 16), dtype=torch.uint8)
         with torch.no_grad():
-            wanted = done.model.embed(done.augment.evaluated(images))
+            wanted = done.model.embed(done.eval_augment.transform_for_evaluation(images))
             got = session.run(None, {"images": images.numpy()})
             torch.testing.assert_close(torch.from_numpy(got[0]), wanted, rtol=1e-4, atol=1e-4)
-            if done.model.objective.classifies:
+            if done.model.objective.has_logits:
                 logits = done.model.objective.logits(wanted)
                 torch.testing.assert_close(torch.from_numpy(got[1]), logits, rtol=1e-3, atol=1e-3)
     assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "model.json"}
@@ -53,14 +53,14 @@ def test_onnx_gives_what_pytorch_gives_for_any_batch(run, tmp_path, capsys):
 
 def test_a_folder_is_read_again_and_says_what_it_is(run, tmp_path, capsys):
     assert main(["export", str(run), "--hub", str(tmp_path / "hub"), "--licence", "CC-BY-4.0"]) == 0
-    one, other = finished(run), wm.load(tmp_path / "hub")
+    one, other = load_run(run), wm.load(tmp_path / "hub")
     x = torch.randn(3, 3, 16, 16)
     with torch.no_grad():
         assert torch.equal(one.model.embed(x), other.model.embed(x))
-    assert wm.load(run).sees == other.sees == one.sees
+    assert wm.load(run).sees == other.sees == one.input_spec
     card = (tmp_path / "hub" / "README.md").read_text()
     assert "license: CC-BY-4.0" in card
-    assert one.run.loss in card
+    assert one.config.loss in card
     assert str(run.parent) not in (tmp_path / "hub" / "widemargin.json").read_text()  # no path of this machine
     capsys.readouterr()
 
@@ -69,7 +69,7 @@ def test_weights_alone(run, tmp_path):
     safetensors = pytest.importorskip("safetensors.torch")
     assert main(["export", str(run), "--safetensors", str(tmp_path / "w.safetensors")]) == 0
     found = safetensors.load_file(tmp_path / "w.safetensors")
-    for name, value in finished(run).model.state_dict().items():
+    for name, value in load_run(run).model.state_dict().items():
         assert torch.equal(found[name], value)
 
 
@@ -100,7 +100,7 @@ def test_what_is_no_models_folder_is_one_line(run, tmp_path, capsys):
 def test_onnxruntime_leaves_nothing_at_home(run, tmp_path):
     """In a process of its own, with a home that is empty before and must be so after."""
     pytest.importorskip("onnxruntime")
-    if finished(run).run.loss != "arcgrad":
+    if load_run(run).config.loss != "arcgrad":
         pytest.skip("one run is enough")
     home = tmp_path / "home"
     (home / "xdg").mkdir(parents=True)
@@ -114,11 +114,11 @@ def test_onnxruntime_leaves_nothing_at_home(run, tmp_path):
 
 
 def test_the_environment_is_as_it_was_after_an_export(monkeypatch):
-    from widemargin.onnx_file import _private
+    from widemargin.onnx_file import _isolate_onnxruntime
 
     monkeypatch.setenv("XDG_CACHE_HOME", "mine")
     monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
-    with _private():
+    with _isolate_onnxruntime():
         place = os.environ["XDG_CACHE_HOME"]
         assert os.path.isdir(place)
         assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"

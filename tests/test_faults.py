@@ -15,14 +15,14 @@ import torch
 from colours import FAST, draw
 from widemargin.cli import main
 from widemargin.errors import InputError
-from widemargin.run import Run
+from widemargin.run import TrainConfig
 from widemargin.selftest.trainings import difference
 from widemargin.training.diagnosis import DivergedError
-from widemargin.training.launch import launched
+from widemargin.training.launch import launch_fabric
 from widemargin.training.loop import train
-from widemargin.training.moving import Training
-from widemargin.training.stopping import stopping
-from widemargin.training.writing import write_whole, writing
+from widemargin.training.moving import Trainer
+from widemargin.training.stopping import handle_stop_signals
+from widemargin.training.writing import translate_disk_errors, write_text_atomic
 
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = [*FAST, "--epochs", "2", "--hold-out", "0.2", "--ema", "0.9", "--quiet"]
@@ -34,8 +34,8 @@ def images(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def run(images) -> Run:
-    return Run(
+def run(images) -> TrainConfig:
+    return TrainConfig(
         data=str(images), model="fast(width=0.125)", input_size=16, batch_size=12, epochs=2, opt="sgd", lr=0.05, seed=3
     )
 
@@ -64,21 +64,21 @@ def test_no_room_is_one_line_and_more_room_goes_on(images, tmp_path, capsys, byt
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path):
-    write_whole(tmp_path / "a" / "file", "before")
+    write_text_atomic(tmp_path / "a" / "file", "before")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
     try:
-        with pytest.raises(InputError, match="File too large"), writing(tmp_path):
-            write_whole(tmp_path / "a" / "file", 1000 * "after")
+        with pytest.raises(InputError, match="File too large"), translate_disk_errors(tmp_path):
+            write_text_atomic(tmp_path / "a" / "file", 1000 * "after")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert [path.read_text() for path in (tmp_path / "a").iterdir()] == ["before"]
 
 
 def test_errors_of_the_disk_keep_their_reason(tmp_path):
-    with pytest.raises(InputError, match="No space left on device"), writing(tmp_path):
+    with pytest.raises(InputError, match="No space left on device"), translate_disk_errors(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(KeyError), writing(tmp_path):
+    with pytest.raises(KeyError), translate_disk_errors(tmp_path):
         raise KeyError("ours, and no fault of the disk")
 
 
@@ -88,7 +88,7 @@ def test_errors_of_the_disk_keep_their_reason(tmp_path):
 def test_weights_that_are_no_numbers_take_no_good_checkpoints_place(run, tmp_path):
     """A last step of an epoch may have a sound loss and an infinite gradient."""
     place = tmp_path / "checkpoints" / "last"
-    training = Training(run, None)
+    training = Trainer(run, None)
     training.save(place)
     kept = {path.name: path.read_bytes() for path in place.iterdir()}
     with torch.no_grad():
@@ -120,10 +120,10 @@ def test_of_a_step_that_cannot_be_looked_at_the_one_before_is_told(run, tmp_path
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_is_the_systems(number, capsys):
     before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
-    with stopping() as stop:
-        assert not stop.asked
+    with handle_stop_signals() as stop:
+        assert not stop.is_requested
         signal.raise_signal(number)
-        assert stop.asked
+        assert stop.is_requested
         assert {signal.getsignal(each) for each in before} == {signal.SIG_DFL}
     assert {each: signal.getsignal(each) for each in before} == before
     assert f"{signal.Signals(number).name}: saving after this step" in capsys.readouterr().err
@@ -132,7 +132,7 @@ def test_a_second_signal_is_the_systems(number, capsys):
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])
 def test_a_time_out_is_a_time(run, seconds):
     with pytest.raises(InputError, match="time-out"):
-        launched(run, timeout=seconds)
+        launch_fabric(run, timeout=seconds)
 
 
 def test_nothing_asks_the_wall_clock():

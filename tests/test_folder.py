@@ -11,9 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
-from widemargin.data.augment import Augment, augment_of
+from widemargin.data.augment import Augment, build_augment
 from widemargin.data.batches import TensorBatches
-from widemargin.data.decode import LARGEST, cut, fitted, read_image
+from widemargin.data.decode import MAX_PIXELS, crop_and_resize, read_image, resize_and_centre_crop
 from widemargin.data.folder import FolderBatches, load_folder
 from widemargin.data.images import subset
 from widemargin.errors import InputError
@@ -50,7 +50,7 @@ def one_line(caught) -> str:
 
 def test_train_and_test_folders(folder):
     found = load_folder(folder)
-    assert (found.name, found.classes) == ("set", ("cat", "dog", "owl"))
+    assert (found.name, found.class_names) == ("set", ("cat", "dog", "owl"))
     assert (len(found.train), len(found.test)) == (15, 5)
     assert found.train.y.tolist() == [0] * 6 + [1] * 5 + [2] * 4
     assert found.test.y.tolist() == [0] * 2 + [2] * 3
@@ -64,12 +64,12 @@ def test_val_stands_in_for_test(folder):
 
 
 def test_a_folder_of_classes_alone_is_split(folder):
-    found = load_folder(folder / "train", held_out=0.25, seed=1)
+    found = load_folder(folder / "train", test_fraction=0.25, seed=1)
     assert torch.bincount(found.test.y).tolist() == [2, 1, 1]
     assert set(found.train.paths) | set(found.test.paths) == set(load_folder(folder).train.paths)
     assert not set(found.train.paths) & set(found.test.paths)
-    assert load_folder(folder / "train", held_out=0.25, seed=1).test.paths == found.test.paths
-    assert load_folder(folder / "train", held_out=0.25, seed=2).test.paths != found.test.paths
+    assert load_folder(folder / "train", test_fraction=0.25, seed=1).test.paths == found.test.paths
+    assert load_folder(folder / "train", test_fraction=0.25, seed=2).test.paths != found.test.paths
 
 
 def test_deeper_folders_count_and_other_files_do_not(folder):
@@ -85,7 +85,7 @@ def test_parts_of_a_folder(folder):
     train = load_folder(folder).train
     some = subset(train, 0.5, 0)
     assert torch.bincount(some.y).tolist() == [3, 2, 2]
-    assert all(path.parent.name == train.classes[y] for path, y in zip(some.paths, some.y.tolist(), strict=True))
+    assert all(path.parent.name == train.class_names[y] for path, y in zip(some.paths, some.y.tolist(), strict=True))
 
 
 @pytest.mark.parametrize(("spoil", "words"), [
@@ -171,7 +171,7 @@ def test_a_decompression_bomb_is_refused(tmp_path, side):
     (tmp_path / "bomb.png").write_bytes(bomb(side, side))
     with pytest.raises(InputError) as caught:
         read_image(tmp_path / "bomb.png")
-    assert f"bomb.png: more than {LARGEST:,} pixels" in one_line(caught)
+    assert f"bomb.png: more than {MAX_PIXELS:,} pixels" in one_line(caught)
 
 
 def damaged():
@@ -194,8 +194,8 @@ def test_a_damaged_image_is_one_line_that_names_it(folder, kind):
     found = load_folder(folder)
     for read in (
         lambda: read_image(path),
-        lambda: found.in_memory(16),
-        lambda: list(FolderBatches(found.train, 5, Augment(size=16), 0).epoch(0)),
+        lambda: found.load_into_memory(16),
+        lambda: list(FolderBatches(found.train, 5, Augment(size=16), 0).iter_epoch(0)),
     ):
         with pytest.raises(InputError) as caught:
             read()
@@ -208,40 +208,40 @@ def test_a_missing_image_is_one_line(folder):
     found = load_folder(folder)
     found.train.paths[2].unlink()
     with pytest.raises(InputError, match=r"2\.png: no such file"):
-        found.in_memory(8)
+        found.load_into_memory(8)
 
 
 def test_fitted_and_cut_are_the_middle_and_the_box():
     image = picture(size=(80, 40))
     whole = np.asarray(image)
-    np.testing.assert_array_equal(fitted(image, 40), whole[:, 20:60])
-    assert fitted(image, 16, zoom=1.25).shape == (16, 16, 3)
-    np.testing.assert_array_equal(fitted(image, 32, zoom=1.25), whole[4:36, 24:56])
-    np.testing.assert_array_equal(cut(image, (5, 10, 20, 20), 20), whole[5:25, 10:30])
-    assert fitted(picture(size=(7, 300)), 16).shape == (16, 16, 3)
+    np.testing.assert_array_equal(resize_and_centre_crop(image, 40), whole[:, 20:60])
+    assert resize_and_centre_crop(image, 16, zoom=1.25).shape == (16, 16, 3)
+    np.testing.assert_array_equal(resize_and_centre_crop(image, 32, zoom=1.25), whole[4:36, 24:56])
+    np.testing.assert_array_equal(crop_and_resize(image, (5, 10, 20, 20), 20), whole[5:25, 10:30])
+    assert resize_and_centre_crop(picture(size=(7, 300)), 16).shape == (16, 16, 3)
 
 
 # ---------------------------------------------------------------- batches
 
 
 def test_in_memory_is_every_image_fitted(folder):
-    found = load_folder(folder).in_memory(20)
+    found = load_folder(folder).load_into_memory(20)
     assert found.train.x.shape == (15, 3, 20, 20)
     assert found.test.y.tolist() == [0, 0, 2, 2, 2]
     for path, pixels in zip(load_folder(folder).train.paths, found.train.x, strict=True):
-        np.testing.assert_array_equal(pixels.permute(1, 2, 0).numpy(), fitted(read_image(path), 20))
-    assert load_folder(folder).train.fits(20)
-    assert not load_folder(folder).train.fits(20, limit=15 * 3 * 400 - 1)
+        np.testing.assert_array_equal(pixels.permute(1, 2, 0).numpy(), resize_and_centre_crop(read_image(path), 20))
+    assert load_folder(folder).train.fits_in_memory(20)
+    assert not load_folder(folder).train.fits_in_memory(20, max_bytes=15 * 3 * 400 - 1)
 
 
 @pytest.mark.parametrize("name", ["none", "paper", "fast"])
 def test_batches_of_a_folder_are_those_of_its_images_in_memory(folder, name):
     found = load_folder(folder)
-    augment = augment_of(name, found, 20)
-    lazy = FolderBatches(found.train, 4, augment, 3, repeats=2, workers=3)
-    quick = TensorBatches(found.train.in_memory(20), 4, augment, 3, repeats=2)
+    augment = build_augment(name, found, 20)
+    lazy = FolderBatches(found.train, 4, augment, 3, repeated_augmentation=2, workers=3)
+    quick = TensorBatches(found.train.load_into_memory(20), 4, augment, 3, repeated_augmentation=2)
     assert len(lazy) == len(quick) == 7
-    for one, other in zip(lazy.epoch(1), quick.epoch(1), strict=True):
+    for one, other in zip(lazy.iter_epoch(1), quick.iter_epoch(1), strict=True):
         assert torch.equal(one[0], other[0])
         assert torch.equal(one[1], other[1])
 
@@ -249,10 +249,13 @@ def test_batches_of_a_folder_are_those_of_its_images_in_memory(folder, name):
 @pytest.mark.parametrize("name", ["paper", "seed"])
 def test_folders_too_are_resumed_and_shared_bit_for_bit(folder, name):
     found = load_folder(folder)
-    augment = augment_of(name, found, 24)
-    whole = list(FolderBatches(found.train, 4, augment, 1, repeats=3).epoch(2))
-    resumed = list(FolderBatches(found.train, 4, augment, 1, repeats=3, workers=1).epoch(2, 5))
-    parts = [list(FolderBatches(found.train, 2, augment, 1, rank=r, world=2, repeats=3).epoch(2)) for r in range(2)]
+    augment = build_augment(name, found, 24)
+    whole = list(FolderBatches(found.train, 4, augment, 1, repeated_augmentation=3).iter_epoch(2))
+    resumed = list(FolderBatches(found.train, 4, augment, 1, repeated_augmentation=3, workers=1).iter_epoch(2, 5))
+    parts = [
+        list(FolderBatches(found.train, 2, augment, 1, rank=r, world_size=2, repeated_augmentation=3).iter_epoch(2))
+        for r in range(2)
+    ]
     for one, other in zip(whole[5:], resumed, strict=True):
         assert torch.equal(one[0], other[0])
     for one, *shares in zip(whole, *parts, strict=True):
@@ -265,7 +268,7 @@ def test_folders_too_are_resumed_and_shared_bit_for_bit(folder, name):
 def test_a_random_crop_is_made_at_the_images_own_size(folder):
     found = load_folder(folder)
     augment = Augment(size=20, scale=(0.1, 0.2))
-    x, y, _ = next(iter(FolderBatches(found.train, 15, augment, 0).epoch(0)))
+    x, y, _ = next(iter(FolderBatches(found.train, 15, augment, 0).iter_epoch(0)))
     assert x.shape == (15, 3, 20, 20)
     assert sorted(y.tolist()) == sorted(found.train.y.tolist())
     assert 0 <= float(x.min()) < float(x.max()) <= 1
@@ -273,23 +276,23 @@ def test_a_random_crop_is_made_at_the_images_own_size(folder):
 
 def test_evaluation_of_a_folder(folder):
     found = load_folder(folder)
-    augment = augment_of("seed", found, 16, scale=(0.8, 1.0)).for_evaluation()
+    augment = build_augment("seed", found, 16, scale=(0.8, 1.0)).for_evaluation()
     batches = FolderBatches(found.test, 2, augment, 0, shuffle=False, drop_last=False)
-    x = torch.cat([batch[0] for batch in batches.epoch(0)])
+    x = torch.cat([batch[0] for batch in batches.iter_epoch(0)])
     assert len(batches) == 3
     for path, image in zip(found.test.paths, x, strict=True):
-        pixels = torch.tensor(fitted(read_image(path), 16, 256 / 224)).permute(2, 0, 1).float() / 255
+        pixels = torch.tensor(resize_and_centre_crop(read_image(path), 16, 256 / 224)).permute(2, 0, 1).float() / 255
         expected = (pixels - torch.tensor(found.mean).view(3, 1, 1)) / torch.tensor(found.std).view(3, 1, 1)
         torch.testing.assert_close(image, expected, atol=1e-5, rtol=1e-5)
     parts = [
-        FolderBatches(found.test, 2, augment, 0, rank=r, world=4, shuffle=False, drop_last=False) for r in range(4)
+        FolderBatches(found.test, 2, augment, 0, rank=r, world_size=4, shuffle=False, drop_last=False) for r in range(4)
     ]
-    assert sum(len(x) for part in parts for x, _, _ in part.epoch(0)) == 5
+    assert sum(len(x) for part in parts for x, _, _ in part.iter_epoch(0)) == 5
 
 
 def test_a_loop_over_a_folder_that_is_left_early_leaves_no_thread(folder):
     before = set(threading.enumerate())
-    for _ in FolderBatches(load_folder(folder).train, 2, Augment(size=16), 0).epoch(0):
+    for _ in FolderBatches(load_folder(folder).train, 2, Augment(size=16), 0).iter_epoch(0):
         break
     assert set(threading.enumerate()) <= before
 
@@ -302,9 +305,9 @@ def test_a_folder_needs_a_size(folder):
 def test_real_faces(data_dir):
     if not (data_dir / "orl_faces").is_dir():
         pytest.skip("no faces")
-    found = load_folder(data_dir / "orl_faces", held_out=0.2)
-    assert len(found.classes) == 40
+    found = load_folder(data_dir / "orl_faces", test_fraction=0.2)
+    assert len(found.class_names) == 40
     assert torch.bincount(found.test.y).tolist() == [2] * 40
-    images = found.in_memory(48)
+    images = found.load_into_memory(48)
     assert images.train.x.shape == (320, 3, 48, 48)
     assert torch.equal(images.train.x[:, 0], images.train.x[:, 2])  # grey

@@ -11,7 +11,7 @@ import pytest
 
 from widemargin.cli import main
 from widemargin.errors import InputError
-from widemargin.folder_lock import NAME, alone_in
+from widemargin.folder_lock import LOCK_FILE_NAME, lock_folder
 
 HOLD = """
 import os, sys, time
@@ -37,16 +37,19 @@ def test_another_process_is_refused_by_name_and_a_killed_one_keeps_nothing(tmp_p
     folder = tmp_path / "new" / "folder"
     process = holder(folder)
     try:
-        with pytest.raises(InputError, match=f"process {process.pid} on .* works in it") as refused, alone_in(folder):
+        with (
+            pytest.raises(InputError, match=f"process {process.pid} on .* works in it") as refused,
+            lock_folder(folder),
+        ):
             pass
         assert "\n" not in str(refused.value)
     finally:
         process.kill()
         process.communicate()
-    assert (folder / NAME).exists()  # nobody was left to take it away
-    with alone_in(folder):
+    assert (folder / LOCK_FILE_NAME).exists()  # nobody was left to take it away
+    with lock_folder(folder):
         pass
-    assert not (folder / NAME).exists()
+    assert not (folder / LOCK_FILE_NAME).exists()
 
 
 def test_a_child_that_outlives_its_parent_keeps_no_lock(tmp_path):
@@ -56,7 +59,7 @@ def test_a_child_that_outlives_its_parent_keeps_no_lock(tmp_path):
         process.kill()
         process.wait()
         os.kill(child, 0)  # alive, with the lock's file open
-        with alone_in(tmp_path):
+        with lock_folder(tmp_path):
             pass
     finally:
         os.kill(child, signal.SIGKILL)
@@ -65,20 +68,20 @@ def test_a_child_that_outlives_its_parent_keeps_no_lock(tmp_path):
 
 def test_the_same_process_is_refused_too(tmp_path):
     with (
-        alone_in(tmp_path / "run"),
+        lock_folder(tmp_path / "run"),
         pytest.raises(InputError, match=f"process {os.getpid()}"),
-        alone_in(tmp_path / "run"),
+        lock_folder(tmp_path / "run"),
     ):
         pass
-    with alone_in(tmp_path / "run"):
+    with lock_folder(tmp_path / "run"):
         pass
 
 
 def test_a_folder_that_was_only_locked_goes_again(tmp_path):
-    with pytest.raises(ValueError, match="wrong"), alone_in(tmp_path / "a" / "b"):
+    with pytest.raises(ValueError, match="wrong"), lock_folder(tmp_path / "a" / "b"):
         raise ValueError("wrong")
     assert list(tmp_path.iterdir()) == []
-    with alone_in(tmp_path / "a" / "b"):
+    with lock_folder(tmp_path / "a" / "b"):
         (tmp_path / "a" / "b" / "kept").touch()
     assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == ["kept"]
 
@@ -112,7 +115,7 @@ print(done)
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="cannot be written"), alone_in(tmp_path / "file" / "run"):
+    with pytest.raises(InputError, match="cannot be written"), lock_folder(tmp_path / "file" / "run"):
         pass
 
 

@@ -14,12 +14,12 @@ from PIL import Image
 
 from test_train import assert_same, lines
 from widemargin.cli import main
-from widemargin.data.folder import scan_folder, scanned_by_number
-from widemargin.data.manifest import REMEMBERED, Manifest
+from widemargin.data.folder import scan_folder, split_folder_by_count
+from widemargin.data.manifest import REMOVED_PARTS, Manifest
 from widemargin.errors import InputError
 from widemargin.hub_folder import load
 from widemargin.training import folder_inputs
-from widemargin.training.finished import finished
+from widemargin.training.finished import load_run
 
 SMALL = ["fast(widths=(4, 4, 8))", "arcgrad(s=10)", "--input-size", "16", "--batch-size", "8", "--augment", "fast"]
 SMALL += ["--opt", "sgd", "--lr", "0.05", "--epochs", "2", "--quiet"]
@@ -48,7 +48,7 @@ def train(images: Path, out: Path, *more: str) -> int:
 
 
 def parts(run: Path) -> dict[str, str]:
-    return {row.path: row.part for row in Manifest.read(run / "manifest.csv").rows if row.part not in REMEMBERED}
+    return {row.path: row.part for row in Manifest.read(run / "manifest.csv").rows if row.part not in REMOVED_PARTS}
 
 
 def paths(run: Path, part: str) -> list[str]:
@@ -125,11 +125,11 @@ def test_removed_and_changed_images_are_left_out_and_told(place, capsys, monkeyp
     found = evaluated(run)
     assert "manifest: 10 of 12 test images, 2 changed (left out), 2 removed" in capsys.readouterr().out
     assert sum(map(sum, found["confusion"])) == 10
-    inputs = finished(run).inputs(None)
+    inputs = load_run(run).load_inputs(None)
     assert (len(inputs.test), len(inputs.train)) == (10, 0)
     assert set(found["manifest"]["paths"]["changed"]) == {tested[-1], trained[-1]}
     monkeypatch.setattr(folder_inputs, "_HASHED", 0)  # a large folder: of training images only sizes are looked at
-    inputs = finished(run).inputs(None)
+    inputs = load_run(run).load_inputs(None)
     assert inputs.changes.changed == (tested[-1],)
     assert len(inputs.test) == 10
 
@@ -258,10 +258,10 @@ def test_a_run_resumed_after_a_picture_was_added_has_the_same_bits(tmp_path, aug
     images = fill(tmp_path / "images", 12)
     words = ["--hold-out", "0.2", "--share", "0.8", "--augment", augment, "--epochs", "3"]
     assert train(images, tmp_path / "whole", *words) == 0
-    from widemargin.run import Run
+    from widemargin.run import TrainConfig
     from widemargin.training.loop import train as trained
 
-    run = Run.read(tmp_path / "whole")
+    run = TrainConfig.read(tmp_path / "whole")
     trained(run, tmp_path / "cut", stop_after=1, quiet=True)
     first = parts(tmp_path / "cut")
     for label in COLOURS:
@@ -278,12 +278,12 @@ def test_a_run_resumed_after_a_picture_was_added_has_the_same_bits(tmp_path, aug
 @pytest.fixture
 def cut(tmp_path) -> Path:
     """An unfinished run."""
-    from widemargin.run import Run
+    from widemargin.run import TrainConfig
     from widemargin.training.loop import train as trained
 
     images = fill(tmp_path / "images", 12)
     options = {"input_size": 16, "batch_size": 8, "augment": "fast", "opt": "sgd", "lr": 0.05, "epochs": 2}
-    run = Run(str(images), "fast(widths=(4, 4, 8))", "arcgrad(s=10)", hold_out=0.2, **options)
+    run = TrainConfig(str(images), "fast(widths=(4, 4, 8))", "arcgrad(s=10)", val_fraction=0.2, **options)
     trained(run, tmp_path / "run", stop_after=1, quiet=True)
     return tmp_path
 
@@ -308,7 +308,7 @@ def test_a_run_does_not_go_on_silently_with_other_images(cut, part, what, capsys
         assert train(cut / "images", cut / "run", *words, "--assign-new") == 0
     now = parts(cut / "run")
     assert now.get(victim) == (None if what == "removed" else part)
-    assert [row.path for row in Manifest.read(cut / "run" / "manifest.csv").of("gone")] == [victim]
+    assert [row.path for row in Manifest.read(cut / "run" / "manifest.csv").rows_in("gone")] == [victim]
 
 
 def test_a_removed_or_changed_test_image_is_told_and_left_out(cut):
@@ -356,26 +356,26 @@ def test_a_new_class_alone_is_told_when_a_run_goes_on(cut):
 
 def test_a_run_left_in_an_epoch_goes_on_with_fewer_steps(cut, tmp_path):
     """More steps were done of the epoch than it has now."""
-    from widemargin.run import Run
-    from widemargin.training.moving import Training
-    from widemargin.training.stopping import Stop
-    from widemargin.training.telling import Telling
+    from widemargin.run import TrainConfig
+    from widemargin.training.moving import Trainer
+    from widemargin.training.stopping import StopRequest
+    from widemargin.training.telling import ProgressReporter
 
-    run = replace(Run.read(cut / "run"), repeats=4)
-    training = Training(run, None)
+    run = replace(TrainConfig.read(cut / "run"), repeated_augmentation=4)
+    training = Trainer(run, None)
     for _ in range(8):  # left after every step
-        stop = Stop()
-        stop.asked = True
-        assert training.one_epoch(Telling(), stop) is None
+        stop = StopRequest()
+        stop.is_requested = True
+        assert training.train_epoch(ProgressReporter(), stop) is None
     training.save(tmp_path / "last")
-    assert training.within["step"] == 8
+    assert training.mid_epoch_state["step"] == 8
     for path in paths(cut / "run", "train")[::2]:
         (cut / "images" / path).unlink()
     with pytest.warns(UserWarning, match="removed taken out"):
-        again = Training(run, None, resumed=True, manifest=training.inputs.manifest, assign_new=True)
+        again = Trainer(run, None, resume=True, manifest=training.inputs.manifest, assign_new=True)
     again.restore(tmp_path / "last")
-    assert again.steps < 8
-    assert again.one_epoch(Telling())["step"] == 8
+    assert again.steps_per_epoch < 8
+    assert again.train_epoch(ProgressReporter())["step"] == 8
 
 
 def test_an_assignment_made_by_evaluate_is_not_trained_on_silently(cut, capsys):
@@ -423,7 +423,7 @@ def test_a_fixed_set_has_nothing_to_assign(capsys):
 def former(tmp_path, monkeypatch) -> Path:
     """A run as version 0.1.0 left it: drawn from the number of files, with no manifest."""
     images = fill(tmp_path / "images", 12)
-    real = folder_inputs.of_folder
+    real = folder_inputs.load_folder_inputs
     monkeypatch.setattr(
         folder_inputs, "of_folder", lambda run, root, manifest, begun, *more: real(run, root, None, True, *more)
     )
@@ -480,14 +480,16 @@ def test_copies_that_a_former_run_was_tested_on_are_left_out_from_now_on(former)
         assert train(former / "images", former / "run", "--hold-out", "0.2", "--resume") == 0
     assert len(told) == 2
     found = Manifest.read(former / "run" / "manifest.csv")
-    assert {row.label for row in found.of("excluded")} == {"red"}
-    assert not {row.sha256 for row in found.of("test")} & {row.sha256 for row in found.of("train", "held_out")}
+    assert {row.label for row in found.rows_in("excluded")} == {"red"}
+    assert not {row.sha256 for row in found.rows_in("test")} & {
+        row.sha256 for row in found.rows_in("train", "held_out")
+    }
     record = json.loads((former / "run" / "record.json").read_text())
-    assert sum(map(sum, record["confusion"])) == len(found.of("test")) == 4
+    assert sum(map(sum, record["confusion"])) == len(found.rows_in("test")) == 4
 
 
 def test_a_picture_that_a_former_run_was_tested_on_in_two_classes_is_left_out_from_now_on(former):
-    tested = scanned_by_number(scan_folder(former / "images"), 0).test.paths
+    tested = split_folder_by_count(scan_folder(former / "images"), 0).test.paths
     shutil.copyfile(tested[0], tested[-1])
     with pytest.warns(
         UserWarning, match="no manifest|stands in two classes: .* not tested on until one of them"
@@ -509,8 +511,8 @@ def test_a_model_without_its_run_folder_knows_no_drawn_test_images(made, tmp_pat
     assert main(["export", str(made / "run"), "--hub", str(tmp_path / "hub")]) == 0
     monkeypatch.chdir(made)
     with pytest.raises(InputError, match=r"stands in the run's manifest.csv only; evaluate the run folder"):
-        load(tmp_path / "hub").judge()
-    assert load(made / "run").judge(flips=False)["top1"] == evaluated(made / "run", "--no-flips")["top1"]
+        load(tmp_path / "hub").evaluate()
+    assert load(made / "run").evaluate(flips=False)["top1"] == evaluated(made / "run", "--no-flips")["top1"]
 
 
 # ---------------------------------------------------------------- choosing the best
@@ -539,10 +541,12 @@ def test_the_reported_images_do_not_choose_the_best_epoch(tmp_path, unseen):
     words = ["--hold-out", "0.3", "--epochs", "4", "--lr", "0.02", *(["--unseen", "0.4"] if unseen else [])]
     assert train(images, tmp_path / "one", *words) == 0
     manifest = Manifest.read(tmp_path / "one" / "manifest.csv")
-    reported = sorted({row.label for row in manifest.of("test")})
-    assert not {row.sha256 for row in manifest.of("test")} & {row.sha256 for row in manifest.of("train", "held_out")}
-    assert not unseen or not set(reported) & {row.label for row in manifest.of("held_out", "train")}
-    for number, row in enumerate(manifest.of("test")):
+    reported = sorted({row.label for row in manifest.rows_in("test")})
+    assert not {row.sha256 for row in manifest.rows_in("test")} & {
+        row.sha256 for row in manifest.rows_in("train", "held_out")
+    }
+    assert not unseen or not set(reported) & {row.label for row in manifest.rows_in("held_out", "train")}
+    for number, row in enumerate(manifest.rows_in("test")):
         if number % 3 == 0:
             paint(images / row.path, 0, f"noise {number}")
     for side in ("train", "test") if unseen else ("test",):

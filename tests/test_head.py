@@ -57,16 +57,16 @@ def test_scale_follows_its_schedule(schedule, values):
 
 @pytest.mark.parametrize("road", ["dense", "stream"])
 def test_learnable_scale_gets_the_gradient_of_the_loss(road):
-    head = wm.Head(D, C, "cosface(s=learnable(12), m=0.2)", road=road, dtype=torch.float64)
+    head = wm.Head(D, C, "cosface(s=learnable(12), m=0.2)", backend=road, dtype=torch.float64)
     x, y = batch(dtype=torch.float64)
-    (slope,) = torch.autograd.grad(head(x, y).sum(), [head.numbers.log_s])
+    (slope,) = torch.autograd.grad(head(x, y).sum(), [head.margin_state.log_s])
     losses = []
     for scale in (12 * math.exp(1e-5), 12 * math.exp(-1e-5)):
         fixed = wm.Head(D, C, f"cosface(s={scale!r}, m=0.2)", dtype=torch.float64)
         fixed.weight = head.weight
         losses.append(fixed(x, y).sum())
     assert slope.item() == pytest.approx(((losses[0] - losses[1]) / 2e-5).item(), rel=1e-6)
-    assert any(p is head.numbers.log_s for p in head.parameters())
+    assert any(p is head.margin_state.log_s for p in head.parameters())
 
 
 def test_per_class_margin_is_each_class_its_own_head():
@@ -105,7 +105,7 @@ def test_two_forwards_before_one_backward():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("road", ["dense", "stream"])
 def test_any_float_embedding_beside_fp32_weights(dtype, road):
-    head = wm.Head(D, C, "arcface(s=16)", road=road)
+    head = wm.Head(D, C, "arcface(s=16)", backend=road)
     x, y = batch(dtype=dtype)
     loss = head(x, y)
     loss.mean().backward()
@@ -116,7 +116,7 @@ def test_any_float_embedding_beside_fp32_weights(dtype, road):
 
 @pytest.mark.parametrize("road", ["dense", "stream"])
 def test_low_precision_weights_keep_their_dtype(road):
-    head = wm.Head(D, C, "arcgrad", road=road, dtype=torch.bfloat16)
+    head = wm.Head(D, C, "arcgrad", backend=road, dtype=torch.bfloat16)
     x, y = batch(dtype=torch.bfloat16)
     loss = head(x, y)
     loss.mean().backward()
@@ -127,7 +127,7 @@ def test_low_precision_weights_keep_their_dtype(road):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("road", ["dense", "stream"])
 def test_autocast_leaves_the_head_in_fp32(dtype, road):
-    head = wm.Head(D, C, "arcface(s=64)", road=road)
+    head = wm.Head(D, C, "arcface(s=64)", backend=road)
     x, y = batch()
     plain = head(x, y)
     wanted = torch.autograd.grad(plain.sum(), (x, head.weight))
@@ -154,7 +154,7 @@ def test_huge_and_tiny_embeddings_have_the_same_loss():
     "spec", ["arcface(s=16)", "arcgrad", "adacos", "adaacos(s=8)", "a_softmax", "softmax(bias=True)"]
 )
 def test_compiled_head_is_the_head(spec):
-    head = wm.Head(D, C, spec, road="dense", smoothing=0.1)
+    head = wm.Head(D, C, spec, backend="dense", label_smoothing=0.1)
     compiled = torch.compile(copy.deepcopy(head), backend="aot_eager", fullgraph=True)
     x, y = batch()
     for _ in range(3):
@@ -167,7 +167,7 @@ def test_compiled_head_is_the_head(spec):
 
 @pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 def test_compiled_by_inductor():
-    head = wm.Head(D, C, "arcface(s=16, m=warmup(0, 0.5, steps=10))", road="dense")
+    head = wm.Head(D, C, "arcface(s=16, m=warmup(0, 0.5, steps=10))", backend="dense")
     compiled = torch.compile(copy.deepcopy(head), fullgraph=True)
     x, y = batch()
     for _ in range(2):
@@ -184,7 +184,7 @@ breaks_graphs = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tens
 @breaks_graphs
 @pytest.mark.parametrize("spec", ["arcgrad", "adaacos(s=8)", "a_softmax"])
 def test_streamed_head_inside_a_compiled_step(spec):
-    head = wm.Head(D, C, spec, road="stream")
+    head = wm.Head(D, C, spec, backend="stream")
     compiled = torch.compile(copy.deepcopy(head), backend="aot_eager")
     x, y = batch()
     for _ in range(2):
@@ -195,7 +195,7 @@ def test_streamed_head_inside_a_compiled_step(spec):
 
 
 def test_compiled_adaptive_head_takes_many_batch_sizes():
-    head = wm.Head(D, C, "adacos", road="dense")
+    head = wm.Head(D, C, "adacos", backend="dense")
     compiled = torch.compile(copy.deepcopy(head), backend="aot_eager", fullgraph=True)
     for n in range(4, 16):
         x, y = batch(n)
@@ -216,7 +216,7 @@ def test_compiled_objective_with_centres_has_the_right_gradient():
 
 @pytest.mark.parametrize("spec", ["arcface(s=16)", "arcgrad", "l_softmax", "cosface(m=[0.1, 0.2, 0.3, 0.1, 0.1])"])
 def test_per_sample_gradients_by_torch_func(spec):
-    head = wm.Head(D, C, spec, road="dense", dtype=torch.float64).eval()
+    head = wm.Head(D, C, spec, backend="dense", dtype=torch.float64).eval()
     x, y = batch(dtype=torch.float64)
     parameters = {name: p.detach() for name, p in head.named_parameters()}
 
@@ -230,7 +230,7 @@ def test_per_sample_gradients_by_torch_func(spec):
 
 @pytest.mark.parametrize("spec", ["arcface(s=4, m=0.2)", "arcgrad(s=3)", "l_softmax(lam=1)"])
 def test_forward_mode_agrees_with_backward_mode(spec):
-    head = wm.Head(4, 3, spec, road="dense", dtype=torch.float64).eval()
+    head = wm.Head(4, 3, spec, backend="dense", dtype=torch.float64).eval()
     x, y = batch(3, torch.float64, d=4, c=3)
     function = lambda v: head(v, y)  # noqa: E731
     torch.testing.assert_close(torch.func.jacfwd(function)(x.detach()), torch.func.jacrev(function)(x.detach()))
@@ -240,7 +240,7 @@ def test_forward_mode_agrees_with_backward_mode(spec):
 
 @pytest.mark.parametrize("spec", ["arcface(s=4, m=0.2)", "arcgrad(s=3)", "l_softmax(lam=1)"])
 def test_dense_road_differentiates_twice(spec):
-    head = wm.Head(4, 3, spec, road="dense", dtype=torch.float64).eval()
+    head = wm.Head(4, 3, spec, backend="dense", dtype=torch.float64).eval()
     x, y = batch(3, torch.float64, d=4, c=3)
     assert torch.autograd.gradgradcheck(lambda v: head(v, y).sum(), (x,))
 
@@ -257,11 +257,11 @@ def test_state_dict_deepcopy_and_names(tmp_path):
     other = wm.Head(D, C, "adaacos(s=6)")
     other.load_state_dict(torch.load(tmp_path / "head.pt", weights_only=True))
     assert other.class_names == names
-    assert other.numbers.state_m == head.numbers.state_m
+    assert other.margin_state.state_m == head.margin_state.state_m
     assert copy.deepcopy(head).class_names == names
     bare = wm.Head(D, C, "normface")
     bare.load_state_dict({"weight": head.weight, "numbers.steps": torch.tensor(4)})
-    assert int(bare.numbers.steps) == 4
+    assert int(bare.margin_state.steps) == 4
 
 
 def test_loading_under_another_margin_is_said():
@@ -280,7 +280,7 @@ def test_damaged_extra_state_is_one_line():
 
 def test_meta_device_and_back():
     head = wm.Head(D, C, "adacos", device="meta")
-    assert head.numbers.steps.is_meta
+    assert head.margin_state.steps.is_meta
     real = head.to_empty(device="cpu")
     real.load_state_dict(wm.Head(D, C, "adacos").state_dict())
     x, y = batch()
@@ -296,7 +296,7 @@ def test_extend_keeps_what_was_learned():
     assert head.weight.shape == (C + 3, D)
     assert head.class_names == list("abcdefgh")
     assert head.scale == scale
-    assert int(head.numbers.steps) == 2
+    assert int(head.margin_state.steps) == 2
     torch.testing.assert_close(head.weight[:C], old)
     torch.testing.assert_close(head.logits(x)[:, :C], logits)
     head(x, torch.full_like(y, 7)).sum().backward()
@@ -344,12 +344,12 @@ def test_auto_road_streams_when_the_logits_would_not_fit(monkeypatch):
 
     x, y = batch()
     head = wm.Head(D, C, "arcface(s=8)")
-    assert head.taken is None
+    assert head.active_backend is None
     expected = head(x, y)
-    assert head.taken == "dense"
+    assert head.active_backend == "dense"
     monkeypatch.setattr(choose, "DENSE_ENTRIES", 10)
     torch.testing.assert_close(head(x, y), expected)
-    assert head.taken == "stream"
+    assert head.active_backend == "stream"
 
 
 def test_stream_never_holds_all_logits():
@@ -389,17 +389,20 @@ def test_stream_never_holds_all_logits():
         (lambda: wm.Head(D, C, "arcface(s=[1, 2, 3, 4, 5])"), "one number per class is not possible here"),
         (lambda: wm.Head(D, C, "arcface(m=[0.1, 0.2])"), "m has 2 numbers for 5 classes"),
         (lambda: wm.Head(D, C, "triplet"), "'triplet' is not a margin"),
-        (lambda: wm.Head(D, C, "arcface", road="dens"), "unknown road 'dens'; did you mean 'dense'?"),
-        (lambda: wm.Head(D, C, "arcface", smoothing=1.0), "smoothing=1.0 must be a number of at least 0 and below 1"),
+        (lambda: wm.Head(D, C, "arcface", backend="dens"), "unknown road 'dens'; did you mean 'dense'?"),
+        (
+            lambda: wm.Head(D, C, "arcface", label_smoothing=1.0),
+            "smoothing=1.0 must be a number of at least 0 and below 1",
+        ),
         (lambda: wm.Head(D, C, "arcface", class_weight=[1.0]), "class_weight must be 5 finite numbers"),
         (lambda: wm.Head(D, C, "arcface", class_names=["a"]), "class_names has 1 names for 5 classes"),
         (lambda: wm.Head(D, C, 3), "margin must be a parse string or a Margin, got int"),
-        (lambda: wm.Head(D, C, "arcface", smoothing="0.1"), "smoothing='0.1' must be a number"),
+        (lambda: wm.Head(D, C, "arcface", label_smoothing="0.1"), "smoothing='0.1' must be a number"),
         (lambda: wm.Head(D, C, "arcface", ignore_index="x"), "ignore_index='x' must be a whole number"),
         (lambda: wm.Head(D, C, "arcface", class_weight="balanced"), "class_weight must be 5 numbers, got 'balanced'"),
         (lambda: wm.margin_softmax(torch.zeros(1, 2), torch.tensor([0]), wm.ArcFace), "a Margin such as ArcFace"),
         (lambda: wm.margin_softmax(torch.ones(1, 2) * 9, torch.tensor([0]), "arcface"), "pass cosines, not logits"),
-        (lambda: wm.attach("resnet18", "arcface", classes=3), "attach takes a model, got str"),
+        (lambda: wm.attach("resnet18", "arcface", num_classes=3), "attach takes a model, got str"),
     ],
 )
 def test_a_head_that_cannot_be_made_says_why(make, message):
@@ -424,17 +427,17 @@ def test_a_head_that_cannot_be_made_says_why(make, message):
 )
 @pytest.mark.parametrize("road", ["dense", "stream"])
 def test_a_wrong_batch_is_one_line(x, y, message, road):
-    head = wm.Head(D, C, "arcface", road=road)
+    head = wm.Head(D, C, "arcface", backend=road)
     with pytest.raises(wm.InputError, match=message) as caught:
         head(x, y)
     assert "\n" not in str(caught.value)
-    assert int(head.numbers.steps) == 0  # nothing moved
+    assert int(head.margin_state.steps) == 0  # nothing moved
 
 
 @pytest.mark.parametrize("road", ["dense", "stream"])
 @pytest.mark.parametrize("spec", ["arcface", "adacos", "adaacos", "softmax"])
 def test_empty_batch(road, spec):
-    head = wm.Head(D, C, spec, road=road)
+    head = wm.Head(D, C, spec, backend=road)
     x = torch.zeros(0, D, requires_grad=True)
     loss = head(x, torch.zeros(0, dtype=torch.int64))
     loss.sum().backward()
@@ -445,7 +448,7 @@ def test_empty_batch(road, spec):
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8, torch.int64])
 def test_labels_of_any_whole_dtype(dtype):
     x, y = batch()
-    head = wm.Head(D, C, "arcface(s=8)", smoothing=0.1)
+    head = wm.Head(D, C, "arcface(s=8)", label_smoothing=0.1)
     torch.testing.assert_close(head(x, y.to(dtype)), head(x, y))
 
 
@@ -474,7 +477,7 @@ def test_training_with_every_road_learns():
     for road in ("dense", "stream"):
         torch.manual_seed(0)
         body = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, D))
-        head = wm.Head(D, C, "arcface(s=16, m=0.3)", road=road)
+        head = wm.Head(D, C, "arcface(s=16, m=0.3)", backend=road)
         optimizer = torch.optim.Adam([*body.parameters(), *head.parameters()], lr=0.01)
         for _ in range(60):
             optimizer.zero_grad()
@@ -486,7 +489,7 @@ def test_training_with_every_road_learns():
 @pytest.mark.parametrize("spec", ["arcgrad", "softmax(bias=True)"])
 def test_streamed_head_with_frozen_weights_still_reaches_the_embeddings(spec):
     x, y = batch(dtype=torch.float64)
-    dense, streamed = (wm.Head(D, C, spec, road=road, dtype=torch.float64) for road in ("dense", "stream"))
+    dense, streamed = (wm.Head(D, C, spec, backend=road, dtype=torch.float64) for road in ("dense", "stream"))
     streamed.load_state_dict(dense.state_dict())
     streamed.weight.requires_grad_(False)
     wanted, got = (torch.autograd.grad(head(x, y).sum(), x)[0] for head in (dense, streamed))
@@ -497,7 +500,7 @@ def test_streamed_head_with_frozen_weights_still_reaches_the_embeddings(spec):
 
 def test_streamed_gradients_accumulate_and_reach_hooks():
     x, y = batch(dtype=torch.float64)
-    head = wm.Head(D, C, "arcface(s=8)", road="stream", dtype=torch.float64)
+    head = wm.Head(D, C, "arcface(s=8)", backend="stream", dtype=torch.float64)
     seen = []
     head.weight.register_hook(lambda gradient: seen.append(gradient.clone()))
     head(x, y).sum().backward()
@@ -513,7 +516,7 @@ def test_streamed_gradients_accumulate_and_reach_hooks():
 @pytest.mark.parametrize("road", ["dense", "stream"])
 def test_a_nan_stays_visible(spec, road):
     x, y = batch()
-    head = wm.Head(D, C, spec, road=road)
+    head = wm.Head(D, C, spec, backend=road)
     broken = x.detach().clone()
     broken[2, 0] = math.nan
     assert head.logits(broken)[2].isnan().all()
@@ -531,7 +534,7 @@ def test_second_derivatives_of_a_streamed_head(spec, monkeypatch):
     found = []
     for road in ("dense", "stream"):
         torch.manual_seed(0)
-        head = wm.Head(D, C, spec, road=road, dtype=torch.float64)
+        head = wm.Head(D, C, spec, backend=road, dtype=torch.float64)
         first = torch.autograd.grad(head(x, y).sum(), (x, head.weight), create_graph=True)
         second = torch.autograd.grad(sum((g**2).sum() for g in first), (x, head.weight))
         found.append((*first, *second))
@@ -556,8 +559,8 @@ def test_now_says_how_the_numbers_stand():
     head = wm.Head(D, C, "arcface(s=learnable(12), m=warmup(0, 0.4, steps=4))")
     x, y = batch()
     head(x, y), head(x, y)
-    assert head.now == pytest.approx({"s": 12.0, "m": 0.2})
-    assert wm.Head(D, C, "cosface(m=[0.1, 0.2, 0.3, 0.1, 0.1])").now == {"s": 64.0}
+    assert head.margin_values == pytest.approx({"s": 12.0, "m": 0.2})
+    assert wm.Head(D, C, "cosface(m=[0.1, 0.2, 0.3, 0.1, 0.1])").margin_values == {"s": 64.0}
 
 
 def test_an_objective_and_a_model_grow_in_every_part():
@@ -566,7 +569,7 @@ def test_an_objective_and_a_model_grow_in_every_part():
     model.head.weight.requires_grad_(False)
     model.extend(2)
     assert not model.head.weight.requires_grad
-    assert not model.head.numbers.training
+    assert not model.head.margin_state.training
     assert model.objective.parts["center"].centers.shape == (C + 2, D)
     loss = model.train()(torch.randn(6, 4), torch.tensor([0, 1, 6, 6, 5, 5]))
     assert torch.isfinite(loss).all()
@@ -575,7 +578,7 @@ def test_an_objective_and_a_model_grow_in_every_part():
 
 
 def test_a_model_refuses_options_that_need_labels():
-    model = wm.attach(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), "arcface", classes=3, at="1")
+    model = wm.attach(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), "arcface", num_classes=3, at="1")
     with pytest.raises(wm.InputError, match="labels given without labels; write model"):
         model(torch.randn(2, 4), labels=torch.tensor([0, 1]))
     groups = model.parameter_groups(weight_decay=0.1)
@@ -646,7 +649,7 @@ def test_extend_keeps_bias_and_class_weights():
         head.extend(1)
     head.extend(1, class_weight=[6.0])
     assert head.bias.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 0.0]
-    assert head.numbers.class_weight.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    assert head.margin_state.class_weight.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
 
 
 def test_an_objective_grows_whole_or_not_at_all():
@@ -674,7 +677,7 @@ def test_mixup_keeps_the_dtype_of_the_loss(lam):
 def test_a_head_made_on_the_meta_device_starts_like_any_other(spec):
     made, real = wm.Head(D, C, spec, device="meta").to_empty(device="cpu"), wm.Head(D, C, spec)
     made.reset_parameters()
-    for key, value in real.numbers.state_dict().items():
+    for key, value in real.margin_state.state_dict().items():
         torch.testing.assert_close(made.numbers.state_dict()[key], value)
     x, y = batch()
     loaded = wm.Head(D, C, spec, device="meta").to_empty(device="cpu")
@@ -705,17 +708,17 @@ def test_a_learnable_number_inside_phi_gets_its_gradient_on_both_roads():
     found = []
     for road in ("dense", "stream"):
         torch.manual_seed(0)
-        head = wm.Head(D, C, Bent(s=wm.Learnable(5), t=wm.Learnable(2)), road=road, dtype=torch.float64)
+        head = wm.Head(D, C, Bent(s=wm.Learnable(5), t=wm.Learnable(2)), backend=road, dtype=torch.float64)
         found.append(torch.autograd.grad(head(x, y).sum(), (x, *head.parameters())))
     torch.testing.assert_close(*found)
 
 
 def test_a_small_batch_over_many_classes_makes_no_copy_of_the_weights():
     """With N = 2 the blocks are bounded by D, not by N: no normalised copy of W appears."""
-    from widemargin.others.sweep import rows_of_a_block
+    from widemargin.others.sweep import max_block_rows
 
-    assert rows_of_a_block(2, 128) * 128 <= 1 << 20
-    assert rows_of_a_block(256, 512) * 256 <= 1 << 18
+    assert max_block_rows(2, 128) * 128 <= 1 << 20
+    assert max_block_rows(256, 512) * 256 <= 1 << 18
 
 
 def test_tiny_half_precision_weights_give_no_nan():
@@ -763,7 +766,7 @@ def test_softmax_learns_from_zero_weights(road, spec, by_logits):
     """The product is the logit, so that a weight without a direction still gets torch's own gradient."""
     if by_logits and road != "dense":
         return
-    head = wm.Head(D, C, spec, road=road, dtype=torch.float64)
+    head = wm.Head(D, C, spec, backend=road, dtype=torch.float64)
     torch.nn.init.zeros_(head.weight)
     x, y = torch.randn(7, D, dtype=torch.float64), torch.arange(7) % C
     loss = F.cross_entropy(head.logits(x, y), y, reduction="sum") if by_logits else head(x, y).sum()

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from file_server import FileServer
-from widemargin.data.image_catalogue import SETS, ImageFile
+from widemargin.data.image_catalogue import IMAGE_SETS, OriginalFile
 from widemargin.data.images import Images, image_set_names, load_images, split_off, subset
 from widemargin.errors import InputError
 
@@ -159,16 +159,16 @@ def test_cifar100_has_the_fine_label_and_three_colours(cifar100):
     assert len(found.test) == 10000
     np.testing.assert_array_equal(found.train.y.numpy(), raw[:, 1])
     np.testing.assert_array_equal(found.train.x[123, 2, 31, 7].numpy(), raw[123, 2 + 2 * 1024 + 31 * 32 + 7])
-    assert len(found.classes) == len(set(found.classes)) == 100
-    assert (found.classes[0], found.classes[83], found.classes[99]) == ("apple", "sweet_pepper", "worm")
-    assert list(found.classes) == sorted(found.classes)
+    assert len(found.class_names) == len(set(found.class_names)) == 100
+    assert (found.class_names[0], found.class_names[83], found.class_names[99]) == ("apple", "sweet_pepper", "worm")
+    assert list(found.class_names) == sorted(found.class_names)
 
 
 def test_class_names_come_from_the_sets_own_file(cifar100):
     names = [f"class {k}" for k in range(100)]
     try:
         (cifar100 / "fine_label_names.txt").write_text("\n".join(names) + "\n\n")
-        assert load_images("cifar100", cifar100).classes == tuple(names)
+        assert load_images("cifar100", cifar100).class_names == tuple(names)
         (cifar100 / "fine_label_names.txt").write_text("\n".join(names[:99]))
         with pytest.raises(InputError) as caught:
             load_images("cifar100", cifar100)
@@ -194,23 +194,23 @@ def small(monkeypatch):
     generator = np.random.default_rng(1)
     files = {}
     for name, count in (("cifar10", 20), ("cifar100", 50), ("mnist", 30), ("fashion_mnist", 30)):
-        entry = SETS[name]
+        entry = IMAGE_SETS[name]
         entry = replace(
             entry,
-            train=tuple(ImageFile(file.name, count) for file in entry.train),
-            test=tuple(ImageFile(file.name, 10) for file in entry.test),
-            packed=(),
+            train=tuple(OriginalFile(file.name, count) for file in entry.train),
+            test=tuple(OriginalFile(file.name, 10) for file in entry.test),
+            download_sha256=(),
         )
-        monkeypatch.setitem(SETS, name, entry)
+        monkeypatch.setitem(IMAGE_SETS, name, entry)
         files[name] = {}
         for file in entry.files:
-            if entry.kind == "cifar":
+            if entry.file_format == "cifar":
                 labels = (20, 100) if name == "cifar100" else (10,)
-                files[name][file.name] = cifar_bytes(file.count, labels, generator).tobytes()
+                files[name][file.name] = cifar_bytes(file.num_items, labels, generator).tobytes()
             elif "images" in file.name:
-                files[name][file.name] = idx_bytes(generator.integers(0, 256, (file.count, 28, 28)))
+                files[name][file.name] = idx_bytes(generator.integers(0, 256, (file.num_items, 28, 28)))
             else:
-                files[name][file.name] = idx_bytes(generator.integers(0, 10, file.count))
+                files[name][file.name] = idx_bytes(generator.integers(0, 10, file.num_items))
     return files
 
 
@@ -299,7 +299,7 @@ def test_cifar_is_downloaded_unpacked_and_kept(small, server, empty_cache):
     files = {**small["cifar100"], "fine_label_names.txt": names}
     server.files["/~kriz/cifar-100-binary.tar.gz"] = archive(files, "cifar-100-binary")
     found = load_images("cifar100")
-    assert (len(found.train), len(found.test), found.classes[7]) == (50, 10, "c7")
+    assert (len(found.train), len(found.test), found.class_names[7]) == (50, 10, "c7")
     kept = empty_cache / "images" / "cifar100"
     assert sorted(path.name for path in kept.iterdir()) == ["fine_label_names.txt", "test.bin", "train.bin"]
     assert [path.name for path in kept.parent.iterdir()] == ["cifar100"]
@@ -335,7 +335,7 @@ def test_a_download_with_another_hash_is_refused_and_not_kept(small, server, emp
     server.files = files
     assert len(load_images(name).test) == 10
     packed = tuple((path.rpartition("/")[2], "0" * 64) for path in files)
-    monkeypatch.setitem(SETS, name, replace(SETS[name], packed=packed))
+    monkeypatch.setitem(IMAGE_SETS, name, replace(IMAGE_SETS[name], download_sha256=packed))
     monkeypatch.setenv("WIDEMARGIN_CACHE", str(empty_cache / "other"))
     with pytest.raises(InputError) as caught:
         load_images(name)
@@ -346,12 +346,14 @@ def test_a_download_with_another_hash_is_refused_and_not_kept(small, server, emp
 
 def test_official_hashes_are_known():
     for name in ("cifar10", "mnist"):
-        assert all(len(file.sha256) == 64 for file in SETS[name].files)
+        assert all(len(file.sha256) == 64 for file in IMAGE_SETS[name].files)
     for name in ("cifar10", "cifar100"):
-        assert dict(SETS[name].packed).keys() == {SETS[name].urls[0].rpartition("/")[2]}
-    assert {name for name, _ in SETS["fashion_mnist"].packed} == {f"{f.name}.gz" for f in SETS["fashion_mnist"].files}
-    for entry in SETS.values():
-        assert all(len(sha256) == 64 for _, sha256 in entry.packed)
+        assert dict(IMAGE_SETS[name].download_sha256).keys() == {IMAGE_SETS[name].urls[0].rpartition("/")[2]}
+    assert {name for name, _ in IMAGE_SETS["fashion_mnist"].download_sha256} == {
+        f"{f.name}.gz" for f in IMAGE_SETS["fashion_mnist"].files
+    }
+    for entry in IMAGE_SETS.values():
+        assert all(len(sha256) == 64 for _, sha256 in entry.download_sha256)
         assert len(entry.mean) == len(entry.std) == entry.shape[0]
 
 
@@ -364,7 +366,9 @@ def test_an_archive_fetched_by_hand_is_unpacked_after_its_hash_is_checked(small,
     monkeypatch.setenv("WIDEMARGIN_CACHE", str(tmp_path / "other"))
     with pytest.raises(InputError, match=r"binary\.tar\.gz: a damaged archive"):
         load_images("cifar10", tmp_path)
-    monkeypatch.setitem(SETS, "cifar10", replace(SETS["cifar10"], packed=(("cifar-10-binary.tar.gz", "0" * 64),)))
+    monkeypatch.setitem(
+        IMAGE_SETS, "cifar10", replace(IMAGE_SETS["cifar10"], download_sha256=(("cifar-10-binary.tar.gz", "0" * 64),))
+    )
     with pytest.raises(InputError, match="not the original of 'cifar10': SHA-256 is"):
         load_images("cifar10", tmp_path)
 

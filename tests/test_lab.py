@@ -12,9 +12,9 @@ import torch
 from widemargin.catalogue import parse, parse_margin
 from widemargin.cli import main
 from widemargin.lab import curves
-from widemargin.lab.families import CLASSES, FAMILIES, SCALES, Family
+from widemargin.lab.families import CLASS_COUNTS, FAMILIES, SCALES, Family
 from widemargin.margin import Margin, split_softmax
-from widemargin.theory import boundary, boundary_angle, gap_gradient, gap_loss, suggest_scale, target_curve
+from widemargin.theory import boundary_angle, decision_function, gap_gradient, gap_loss, suggest_scale, target_curve
 
 
 def unpacked(text: str, *shape: int) -> np.ndarray:
@@ -25,7 +25,7 @@ def unpacked(text: str, *shape: int) -> np.ndarray:
 def test_every_place_is_a_loss_of_the_package(family):
     for scale in family.scales:
         for margin in family.margins or (None,):
-            assert isinstance(parse(family.spelled(scale, margin)), Margin)
+            assert isinstance(parse(family.loss_spec(scale, margin)), Margin)
 
 
 @pytest.fixture(scope="module")
@@ -34,16 +34,16 @@ def arcface():
 
 
 def test_curves_are_the_margins_own(arcface):
-    found = curves.of_family(arcface)
-    targets = unpacked(found["targets"], len(SCALES), 2, len(curves.ANGLES))
+    found = curves.compute_family_curves(arcface)
+    targets = unpacked(found["targets"], len(SCALES), 2, len(curves.ANGLES_DEG))
     s, m, c = 4, 1, 2
-    spec = arcface.spelled(SCALES[s], 0.3)
-    theta = torch.tensor(curves.ANGLES, dtype=torch.float64).deg2rad()
+    spec = arcface.loss_spec(SCALES[s], 0.3)
+    theta = torch.tensor(curves.ANGLES_DEG, dtype=torch.float64).deg2rad()
     np.testing.assert_allclose(targets[s, m], target_curve(spec, theta)[0].numpy(), rtol=1e-3, atol=1e-3)
-    shape = (len(SCALES), 2, len(CLASSES), len(curves.KINDS), len(curves.ANGLES))
-    drawn = dict(zip(curves.KINDS, unpacked(found["curves"], *shape)[s, m, c], strict=True))
-    lead = boundary(spec, theta, torch.full_like(theta, math.pi / 2), classes=CLASSES[c])
-    loss = split_softmax(lead, torch.full_like(lead, math.log(CLASSES[c] - 1)))
+    shape = (len(SCALES), 2, len(CLASS_COUNTS), len(curves.CURVE_KINDS), len(curves.ANGLES_DEG))
+    drawn = dict(zip(curves.CURVE_KINDS, unpacked(found["curves"], *shape)[s, m, c], strict=True))
+    lead = decision_function(spec, theta, torch.full_like(theta, math.pi / 2), num_classes=CLASS_COUNTS[c])
+    loss = split_softmax(lead, torch.full_like(lead, math.log(CLASS_COUNTS[c] - 1)))
     np.testing.assert_allclose(drawn["loss"], loss.numpy(), rtol=1e-3, atol=1e-6)
     slope = np.gradient(loss.numpy(), theta.numpy())
     np.testing.assert_allclose(drawn["pull"][5:-15], slope[5:-15], rtol=0.1, atol=0.1)  # before ArcFace bends
@@ -52,19 +52,21 @@ def test_curves_are_the_margins_own(arcface):
 
 def test_regions_of_a_plain_softmax_halve_the_circle():
     for spec in ("normface(s=16)", "adacos"):
-        for (inner, outer), between in zip(curves.class_edges(parse_margin(spec), 1.0), curves.BETWEEN, strict=True):
+        for (inner, outer), between in zip(
+            curves.class_boundary_angles(parse_margin(spec), 1.0), curves.CLASS_SEPARATIONS_DEG, strict=True
+        ):
             assert inner == pytest.approx(between / 2, abs=0.01)
             assert inner + outer == pytest.approx(180, abs=0.02)
 
 
 def test_arcgrads_gap_is_the_theorys():
-    found = curves.of_family(Family("arcgrad"))
-    shape = (len(SCALES), len(CLASSES), len(curves.KINDS), len(curves.ANGLES))
-    drawn = dict(zip(curves.KINDS, unpacked(found["curves"], *shape)[3, 3], strict=True))
-    radians = [math.radians(g) for g in curves.GAPS]
-    wanted = [gap_loss(g, SCALES[3], CLASSES[3]) for g in radians]
+    found = curves.compute_family_curves(Family("arcgrad"))
+    shape = (len(SCALES), len(CLASS_COUNTS), len(curves.CURVE_KINDS), len(curves.ANGLES_DEG))
+    drawn = dict(zip(curves.CURVE_KINDS, unpacked(found["curves"], *shape)[3, 3], strict=True))
+    radians = [math.radians(g) for g in curves.GAPS_DEG]
+    wanted = [gap_loss(g, SCALES[3], CLASS_COUNTS[3]) for g in radians]
     np.testing.assert_allclose(drawn["gap_loss"], wanted, rtol=1e-3, atol=1e-5)
-    pulls = [gap_gradient(g, SCALES[3], CLASSES[3]) for g in radians]
+    pulls = [gap_gradient(g, SCALES[3], CLASS_COUNTS[3]) for g in radians]
     np.testing.assert_allclose(drawn["gap_pull"], pulls, rtol=1e-3, atol=1e-4)
 
 

@@ -108,9 +108,9 @@ def test_not_text_at_all():
 
 @pytest.mark.parametrize("name", wm.losses())
 def test_every_loss_has_its_page(name):
-    from widemargin.listing import page
+    from widemargin.listing import describe_loss
 
-    facts = page(loss_class(name))
+    facts = describe_loss(loss_class(name))
     assert facts["sentence"].endswith(".") or facts["sentence"].endswith("`.")
     for heading in ("Formula:", "Domain:", "When:", "Reference:"):
         assert heading in facts["body"], heading

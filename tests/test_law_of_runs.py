@@ -18,13 +18,13 @@ import torch
 from PIL import Image
 
 from widemargin.errors import StoppedError
-from widemargin.run import OPTIMIZERS, PRECISIONS, SCHEDULES, Run
-from widemargin.selftest.commands import Forked, forked
+from widemargin.run import OPTIMIZERS, PRECISIONS, SCHEDULES, TrainConfig
+from widemargin.selftest.commands import CommandProcess, run_command
 from widemargin.selftest.trainings import difference
-from widemargin.spelling import command_of
+from widemargin.spelling import build_train_command
 from widemargin.training import loop
 from widemargin.training.loop import train
-from widemargin.training.moving import Training
+from widemargin.training.moving import Trainer
 
 CLASSES, EACH, SIDE = 8, 9, 12
 VIT = "vit_tiny_patch16_224(patch_size=4, depth=1, embed_dim=24, num_heads=2)"
@@ -76,7 +76,7 @@ def drawn_augment(draw: random.Random) -> dict[str, Any]:
     return {"augment": name, "augment_options": options}
 
 
-def drawn_run(draw: random.Random, data: str) -> Run:
+def drawn_run(draw: random.Random, data: str) -> TrainConfig:
     """Options that go together; each is at its usual value about half of the time."""
 
     def some(usual: Any, *others: Any) -> Any:
@@ -122,7 +122,7 @@ def drawn_run(draw: random.Random, data: str) -> Run:
         values["model_options"] = {"drop_rate": 0.2, "proj_drop_rate": 0.2, "drop_path_rate": 0.1}
     if values["unseen"] and per_class:
         values["batch_size"] = 2 * per_class  # few classes are left
-    return Run(**values)
+    return TrainConfig(**values)
 
 
 # ---------------------------------------------------------------- interruptions
@@ -173,7 +173,7 @@ def killed(place: Any, name: str, after: int, monkeypatch: pytest.MonkeyPatch):
         yield
 
 
-def interrupted(run: Run, folder: Path, draw: random.Random, monkeypatch: pytest.MonkeyPatch) -> str:
+def interrupted(run: TrainConfig, folder: Path, draw: random.Random, monkeypatch: pytest.MonkeyPatch) -> str:
     """Interrupt a run up to three times and let it come to its end; what was done to it."""
     done = []
     for _ in range(draw.choice((1, 2, 3))):
@@ -181,7 +181,7 @@ def interrupted(run: Run, folder: Path, draw: random.Random, monkeypatch: pytest
         if kind == "stop":
             disturbed = stopped(after, monkeypatch)
         else:
-            place: Any = os if kind == "fsync" else Training
+            place: Any = os if kind == "fsync" else Trainer
             disturbed = killed(place, kind, after, monkeypatch)
         try:
             with disturbed:
@@ -196,7 +196,7 @@ def interrupted(run: Run, folder: Path, draw: random.Random, monkeypatch: pytest
 def check(seed: int, data: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(seed)
     run = drawn_run(draw, str(data))
-    kept = ("last", "best") if run.hold_out else ("last",)
+    kept = ("last", "best") if run.val_fraction else ("last",)
     train(run, folder / "whole", quiet=True)
     torch.rand(draw.randrange(9))  # what else a process does must not matter
     train(run, folder / "again", quiet=True)
@@ -222,33 +222,33 @@ def test_killed_by_the_system_and_resumed_is_the_same_bits(seed, images, tmp_pat
     """Real processes and SIGKILL at any moment, through the command as it would be typed."""
     draw = random.Random(seed)
     run = drawn_run(draw, str(images))
-    words = [*command_of(run)[1:], "--quiet"]
-    forked(["losses"], tmp_path / "warm.txt")  # loads what the others share, which is no part of a run's time
+    words = [*build_train_command(run)[1:], "--quiet"]
+    run_command(["losses"], tmp_path / "warm.txt")  # loads what the others share, which is no part of a run's time
     begun = time.perf_counter()
-    code, said = forked([*words, "--out", str(tmp_path / "whole")], tmp_path / "whole.txt")
+    code, said = run_command([*words, "--out", str(tmp_path / "whole")], tmp_path / "whole.txt")
     lasts = time.perf_counter() - begun
     assert code == 0, said
     out, kills = tmp_path / "killed", 0
     for kill in (True, True, True, False):
-        child = Forked([*words, "--out", str(out), "--resume"], tmp_path / "killed.txt")
+        child = CommandProcess([*words, "--out", str(out), "--resume"], tmp_path / "killed.txt")
         if kill:
             time.sleep(draw.uniform(0.2, 1.0) * lasts)
-            child.send(signal.SIGKILL)
-        code = child.end()
+            child.send_signal(signal.SIGKILL)
+        code = child.wait()
         kills += code == -signal.SIGKILL
-        assert code in (0, -signal.SIGKILL), child.text()
-    assert difference(tmp_path / "whole", out, ("last", "best") if run.hold_out else ("last",)) == "", (kills, run)
+        assert code in (0, -signal.SIGKILL), child.read_output()
+    assert difference(tmp_path / "whole", out, ("last", "best") if run.val_fraction else ("last",)) == "", (kills, run)
 
 
 @cache
-def _runs(count: int = 400) -> list[Run]:
+def _runs(count: int = 400) -> list[TrainConfig]:
     draw = random.Random(0)
     return [drawn_run(draw, "images") for _ in range(count)]
 
 
 def test_every_option_is_drawn():
     """Half of the values of an option are not worth much if it never differs from what is usual."""
-    usual = Run()
+    usual = TrainConfig()
     names = ("precision", "ema", "repeats", "per_class", "accumulate", "opt", "unseen", "hold_out", "share", "clip")
     for name in (*names, "schedule", "warmup_epochs", "smoothing", "dim", "neck", "channels_last", "momentum"):
         differing = [run for run in _runs() if getattr(run, name) != getattr(usual, name)]

@@ -159,7 +159,7 @@ def test_streamed_road_is_the_dense_road(name, smoothing, monkeypatch):
     monkeypatch.setattr(sweep, "rows_of_a_block", lambda n, d: 2)
     x, y = batch()
     kind = type(wm.parse(name))
-    learnt = {option: wm.Learnable(7) for option, (rule, _) in kind.options().items() if rule.may_learn}
+    learnt = {option: wm.Learnable(7) for option, (rule, _) in kind.options().items() if rule.allows_learnable}
     dense = head_of(kind(**learnt), road="dense", smoothing=smoothing)
     streamed = head_of(kind(**learnt), road="stream", smoothing=smoothing)
     for _ in range(3):  # the third call shows that adaptive state moved alike
@@ -187,8 +187,8 @@ def test_loss_is_the_cross_entropy_of_its_logits(name):
 def test_functional_form_is_a_fresh_head(name):
     x, y = batch()
     head = head_of(name)
-    unit, length = angle.direction(x)
-    weight_unit, weight_length = angle.direction(head.weight)
+    unit, length = angle.unit_and_norm(x)
+    weight_unit, weight_length = angle.unit_and_norm(head.weight)
     radius = length.unsqueeze(1) * torch.ones(1, C, dtype=x.dtype)
     if head.margin.keeps_w:
         radius = radius * weight_length
@@ -226,7 +226,7 @@ def test_moving_numbers_do_not_touch_the_value(name):
 def test_fp32_gradients_keep_their_digits(name, monkeypatch):
     monkeypatch.setattr(numerics, "CLASSES", 200)
     monkeypatch.setattr(numerics, "SAMPLES", 64)
-    row = numerics.measure(numerics.ours(name))
+    row = numerics.measure_gradient_accuracy(numerics.widemargin_loss(name))
     assert row.initial <= 2e-6
     assert all(error is None or error <= 2e-5 for error in row.trained)
     assert all(row.finite.values())
@@ -239,7 +239,7 @@ def test_fp32_gradients_keep_their_digits(name, monkeypatch):
 def test_small_losses_keep_their_digits_where_the_scale_allows_them(spec, road, monkeypatch):
     monkeypatch.setattr(numerics, "CLASSES", 200)
     monkeypatch.setattr(numerics, "SAMPLES", 64)
-    row = numerics.measure(numerics.ours(spec, road))
+    row = numerics.measure_gradient_accuracy(numerics.widemargin_loss(spec, road))
     assert None not in row.trained
     assert max(row.trained) <= 2e-5
 

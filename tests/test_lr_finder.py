@@ -13,16 +13,23 @@ import torch
 from colours import FAST, draw
 from test_run import described
 from widemargin.cli import main
-from widemargin.commands.find_lr import print_test
+from widemargin.commands.find_lr import report_rate_test
 from widemargin.errors import InputError
-from widemargin.run import OPTIMIZERS, Run
+from widemargin.run import OPTIMIZERS, TrainConfig
 from widemargin.training.loop import train
-from widemargin.training.lr_finder import HIGH, LOW, find_rate, lowest_at, rose_again, smoothed
-from widemargin.training.lr_picture import picture
-from widemargin.training.moving import Training
-from widemargin.training.telling import Telling
+from widemargin.training.lr_finder import (
+    MAX_LR,
+    MIN_LR,
+    find_lowest_loss_lr,
+    has_loss_risen,
+    run_lr_range_test,
+    smooth_losses,
+)
+from widemargin.training.lr_picture import render_lr_svg
+from widemargin.training.moving import Trainer
+from widemargin.training.telling import ProgressReporter
 
-RATES = [LOW * (HIGH / LOW) ** (k / 99) for k in range(100)]
+RATES = [MIN_LR * (MAX_LR / MIN_LR) ** (k / 99) for k in range(100)]
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +38,8 @@ def images(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def run(images) -> Run:
-    return Run(
+def run(images) -> TrainConfig:
+    return TrainConfig(
         data=str(images), model="fast(width=0.125)", input_size=16, batch_size=12, augment="fast", opt="sgd", epochs=2
     )
 
@@ -44,8 +51,8 @@ def test_smoothing_is_a_weighted_mean():
     losses = [3.0, 1.0, 2.0, 5.0]
     weights = [0.9**k for k in (3, 2, 1, 0)]
     expected = sum(w * v for w, v in zip(weights, losses, strict=True)) / sum(weights)
-    assert smoothed(losses)[-1] == pytest.approx(expected)
-    assert smoothed([2.0] * 5) == pytest.approx([2.0] * 5)
+    assert smooth_losses(losses)[-1] == pytest.approx(expected)
+    assert smooth_losses([2.0] * 5) == pytest.approx([2.0] * 5)
 
 
 def valley(rate: float) -> float:
@@ -54,26 +61,26 @@ def valley(rate: float) -> float:
 
 
 def test_the_lowest_point_of_a_valley():
-    found = lowest_at(RATES, [valley(rate) for rate in RATES])
+    found = find_lowest_loss_lr(RATES, [valley(rate) for rate in RATES])
     assert found is not None
     assert 0.01 < found < 0.2
-    assert rose_again([valley(rate) for rate in RATES])
+    assert has_loss_risen([valley(rate) for rate in RATES])
 
 
 def test_on_a_floor_it_is_where_the_floor_begins():
     """A loss that stays low however large the rate is must not be answered with the largest rate."""
     floor = [1.0 + 2.0 / (1.0 + (rate / 1e-3) ** 2) - 1e-4 * k for k, rate in enumerate(RATES)]
-    found = lowest_at(RATES, floor)
+    found = find_lowest_loss_lr(RATES, floor)
     assert found is not None
-    assert 3e-3 < found < HIGH / 5
-    assert not rose_again(floor)
+    assert 3e-3 < found < MAX_LR / 5
+    assert not has_loss_risen(floor)
 
 
 def test_noise_and_rising_losses_have_no_lowest_point():
     noise = torch.Generator().manual_seed(0)
-    assert lowest_at(RATES, (3.0 + torch.randn(100, generator=noise)).tolist()) is None
-    assert lowest_at(RATES, [3.0 + 0.01 * k for k in range(100)]) is None
-    assert lowest_at(RATES[:5], [3.0, 2.0, 1.0, 0.5, 0.1]) is None
+    assert find_lowest_loss_lr(RATES, (3.0 + torch.randn(100, generator=noise)).tolist()) is None
+    assert find_lowest_loss_lr(RATES, [3.0 + 0.01 * k for k in range(100)]) is None
+    assert find_lowest_loss_lr(RATES[:5], [3.0, 2.0, 1.0, 0.5, 0.1]) is None
 
 
 # ---------------------------------------------------------------- on networks
@@ -82,53 +89,53 @@ def test_noise_and_rising_losses_have_no_lowest_point():
 @pytest.mark.parametrize("opt", OPTIMIZERS)
 def test_every_optimizer(opt, run):
     before = torch.get_num_threads()
-    found = find_rate(replace(run, opt=opt, accumulate=2, ema=0.9), quiet=True)
-    assert len(found.rates) == len(found.losses) == len(found.smoothed)
-    assert found.rates[0] == LOW
-    steps = [b / a for a, b in zip(found.rates, found.rates[1:], strict=False)]
-    assert steps == pytest.approx([(HIGH / LOW) ** (1 / 99)] * len(steps))
-    assert found.smoothed == pytest.approx(smoothed(found.losses))
+    found = run_lr_range_test(replace(run, opt=opt, accumulate=2, ema=0.9), quiet=True)
+    assert len(found.lrs) == len(found.losses) == len(found.smoothed_losses)
+    assert found.lrs[0] == MIN_LR
+    steps = [b / a for a, b in zip(found.lrs, found.lrs[1:], strict=False)]
+    assert steps == pytest.approx([(MAX_LR / MIN_LR) ** (1 / 99)] * len(steps))
+    assert found.smoothed_losses == pytest.approx(smooth_losses(found.losses))
     assert found.suggestion is not None
-    assert found.suggestion == pytest.approx(found.lowest / 10, rel=0.05)
-    assert found.losses[20] > 1.3 * min(found.smoothed)
+    assert found.suggestion == pytest.approx(found.lowest_loss_lr / 10, rel=0.05)
+    assert found.losses[20] > 1.3 * min(found.smoothed_losses)
     assert torch.get_num_threads() == before
 
 
 def test_it_is_the_runs_own_first_losses(run):
     """Over the run's own batches: with a rate of nearly nothing, the mean loss of an epoch is that of a training."""
-    found = find_rate(run, low=1e-30, high=1e-29, steps=12, quiet=True)
-    training = Training(replace(run, lr=0.0, schedule="constant"), None)
+    found = run_lr_range_test(run, low=1e-30, high=1e-29, steps=12, quiet=True)
+    training = Trainer(replace(run, lr=0.0, schedule="constant"), None)
     steps = len(training.inputs.batches)
-    line = training.one_epoch(Telling())
+    line = training.train_epoch(ProgressReporter())
     assert sum(found.losses[:steps]) / steps == pytest.approx(line["loss"], rel=1e-6)
-    assert find_rate(run, low=1e-30, high=1e-29, steps=12, quiet=True) == found
+    assert run_lr_range_test(run, low=1e-30, high=1e-29, steps=12, quiet=True) == found
 
 
 def test_a_suggestion_can_be_trained_with(run, tmp_path):
-    found = find_rate(run, quiet=True)
+    found = run_lr_range_test(run, quiet=True)
     record = train(replace(run, lr=found.suggestion, epochs=8), tmp_path / "run", quiet=True)
     assert record["test"]["top1"] > 60
 
 
 def test_it_ends_when_the_loss_explodes(run):
     model = "vit_tiny_patch16_224(patch_size=8, depth=1, embed_dim=24, num_heads=2)"
-    found = find_rate(replace(run, model=model, loss="softmax", momentum=0.99), quiet=True)
-    assert len(found.rates) < 100
-    assert "more than 4 times its best" in found.ended
-    assert found.bounded
-    assert found.smoothed[-1] > 4 * min(found.smoothed) >= found.smoothed[-2]
+    found = run_lr_range_test(replace(run, model=model, loss="softmax", momentum=0.99), quiet=True)
+    assert len(found.lrs) < 100
+    assert "more than 4 times its best" in found.stop_reason
+    assert found.is_bounded
+    assert found.smoothed_losses[-1] > 4 * min(found.smoothed_losses) >= found.smoothed_losses[-2]
 
 
 def test_numbers_that_are_none_end_it(run):
-    found = find_rate(replace(run, loss="softmax"), high=1e38, steps=40, quiet=True)
-    assert len(found.rates) < 40
-    assert all(map(math.isfinite, (*found.losses, *found.smoothed)))
+    found = run_lr_range_test(replace(run, loss="softmax"), high=1e38, steps=40, quiet=True)
+    assert len(found.lrs) < 40
+    assert all(map(math.isfinite, (*found.losses, *found.smoothed_losses)))
 
 
 @pytest.mark.parametrize("wrong", [{"low": 0.0}, {"low": 1.0, "high": 0.1}, {"steps": 10}, {"high": math.inf}])
 def test_wrong_ranges_are_one_line(wrong, run):
     with pytest.raises(InputError, match="rates must rise from above 0 in more than 10 steps"):
-        find_rate(run, **wrong)
+        run_lr_range_test(run, **wrong)
 
 
 # ---------------------------------------------------------------- as a command
@@ -145,7 +152,7 @@ def test_the_command_trains_nothing_and_says_what_to_type(images, tmp_path, caps
     found = json.loads((out / "lr_finder.json").read_text())
     assert f"suggestion: --lr {found['suggestion']:g}, a tenth of where the loss is lowest" in captured.out
     again = described(shlex.join(shlex.split(captured.out.splitlines()[-1])[2:]))
-    assert again == Run.from_json(json.dumps({**found["run"], "lr": found["suggestion"]}))
+    assert again == TrainConfig.from_json(json.dumps({**found["run"], "lr": found["suggestion"]}))
     assert 10 <= captured.out.count("e-0") <= 16
     assert len(ElementTree.parse(out / "lr_finder.svg").getroot()) > 20
     assert main([*words, "--quiet"]) == 0  # the folder is free for the run itself
@@ -156,11 +163,11 @@ def test_the_command_trains_nothing_and_says_what_to_type(images, tmp_path, caps
 @pytest.mark.parametrize("bounded", [True, False])
 def test_a_loss_that_never_rises_again_is_told(bounded, run, tmp_path, capsys):
     """On the same rates and images: only the end of the curve differs."""
-    found = find_rate(run, quiet=True)
+    found = run_lr_range_test(run, quiet=True)
     losses = (*found.losses[:60], *([found.losses[59]] * 40 if not bounded else [9.0] * 40))
-    assert rose_again(losses) == bounded
-    shown = replace(found, losses=losses, smoothed=tuple(smoothed(losses)), bounded=bounded)
-    print_test(shown, run, tmp_path)
+    assert has_loss_risen(losses) == bounded
+    shown = replace(found, losses=losses, smoothed_losses=tuple(smooth_losses(losses)), is_bounded=bounded)
+    report_rate_test(shown, run, tmp_path)
     assert ("no rate was seen to be too large: try a third and a tenth" in capsys.readouterr().out) != bounded
     assert json.loads((tmp_path / "lr_finder.json").read_text())["bounded"] == bounded
 
@@ -185,7 +192,7 @@ def test_wrong_uses_are_one_line(words, says, images, tmp_path, capsys):
 def test_a_loss_that_never_falls_is_one_line(images, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("widemargin.training.lr_finder.HIGH", 1e-6)
     monkeypatch.setattr(
-        "widemargin.training.lr_finder.find_rate.__kwdefaults__", {**find_rate.__kwdefaults__, "high": 1e-6}
+        "widemargin.training.lr_finder.find_rate.__kwdefaults__", {**run_lr_range_test.__kwdefaults__, "high": 1e-6}
     )
     assert main(["train", str(images), *FAST, "--find-lr", "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err.strip()
@@ -195,5 +202,5 @@ def test_a_loss_that_never_falls_is_one_line(images, tmp_path, capsys, monkeypat
 
 
 def test_a_picture_of_few_steps(run):
-    found = find_rate(run, low=1e-3, high=2e-3, steps=11, quiet=True)
-    ElementTree.fromstring(picture(replace(found, suggestion=1e-4), replace(run, model="a<b>&c")))
+    found = run_lr_range_test(run, low=1e-3, high=2e-3, steps=11, quiet=True)
+    ElementTree.fromstring(render_lr_svg(replace(found, suggestion=1e-4), replace(run, model="a<b>&c")))

@@ -11,9 +11,9 @@ from PIL import Image
 from widemargin.cli import main
 from widemargin.data.folder import load_folder
 from widemargin.data.images import Images, ImageSet
-from widemargin.metrics.confusion import SMALL, Confusion
-from widemargin.report.confusion import worst
-from widemargin.run import Run
+from widemargin.metrics.confusion import MAX_MATRIX_CLASSES, Confusion
+from widemargin.report.confusion import most_common_confusions
+from widemargin.run import TrainConfig
 from widemargin.selftest import corpus
 from widemargin.training.loop import train
 
@@ -30,9 +30,9 @@ def made(classes: int, each: int = 1) -> ImageSet:
     return ImageSet("made", part(each), part(1), (0.5,), (0.3,))
 
 
-def run_of(classes: int) -> Run:
+def run_of(classes: int) -> TrainConfig:
     sizes = {"model": "fast(widths=(4, 8, 16), bias=False)", "batch_size": 150, "epochs": 1}
-    return Run(data="mnist", loss="arcgrad(s=10)", augment="none", opt="sgd", lr=0.05, **sizes)
+    return TrainConfig(data="mnist", loss="arcgrad(s=10)", augment="none", opt="sgd", lr=0.05, **sizes)
 
 
 def test_a_record_grows_with_the_classes_not_with_their_square(tmp_path, monkeypatch, capsys):
@@ -44,9 +44,9 @@ def test_a_record_grows_with_the_classes_not_with_their_square(tmp_path, monkeyp
         record = train(run_of(classes), folder, quiet=True)
         sizes.append((folder / "record.json").stat().st_size)
         kept = Confusion.from_json(json.loads((folder / "record.json").read_text())["confusion"])
-        assert kept.classes == classes
-        assert sum(kept.right) == round(record["test"]["top1"] * classes / 100)
-        assert sum(kept.right) + sum(kept.times) == sum(kept.images) == classes
+        assert kept.num_classes == classes
+        assert sum(kept.correct) == round(record["test"]["top1"] * classes / 100)
+        assert sum(kept.correct) + sum(kept.mistake_counts) == sum(kept.images) == classes
     assert sizes[1] < 3.3 * sizes[0]
     assert sizes[1] < 50 * 3000
     assert main(["evaluate", str(folder)]) == 0
@@ -55,10 +55,10 @@ def test_a_record_grows_with_the_classes_not_with_their_square(tmp_path, monkeyp
     assert main(["report", str(folder), "--out", str(page)]) == 0
     capsys.readouterr()
     assert "taken for" in page.read_text()
-    true, said, times, _ = worst(kept, data.train.classes)[0]
+    true, said, times, _ = most_common_confusions(kept, data.train.class_names)[0]
     assert f"<td>{true}</td>" in page.read_text()
     assert f"<td>{said}</td>" in page.read_text()
-    assert times == max(kept.times)
+    assert times == max(kept.mistake_counts)
 
 
 @given(
@@ -72,14 +72,14 @@ def test_a_confusion_is_the_matrix_and_comes_back(case):
     matrix = [[0] * classes for _ in range(classes)]
     for i, j in pairs:
         matrix[i][j] += 1
-    found = Confusion.of(labels, answers, classes)
+    found = Confusion.from_predictions(labels, answers, classes)
     assert found.matrix() == matrix
-    assert found.left_out == 0
+    assert found.num_omitted_mistakes == 0
     written = json.loads(json.dumps(found.to_json()))
-    assert isinstance(written, list) == (classes <= SMALL)
+    assert isinstance(written, list) == (classes <= MAX_MATRIX_CLASSES)
     assert Confusion.from_json(written) == found
     assert Confusion.from_json(matrix) == found  # as version 0.1.0 wrote it, whatever the number of classes
-    assert list(found.times) == sorted(found.times, reverse=True)
+    assert list(found.mistake_counts) == sorted(found.mistake_counts, reverse=True)
 
 
 def test_of_very_many_mistakes_the_most_frequent_are_kept():
@@ -88,10 +88,10 @@ def test_of_very_many_mistakes_the_most_frequent_are_kept():
     labels = torch.arange(classes).repeat(3)
     answers = torch.randint(classes, (3 * classes,), generator=draws)
     labels, answers = torch.cat((labels, torch.full((5,), 7))), torch.cat((answers, torch.full((5,), 11)))
-    found = Confusion.of(labels, answers, classes)
-    assert len(found.times) == classes
+    found = Confusion.from_predictions(labels, answers, classes)
+    assert len(found.mistake_counts) == classes
     assert found.mistakes()[0] == (7, 11, 5)
-    assert found.left_out == int((labels != answers).sum()) - sum(found.times) > 0
+    assert found.num_omitted_mistakes == int((labels != answers).sum()) - sum(found.mistake_counts) > 0
     assert len(json.dumps(found.to_json())) < 40 * classes
 
 
@@ -109,7 +109,7 @@ def test_of_very_many_mistakes_the_most_frequent_are_kept():
 )
 def test_a_record_whose_confusion_was_edited_is_one_line(text, said, tmp_path, capsys):
     for file in ("run.json", "metrics.jsonl"):
-        (tmp_path / file).write_bytes(corpus.files("run")[file])
+        (tmp_path / file).write_bytes(corpus.load_corpus_files("run")[file])
     (tmp_path / "record.json").write_text(f'{{"confusion": {text}}}')
     assert main(["report", str(tmp_path), "--no-images", "--out", str(tmp_path / "report.html")]) == 2
     told = capsys.readouterr().err
@@ -121,11 +121,11 @@ def test_a_record_whose_confusion_was_edited_is_one_line(text, said, tmp_path, c
 def test_names_of_another_number_of_classes_are_not_used(tmp_path):
     """A record and a checkpoint that do not belong together make a page all the same."""
     from widemargin.report.run_page import runs_page
-    from widemargin.report.told import Told
+    from widemargin.report.told import RunSummary
 
     record = {"confusion": Confusion.from_json([[3, 1, 0], [0, 2, 0], [1, 0, 4]])}
     for classes in ((), ("a", "b", "c"), ("a", "b")):
-        text = runs_page([Told("run", Run(), [], record, classes)], {}, "widemargin report")
+        text = runs_page([RunSummary("run", TrainConfig(), [], record, classes)], {}, "widemargin report")
         assert ("<td>a</td><td>b</td>" in text) == (len(classes) == 3)
         assert ("<td>0</td><td>1</td>" in text) == (len(classes) != 3)
 
@@ -140,12 +140,12 @@ def test_training_on_a_hundred_thousand_classes_ends_with_a_record(tmp_path, cap
             place = root / part / f"{k:06d}"
             place.mkdir(parents=True)
             Image.fromarray(pixels).save(place / "0.pgm")
-    assert len(load_folder(root).classes) == classes
+    assert len(load_folder(root).class_names) == classes
     words = ["train", str(root), "fast(widths=(4, 8, 16), bias=False)", "arcgrad(s=10)", "--epochs", "1"]
     words += ["--batch-size", "500", "--input-size", "9", "--augment", "none", "--out", str(tmp_path / "run")]
     assert main([*words, "--quiet"]) == 0
     kept = json.loads((tmp_path / "run" / "record.json").read_text())
-    assert Confusion.from_json(kept["confusion"]).classes == classes
+    assert Confusion.from_json(kept["confusion"]).num_classes == classes
     assert (tmp_path / "run" / "record.json").stat().st_size < 50 * classes
     for command in (["evaluate", str(tmp_path / "run")], ["report", str(tmp_path / "run")]):
         assert main(command) == 0

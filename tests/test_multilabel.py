@@ -5,7 +5,7 @@ import torch
 from sklearn.metrics import average_precision_score
 
 from widemargin import MarginModel, Objective
-from widemargin.backbones.build import build
+from widemargin.backbones.build import build_backbone
 from widemargin.data.images import load_images
 
 
@@ -27,7 +27,7 @@ def two_digits(data_dir):
 def test_both_digits_of_a_picture_are_named(two_digits, loss):
     (x, y), (unseen, answers) = two_digits
     torch.manual_seed(0)
-    backbone = build("fast(widths=(16, 32, 32), bias=False)", channels=1, size=(28, 56))
+    backbone = build_backbone("fast(widths=(16, 32, 32), bias=False)", channels=1, size=(28, 56))
     backbone.whiten(x[:500])
     model = MarginModel(backbone, Objective(loss, 32, 10))
     optimizer = torch.optim.AdamW(model.parameter_groups(0.05), lr=0.01)

@@ -12,12 +12,12 @@ import widemargin as wm
 from colours import FAST, draw
 from widemargin.cli import main
 from widemargin.errors import InputError
-from widemargin.run import Run
-from widemargin.selftest.prey import summed
+from widemargin.run import TrainConfig
+from widemargin.selftest.prey import update_checksums
 from widemargin.training.diagnosis import DivergedError
-from widemargin.training.finished import finished
+from widemargin.training.finished import load_run
 from widemargin.training.loop import train
-from widemargin.training.moving import Training
+from widemargin.training.moving import Trainer
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def spoil(path: Path, name: str, value: float = float("nan")) -> None:
     tensors[name].view(-1)[-1] = value
     save_file(tensors, path)
     if (path.parent / "sha256.json").exists():
-        summed(path.parent)
+        update_checksums(path.parent)
 
 
 USES = {
@@ -93,7 +93,7 @@ def test_no_command_gives_answers_of_weights_that_overflow(use, sound, images, t
         tensors = load_file(place / file)
         save_file({name: value.new_full(value.shape, 3e38) if value.is_floating_point() and value.ndim else value
                    for name, value in tensors.items()}, place / file)  # fmt: skip
-    summed(place)
+    update_checksums(place)
     picture = next((images / "test").rglob("*.png"))
     capsys.readouterr()
     assert main(USES[use](str(run), str(picture), str(out))) == 2
@@ -134,9 +134,9 @@ def test_class_weights_that_are_not_finite_are_not_taken_over(tmp_path):
     weight[2, 3] = float("inf")
     save_file({"fc.weight": weight}, tmp_path / "fc.safetensors")
     with pytest.raises(InputError, match=r"fc.safetensors: fc.weight is not finite"):
-        wm.Head(8, 4).take_over(tmp_path / "fc.safetensors")
+        wm.Head(8, 4).load_class_weights(tmp_path / "fc.safetensors")
     with pytest.raises(InputError, match=r"the state dict: fc.bias is not finite"):
-        wm.Head(8, 4, "softmax(bias=True)").take_over(
+        wm.Head(8, 4, "softmax(bias=True)").load_class_weights(
             {"fc.weight": torch.ones(4, 8), "fc.bias": torch.tensor([0.0, float("nan"), 0.0, 0.0])}
         )
 
@@ -158,15 +158,15 @@ def test_a_run_does_not_go_on_from_them_nor_start_with_them(file, start, sound, 
         assert f"{place / file}: {start}backbone.bias is not finite" in capsys.readouterr().err
 
 
-def small(images: Path) -> Run:
-    return Run(
+def small(images: Path) -> TrainConfig:
+    return TrainConfig(
         data=str(images), model="fast(width=0.125)", loss="arcgrad(s=10)", input_size=16, batch_size=12, epochs=2
     )
 
 
 def test_running_statistics_that_are_not_finite_take_no_good_checkpoints_place(images, tmp_path):
     """Weights may be finite where running statistics have run over; a checkpoint of them could not be used."""
-    training = Training(small(images), None)
+    training = Trainer(small(images), None)
     training.save(tmp_path / "last")
     training.model.backbone.blocks[1].norm2.running_var[0] = float("inf")
     with pytest.raises(DivergedError, match=r"not finite in backbone.blocks.1.norm2.running_var.*good checkpoint is"):
@@ -176,15 +176,15 @@ def test_running_statistics_that_are_not_finite_take_no_good_checkpoints_place(i
 
 def test_a_network_may_be_built_with_buffers_that_are_not_finite(images, tmp_path, monkeypatch):
     """A mask of minus infinities is no damage: it is there before any training."""
-    from widemargin.backbones.fast import Fast
+    from widemargin.backbones.fast import FastNet
 
-    original = Fast.__init__
+    original = FastNet.__init__
 
     def built(self, *given, **named):
         original(self, *given, **named)
         self.register_buffer("mask", torch.full((3,), -torch.inf))
 
-    monkeypatch.setattr(Fast, "__init__", built)
+    monkeypatch.setattr(FastNet, "__init__", built)
     train(small(images), tmp_path / "run", quiet=True, stop_after=1)
     train(small(images), tmp_path / "run", quiet=True, resume=True)
-    assert finished(tmp_path / "run").model.backbone.mask.isinf().all()
+    assert load_run(tmp_path / "run").model.backbone.mask.isinf().all()

@@ -15,7 +15,7 @@ from widemargin.errors import InputError
 
 @pytest.fixture(scope="module")
 def arrays(data_dir):
-    return omniglot._from_arrays(data_dir / "omniglot" / omniglot.ARRAYS)
+    return omniglot._read_omniglot_npz(data_dir / "omniglot" / omniglot.OMNIGLOT_ARRAYS_FILE)
 
 
 def archive(images, labels, drawer, names, keep) -> bytes:
@@ -35,8 +35,8 @@ def test_omniglot_is_omniglot(data_dir):
     found = load_images("Omniglot", data_dir)
     assert found.train.x.shape == (242 * 16, 1, 105, 105)
     assert found.test.x.shape == (242 * 4, 1, 105, 105)
-    assert len(found.classes) == 242
-    assert found.classes == tuple(sorted(found.classes))
+    assert len(found.class_names) == 242
+    assert found.class_names == tuple(sorted(found.class_names))
     assert set(found.train.x.unique().tolist()) == {0, 255}
     assert torch.bincount(found.train.y).tolist() == [16] * 242
     assert found.mean[0] == pytest.approx(float(found.train.x.float().mean() / 255), abs=0.01)
@@ -45,17 +45,17 @@ def test_omniglot_is_omniglot(data_dir):
 def test_the_original_archives_give_the_same_set(arrays, data_dir, tmp_path):
     images, labels, drawer, names = arrays
     halves = (lambda name: name < "J", lambda name: name >= "G")  # some characters are in both, as in the originals
-    for name, keep in zip(omniglot.ARCHIVES, halves, strict=True):
+    for name, keep in zip(omniglot.OMNIGLOT_ARCHIVES, halves, strict=True):
         (tmp_path / name).write_bytes(archive(images, labels, drawer, names, keep))
     one, other = load_images("omniglot", tmp_path), load_images("omniglot", data_dir)
-    assert one.classes == other.classes
+    assert one.class_names == other.class_names
     assert torch.equal(one.train.x, other.train.x)
     assert torch.equal(one.test.y, other.test.y)
 
 
 def test_what_is_not_omniglot_is_one_line(arrays, tmp_path):
     images, labels, drawer, names = arrays
-    path = tmp_path / omniglot.ARRAYS
+    path = tmp_path / omniglot.OMNIGLOT_ARRAYS_FILE
     np.savez(path, images=images[:-1], labels=labels[:-1], drawer=drawer[:-1], names=np.array(names))
     with pytest.raises(InputError, match="4839 images of 242 characters, Omniglot has 4840 of 242"):
         load_images("omniglot", tmp_path)
@@ -68,7 +68,7 @@ def test_what_is_not_omniglot_is_one_line(arrays, tmp_path):
     with pytest.raises(InputError, match="not Omniglot's arrays"):
         load_images("omniglot", tmp_path)
     path.unlink()
-    for name in omniglot.ARCHIVES:
+    for name in omniglot.OMNIGLOT_ARCHIVES:
         (tmp_path / name).write_bytes(b"not a zip")
     with pytest.raises(InputError, match="the archive cannot be read"):
         load_images("omniglot", tmp_path)

@@ -10,20 +10,20 @@ from sklearn.metrics import roc_curve as sk_roc
 from sklearn.neighbors import KNeighborsClassifier
 
 from widemargin.errors import InputError
-from widemargin.metrics.fewshot import few_shot, knn_accuracy
-from widemargin.metrics.openset import open_set
-from widemargin.metrics.retrieval import nearest, retrieve
+from widemargin.metrics.fewshot import few_shot_metrics, knn_accuracy
+from widemargin.metrics.openset import open_set_metrics
+from widemargin.metrics.retrieval import nearest_neighbors, retrieval_metrics
 from widemargin.metrics.verification import (
     auc,
     best_threshold,
     eer,
     fold_accuracies,
-    needed,
+    has_enough_different_pairs,
+    required_different_pairs,
     roc_curve,
-    supported,
     tar_at,
-    threshold_at,
-    verify,
+    threshold_at_far,
+    verification_metrics,
 )
 
 
@@ -60,18 +60,18 @@ def test_tar_at_far_by_hand():
     same = np.array([True, False, True, True, False, False])
     roc = roc_curve(scores, same)
     assert [tar_at(roc, far) for far in (0.0, 0.34, 0.7, 1.0)] == pytest.approx([1 / 3, 1.0, 1.0, 1.0])
-    assert threshold_at(scores, same, 0.34) == 0.6
-    assert threshold_at(scores, same, 0.0) == 0.9
+    assert threshold_at_far(scores, same, 0.34) == 0.6
+    assert threshold_at_far(scores, same, 0.0) == 0.9
 
 
 def test_a_tar_that_the_pairs_cannot_support_is_refused():
     scores, same = pairs(400)
-    found = verify(scores, same)
+    found = verification_metrics(scores, same)
     assert found.tar[0.1] is not None
     assert found.tar[1e-4] is None
-    assert not supported(same, 1e-2)
-    assert needed(1e-3) == 10_000
-    assert found.different == int((~same).sum())
+    assert not has_enough_different_pairs(same, 1e-2)
+    assert required_different_pairs(1e-3) == 10_000
+    assert found.num_different == int((~same).sum())
 
 
 def apart(same):
@@ -81,7 +81,7 @@ def apart(same):
 
 
 def test_intervals_cover_and_shrink():
-    few, many = (verify(*pairs(n, seed=n), identities=apart(pairs(n, seed=n)[1])) for n in (200, 4000))
+    few, many = (verification_metrics(*pairs(n, seed=n), identities=apart(pairs(n, seed=n)[1])) for n in (200, 4000))
     truth = 0.8019  # P(N(1.2, 1) > N(0, 1)) = Φ(1.2/√2)
     for found in (few, many):
         assert found.auc.low < found.auc.value < found.auc.high
@@ -99,7 +99,7 @@ def test_fold_accuracy_chooses_the_threshold_elsewhere():
         threshold = best_threshold(scores[rest], same[rest])
         assert ((scores[rest] >= threshold) == same[rest]).mean() == pytest.approx(best)
         assert found[fold] == ((scores[~rest] >= threshold) == same[~rest]).mean()
-    result = verify(scores, same, folds)
+    result = verification_metrics(scores, same, folds)
     assert result.accuracy == pytest.approx(100 * found.mean())
 
 
@@ -108,7 +108,7 @@ def test_figures_of_any_pairs_stay_within_their_bounds(rows):
     scores, same = np.array([float(s) for s, _ in rows]), np.array([k for _, k in rows])
     if same.all() or not same.any():
         with pytest.raises(InputError, match="both kinds"):
-            verify(scores, same)
+            verification_metrics(scores, same)
         return
     roc = roc_curve(scores, same)
     assert (np.diff(roc.far) >= 0).all()
@@ -129,7 +129,7 @@ def test_figures_of_any_pairs_stay_within_their_bounds(rows):
 )
 def test_bad_pairs_are_one_line(scores, same, words):
     with pytest.raises(InputError, match=words):
-        verify(np.array(scores), np.array(same))
+        verification_metrics(np.array(scores), np.array(same))
 
 
 # ---------------------------------------------------------------- retrieval
@@ -155,12 +155,12 @@ def test_retrieval_is_pytorch_metric_learnings(batch, monkeypatch):
         k="max_bin_count",
         knn_func=inference.CustomKNN(CosineSimilarity()),
     )
-    ours, found = retrieve(x, y, batch=batch), theirs.get_accuracy(x, y)
+    ours, found = retrieval_metrics(x, y, batch_size=batch), theirs.get_accuracy(x, y)
     assert ours.recall[1] == pytest.approx(100 * found["precision_at_1"], abs=1e-6)
     assert ours.r_precision == pytest.approx(100 * found["r_precision"], abs=1e-6)
     assert ours.map_at_r == pytest.approx(100 * found["mean_average_precision_at_r"], abs=1e-6)
     other, labels = embeddings(80, seed=1)
-    ours, found = retrieve(other, labels, x, y, batch=batch), theirs.get_accuracy(other, labels, x, y)
+    ours, found = retrieval_metrics(other, labels, x, y, batch_size=batch), theirs.get_accuracy(other, labels, x, y)
     assert ours.map_at_r == pytest.approx(100 * found["mean_average_precision_at_r"], abs=1e-6)
 
 
@@ -169,7 +169,7 @@ def test_recall_by_brute_force():
     unit = torch.nn.functional.normalize(x)
     similarity = (unit @ unit.T).fill_diagonal_(-2)
     order = similarity.argsort(1, descending=True)
-    found = retrieve(x, y, ks=(1, 3, 10), batch=50)
+    found = retrieval_metrics(x, y, ks=(1, 3, 10), batch_size=50)
     for k in (1, 3, 10):
         wanted = (y[order[:, :k]] == y.unsqueeze(1)).any(1).double().mean()
         assert found.recall[k] == pytest.approx(100 * float(wanted))
@@ -178,29 +178,29 @@ def test_recall_by_brute_force():
 def test_queries_without_a_match_do_not_count():
     x, y = embeddings(50, classes=5)
     extra, strange = torch.randn(3, 16), torch.tensor([90, 91, 92])
-    found = retrieve(torch.cat((x, extra)), torch.cat((y, strange)), x, y)
+    found = retrieval_metrics(torch.cat((x, extra)), torch.cat((y, strange)), x, y)
     assert (found.queries, found.without_match) == (50, 3)
     with pytest.raises(InputError, match="nothing to find"):
-        retrieve(extra, strange)
+        retrieval_metrics(extra, strange)
 
 
 def test_blocks_of_the_gallery_change_nothing(monkeypatch):
     x, y = embeddings(200)
-    whole = retrieve(x, y)
+    whole = retrieval_metrics(x, y)
     monkeypatch.setattr("widemargin.metrics.retrieval._BLOCK", 17)
-    assert retrieve(x, y) == whole
+    assert retrieval_metrics(x, y) == whole
 
 
 def test_faiss_gives_the_same_numbers():
     pytest.importorskip("faiss")
     x, y = embeddings(200)
-    assert retrieve(x, y, faiss=True) == retrieve(x, y)
+    assert retrieval_metrics(x, y, faiss=True) == retrieval_metrics(x, y)
 
 
 def test_nearest_skips_itself_even_beside_a_twin():
     x = torch.nn.functional.normalize(torch.randn(6, 4))
     x[3] = x[0]
-    _, places = nearest(x, x, 1, torch.arange(6))
+    _, places = nearest_neighbors(x, x, 1, torch.arange(6))
     assert places[0].item() == 3
     assert places[3].item() == 0
 
@@ -223,29 +223,29 @@ def test_neighbours_vote_as_scikit_learns(k):
 def test_few_shots_are_easy_where_classes_are_apart_and_chance_where_they_are_not():
     y = torch.arange(20).repeat_interleave(6)
     apart = torch.eye(20)[y] + 0.01 * torch.randn(120, 20)
-    assert few_shot(apart, y, episodes=50).accuracy == 100.0
-    noise = few_shot(torch.randn(120, 20), y, episodes=400)
+    assert few_shot_metrics(apart, y, episodes=50).accuracy == 100.0
+    noise = few_shot_metrics(torch.randn(120, 20), y, episodes=400)
     assert abs(noise.accuracy - 20) < 5
     assert noise.low < 20 < noise.high
-    assert few_shot(torch.randn(40, 20), y[:40], ways=3, episodes=50).error is None  # of seven classes
-    assert few_shot(apart, y, episodes=20, seed=1) == few_shot(apart, y, episodes=20, seed=1)
+    assert few_shot_metrics(torch.randn(40, 20), y[:40], ways=3, episodes=50).error is None  # of seven classes
+    assert few_shot_metrics(apart, y, episodes=20, seed=1) == few_shot_metrics(apart, y, episodes=20, seed=1)
     with pytest.raises(InputError, match="5 ways with 6 shots"):
-        few_shot(apart, y, shots=6)
+        few_shot_metrics(apart, y, shots=6)
 
 
 def test_open_sets_by_hand():
     gallery, names = torch.eye(3), torch.tensor([0, 1, 2])
     probes = torch.tensor([[1.0, 0.1, 0.0], [0.1, 1.0, 0.0], [0.6, 0.0, 0.5], [1.0, 1.0, 1.0], [0.0, 1.0, 0.9]])
     labels = torch.tensor([0, 1, 2, 7, 8])
-    found = open_set(probes, labels, gallery, names, fars=(0.5, 0.01))
+    found = open_set_metrics(probes, labels, gallery, names, fars=(0.5, 0.01))
     assert (found.known, found.unknown) == (3, 2)
     assert found.rank1 == pytest.approx(200 / 3)
     assert found.dir == {0.5: None, 0.01: None}  # one false alarm is no rate
-    many = open_set(probes.repeat(10, 1), labels.repeat(10), gallery, names, fars=(0.5, 0.01))
+    many = open_set_metrics(probes.repeat(10, 1), labels.repeat(10), gallery, names, fars=(0.5, 0.01))
     # the ten lower of twenty strangers (0.577) pass no more: all knowns score above, two of three are named rightly
     assert many.dir[0.5] == pytest.approx(200 / 3)
     assert many.dir[0.01] is None
     scores = [0.995, 0.995, 0.768, 0.577, 0.743]
     assert found.auroc == pytest.approx(roc_auc_score([1, 1, 1, 0, 0], scores))
     with pytest.raises(InputError, match="known and of unknown"):
-        open_set(probes[:3], labels[:3], gallery, names)
+        open_set_metrics(probes[:3], labels[:3], gallery, names)

@@ -8,8 +8,8 @@ import torch
 
 from widemargin.metrics.verification import roc_curve
 from widemargin.report import pairs as pictures
-from widemargin.training.protocols import PROTOCOLS, Settings
-from widemargin.training.unseen import judge_embeddings
+from widemargin.training.protocols import PROTOCOLS, ProtocolSettings
+from widemargin.training.unseen import evaluate_embeddings
 
 
 def crowd(identities, images, seed=0, dim=16):
@@ -40,51 +40,53 @@ def bootstrap_width(x, y, draws=200):
 
 def test_every_distinct_pair_is_counted_and_none_twice():
     x, y = crowd(20, 6)
-    facts = PROTOCOLS["verification"](x, y, Settings()).facts
+    facts = PROTOCOLS["verification"](x, y, ProtocolSettings()).metrics
     assert (facts["same"], facts["different"]) == (20 * 15, 190 * 36)
 
 
 def test_the_interval_is_as_wide_as_other_identities_make_it():
     x, y = crowd(20, 8)
-    auc = PROTOCOLS["verification"](x, y, Settings()).facts["auc"]
+    auc = PROTOCOLS["verification"](x, y, ProtocolSettings()).metrics["auc"]
     assert auc["high"] - auc["low"] > 0.8 * bootstrap_width(x, y)
 
 
 def test_no_tar_rests_on_a_few_pairs_drawn_again_and_again():
     x, y = crowd(12, 6)  # 2,376 different pairs, however many are drawn
-    judged = PROTOCOLS["verification"](x, y, Settings(pairs=200_000))
-    assert judged.facts["tar"]["0.0001"] is judged.facts["tar"]["0.001"] is None
-    assert judged.facts["different"] == 2376
-    assert "0.0001" not in judged.facts["thresholds"]
+    judged = PROTOCOLS["verification"](x, y, ProtocolSettings(num_pairs=200_000))
+    assert judged.metrics["tar"]["0.0001"] is judged.metrics["tar"]["0.001"] is None
+    assert judged.metrics["different"] == 2376
+    assert "0.0001" not in judged.metrics["thresholds"]
 
 
 def test_drawn_pairs_are_as_often_right_as_all_pairs():
     """Folds leave out most different pairs; the same ones, which are left, must not decide the accuracy."""
     x, y = crowd(60, 12)
-    everything, drawn = (PROTOCOLS["verification"](x, y, Settings(pairs=count)).facts for count in (None, 3000))
+    everything, drawn = (
+        PROTOCOLS["verification"](x, y, ProtocolSettings(num_pairs=count)).metrics for count in (None, 3000)
+    )
     assert abs(drawn["accuracy"] - everything["accuracy"]) < 2.0
     assert abs(drawn["accuracy"] - 100 * (1 - drawn["eer"]["value"])) < 3.0
 
 
 def test_no_interval_of_a_handful_of_identities():
     x, y = crowd(4, 30)
-    auc = PROTOCOLS["verification"](x, y, Settings()).facts["auc"]
+    auc = PROTOCOLS["verification"](x, y, ProtocolSettings()).metrics["auc"]
     assert auc["low"] is auc["high"] is None
-    assert PROTOCOLS["fewshot"](x, y, Settings(ways=3, episodes=30)).facts["error"] is None
+    assert PROTOCOLS["fewshot"](x, y, ProtocolSettings(ways=3, episodes=30)).metrics["error"] is None
 
 
 def test_one_of_a_hundred_unknown_images_is_no_rate_of_one_percent():
     x, y = crowd(20, 10)
-    judged = PROTOCOLS["openset"](x, y, Settings())
-    assert judged.facts["unknown"] == 100
-    assert judged.facts["dir"]["0.01"] is None
-    assert judged.facts["dir"]["0.1"] is not None
+    judged = PROTOCOLS["openset"](x, y, ProtocolSettings())
+    assert judged.metrics["unknown"] == 100
+    assert judged.metrics["dir"]["0.01"] is None
+    assert judged.metrics["dir"]["0.1"] is not None
 
 
 @pytest.mark.parametrize("protocol", ["retrieval", "knn", "fewshot"])
 def test_rates_of_queries_have_intervals_over_identities(protocol):
     x, y = crowd(30, 6)
-    judged = PROTOCOLS[protocol](x, y, Settings(episodes=100))
+    judged = PROTOCOLS[protocol](x, y, ProtocolSettings(episodes=100))
     assert re.search(r"\d % \([\d.]+ to [\d.]+\)", judged.lines[0]), judged.lines
 
 
@@ -92,7 +94,10 @@ def test_both_curves_end_where_ten_pairs_support_them():
     draw = np.random.default_rng(0)
     same = np.arange(3000) >= 2000
     roc = roc_curve(np.clip(0.2 * draw.normal(size=3000) + 0.5 * same, -1, 1), same)
-    for svg, least in ((pictures.curve(roc, 1000, 2000, "t"), 0.0), (pictures.misses(roc, 1000, 2000, "t"), 10 / 1000)):
+    for svg, least in (
+        (pictures.draw_roc_curve(roc, 1000, 2000, "t"), 0.0),
+        (pictures.draw_det_curve(roc, 1000, 2000, "t"), 10 / 1000),
+    ):
         told = re.search(r"<title>(?:TAR|misses): ([^<]*)</title>", svg)
         points = [tuple(map(float, part.split(" → "))) for part in told.group(1).split(", ")]
         assert min(far for far, _ in points) >= 10 / 2000
@@ -101,7 +106,7 @@ def test_both_curves_end_where_ten_pairs_support_them():
 
 def test_a_run_is_judged_by_all_pairs_with_intervals():
     x, y = crowd(30, 6)
-    found = judge_embeddings(x, y)
+    found = evaluate_embeddings(x, y)
     for figure in ("auc", "eer", "recall1", "pair_accuracy"):
         low, high = found["intervals"][figure]
         assert low < found[figure] < high

@@ -21,8 +21,8 @@ from widemargin.recipes.parts import (
     openset_table,
     traditional,
 )
-from widemargin.run import Run
-from widemargin.training.siamese import PairNetwork, Pairs, Siamese, pair_scores, train_siamese
+from widemargin.run import TrainConfig
+from widemargin.training.siamese import ImagePairs, PairNetwork, SiameseConfig, pair_scores, train_siamese
 from widemargin.training.unseen import sampled_pairs
 
 TINY = {"model": "fast(widths=(8, 8, 8), bias=False)", "dim": 8, "epochs": 1}
@@ -34,7 +34,7 @@ def records(path):
 
 @pytest.fixture
 def tiny_faces(monkeypatch):
-    monkeypatch.setattr(openset_lines, "FACES", replace(openset_lines.FACES, input_size=20, **TINY))
+    monkeypatch.setattr(openset_lines, "FACES", replace(openset_lines.FACES_CONFIG, input_size=20, **TINY))
 
 
 def test_every_line_of_the_faces_is_done_once(tiny_faces, data_dir, tmp_path, capsys):
@@ -45,8 +45,8 @@ def test_every_line_of_the_faces_is_done_once(tiny_faces, data_dir, tmp_path, ca
     assert "16 of 16 runs are finished" in first.out
     found = records(tmp_path / "out" / "records.jsonl")
     assert {line["loss"] for line in found} == {
-        *openset_lines.LOSSES,
-        *openset_lines.PEERS,
+        *openset_lines.OPENSET_LOSSES,
+        *openset_lines.PEER_LOSSES,
         "l1(pixels)",
         "l1(histograms)",
     }
@@ -88,37 +88,39 @@ def _made_older(runs):
         record["test"]["auc"] = 12.0
         older = {name: value for name, value in record.items() if name not in ("intervals", "evaluation")}
         (folder / "record.json").write_text(json.dumps(older))
-        (folder / openset_identities.FILE).unlink()
+        (folder / openset_identities.IDENTITIES_FILE).unlink()
     return folders
 
 
 def test_a_siamese_run_that_kept_no_network_is_trained_again(data_dir, tmp_path, monkeypatch, capsys):
-    base = replace(openset_lines.OMNIGLOT, data="orl_faces", input_size=20, **TINY)
-    line = next(line for line in openset_lines.lines_of(base, siamese=True) if "apart" in line.name)
-    line = replace(line, run=replace(line.run, epochs=1))
+    base = replace(openset_lines.OMNIGLOT_CONFIG, data="orl_faces", input_size=20, **TINY)
+    line = next(line for line in openset_lines.list_methods(base, siamese=True) if "apart" in line.name)
+    line = replace(line, config=replace(line.config, epochs=1))
     few = "widemargin.recipes.parts.siamese_judging"
     monkeypatch.setattr(f"{few}._OF_EACH", 400)
     monkeypatch.setattr(f"{few}._EPISODES", 20)
-    monkeypatch.setattr(f"{few}.pairs_of", lambda images, seed: Pairs(images.x, *sampled_pairs(images.y, seed, 200)))
+    monkeypatch.setattr(
+        f"{few}.pairs_of", lambda images, seed: ImagePairs(images.x, *sampled_pairs(images.y, seed, 200))
+    )
     options = argparse.Namespace(
         runs=str(tmp_path / "runs"), out=str(tmp_path / "out"), list=False, data_dir=str(data_dir)
     )
-    assert openset_table.carry_out([line], range(1), options, "t") is not None
+    assert openset_table.complete_openset_runs([line], range(1), options, "t") is not None
     folder = next((tmp_path / "runs").iterdir())
     first = json.loads((folder / "record.json").read_text())
     assert first["intervals"]["auc"][0] < first["test"]["auc"]
-    identities = (folder / openset_identities.FILE).read_text()
+    identities = (folder / openset_identities.IDENTITIES_FILE).read_text()
     assert len(json.loads(identities)["without"]["auc"]) == 20
-    (folder / openset_identities.FILE).unlink()
+    (folder / openset_identities.IDENTITIES_FILE).unlink()
     (folder / "network.safetensors").unlink()
     capsys.readouterr()
-    assert openset_table.carry_out([line], range(1), options, "t") is not None
+    assert openset_table.complete_openset_runs([line], range(1), options, "t") is not None
     assert "kept no network and is trained again" in capsys.readouterr().err
-    assert (folder / openset_identities.FILE).read_text() == identities
-    (folder / openset_identities.FILE).write_text("[]")
+    assert (folder / openset_identities.IDENTITIES_FILE).read_text() == identities
+    (folder / openset_identities.IDENTITIES_FILE).write_text("[]")
     assert not openset_identities.is_current(folder)
     with pytest.raises(InputError, match="delete it to have the run judged again"):
-        openset_identities.split_of(folder, "auc", 90.0)
+        openset_identities.read_split_score(folder, "auc", 90.0)
 
 
 def splits(effects, noise, seed, shift=0.0, seeds=3, training=0.0):
@@ -128,23 +130,23 @@ def splits(effects, noise, seed, shift=0.0, seeds=3, training=0.0):
         part = np.random.default_rng(100 + k).choice(len(effects), len(effects) // 2, replace=False)
         values = 80 + shift + effects[part] + noise * draw.normal(size=len(part)) + training * draw.normal()
         without = {f"c{name}": (values.sum() - v) / (len(part) - 1) for name, v in zip(part, values, strict=True)}
-        found[k] = openset_identities.Split(float(values.mean()), without)
+        found[k] = openset_identities.SplitScore(float(values.mean()), without)
     return found
 
 
 def test_lines_are_told_apart_by_identities_they_share():
     effects = np.random.default_rng(0).normal(0, 8, 60)  # large, and the same for all lines
     lines = {"a": splits(effects, 1.0, 1), "b": splits(effects, 1.0, 2), "c": splits(effects, 1.0, 3, shift=4.0)}
-    found = {(each.one, each.other): each for each in openset_identities.compare_lines(lines)}
-    assert not found["a", "b"].apart
-    assert found["a", "c"].apart
+    found = {(each.method_a, each.method_b): each for each in openset_identities.compare_methods(lines)}
+    assert not found["a", "b"].is_significant
+    assert found["a", "c"].is_significant
     assert found["a", "c"].difference == pytest.approx(-4, abs=0.6)
     low, high = openset_identities.pooled_interval(list(lines["a"].values()))
-    assert high - low > 3 > found["a", "c"].reach  # a line by itself is far less sure than a difference
-    names = openset_table.told_apart(list(found.values()), "auc")
+    assert high - low > 3 > found["a", "c"].half_width  # a line by itself is far less sure than a difference
+    names = openset_table.significant_differences(list(found.values()), "auc")
     assert names["c"] == (["a", "b"], [])
-    assert openset_table.told_apart(list(found.values()), "eer")["c"] == ([], ["a", "b"])
-    said = openset_table.verdicts({"auc": list(found.values())})
+    assert openset_table.significant_differences(list(found.values()), "eer")["c"] == ([], ["a", "b"])
+    said = openset_table.verdict_sentences({"auc": list(found.values())})
     assert said == ["AUC: 2 of 3 pairs of lines are told apart"]
 
 
@@ -154,15 +156,15 @@ def test_equal_lines_are_told_apart_in_no_more_than_a_twentieth_of_cases(trainin
     for trial in range(200):
         effects = np.random.default_rng(trial).normal(0, 8, 40)
         runs = {name: splits(effects, 3.0, 1000 * trial + k, training=training) for k, name in enumerate("abcdef")}
-        apart += any(each.apart for each in openset_identities.compare_lines(runs))
+        apart += any(each.is_significant for each in openset_identities.compare_methods(runs))
     assert apart / 200 <= 0.05 + 2 * (0.05 * 0.95 / 200) ** 0.5
 
 
 def test_one_split_tells_nothing_apart():
     effects = np.zeros(40)
     lines = {name: splits(effects, 1.0, k, shift=10.0 * k, seeds=1) for k, name in enumerate("ab")}
-    assert openset_identities.compare_lines(lines) == []
-    ten = {0: openset_identities.Split(80.0, {f"c{k}": 80.0 + 0.1 * k for k in range(9)})}
+    assert openset_identities.compare_methods(lines) == []
+    ten = {0: openset_identities.SplitScore(80.0, {f"c{k}": 80.0 + 0.1 * k for k in range(9)})}
     assert openset_identities.pooled_interval(list(ten.values())) is None  # of nine identities
 
 
@@ -171,34 +173,36 @@ def test_pixels_under_l1_are_what_a_loop_says(data_dir):
     x = torch.randint(256, (30, 1, 12, 12), generator=draw, dtype=torch.uint8)
     y = torch.arange(30) // 5
     x[:, :, :6] = (40 * y).to(torch.uint8).view(-1, 1, 1, 1)
-    found = traditional.judge_traditional(x, y, 12, "pixels", 0)
+    found = traditional.evaluate_l1_features(x, y, 12, "pixels", 0)
     right = 0
     for i in range(30):
         gaps = [(int((x[i].int() - x[j].int()).abs().sum()), j) for j in range(30) if j != i]
         right += int(y[min(gaps)[1]] == y[i])
-    assert found.figures["recall1"] == pytest.approx(100 * right / 30)
+    assert found.values["recall1"] == pytest.approx(100 * right / 30)
     bins = traditional.histograms(torch.tensor([[0.0, 7.9, 8.0, 255.0]]))
     assert bins[0, 0] == 0.5
     assert bins[0, 1] == bins[0, 31] == 0.25
 
 
 def test_the_interval_is_students():
-    assert openset_table.interval([1.0]) is None
-    assert openset_table.interval([1.0, 2.0, 3.0]) == pytest.approx(4.302653 / 3**0.5, rel=1e-5)
-    assert openset_table.shown([], 2) == "–"
+    assert openset_table.interval_half_width([1.0]) is None
+    assert openset_table.interval_half_width([1.0, 2.0, 3.0]) == pytest.approx(4.302653 / 3**0.5, rel=1e-5)
+    assert openset_table.format_mean_interval([], 2) == "–"
 
 
 def test_verdicts_pair_seeds_and_need_several():
     ours, theirs = {0: 90.0, 1: 91.0, 2: 92.0}, {0: 80.0, 1: 81.5, 2: 81.0, 7: 0.0}
-    assert openset_table.compared(ours, theirs).startswith("better than (+10.17 ± ")
-    assert openset_table.compared(theirs, ours).startswith("worse than (-10.17 ± ")
-    assert openset_table.compared(ours, {0: 80.0, 1: 99.0, 2: 90.0}).startswith("not told apart from")
-    assert openset_table.compared({0: 1.0}, {0: 2.0}) == ""
+    assert openset_table.describe_paired_difference(ours, theirs).startswith("better than (+10.17 ± ")
+    assert openset_table.describe_paired_difference(theirs, ours).startswith("worse than (-10.17 ± ")
+    assert openset_table.describe_paired_difference(ours, {0: 80.0, 1: 99.0, 2: 90.0}).startswith("not told apart from")
+    assert openset_table.describe_paired_difference({0: 1.0}, {0: 2.0}) == ""
 
 
 def test_the_claim_chooses_on_held_out_images(data_dir, tmp_path, monkeypatch, capsys):
-    base = replace(openset_lines.FACES, input_size=20, hold_out=0.2, **TINY)
-    ground = openset_claim.Ground("faces", base, "recall1", "recall@1 in percent", (6.0, 16.0), ("adaacos", "adacos"))
+    base = replace(openset_lines.FACES_CONFIG, input_size=20, val_fraction=0.2, **TINY)
+    ground = openset_claim.ClaimDataset(
+        "faces", base, "recall1", "recall@1 in percent", (6.0, 16.0), ("adaacos", "adacos")
+    )
     monkeypatch.setattr(openset_claim, "GROUNDS", (ground,))
     command = ["reproduce", "openset", "adaacos", "--seeds", "2", "--runs", str(tmp_path / "runs")]
     assert main([*command, "--out", str(tmp_path / "out"), "--data-dir", str(data_dir)]) == 0
@@ -218,9 +222,11 @@ def test_the_claim_chooses_on_held_out_images(data_dir, tmp_path, monkeypatch, c
 
 
 def test_six_digits_are_drawn_on_a_sphere(data_dir, tmp_path, monkeypatch, capsys):
-    small = replace(openset_sphere.BASE, model="fast(widths=(8, 8, 8), bias=False)", epochs=1, share=0.01)
+    small = replace(
+        openset_sphere.SPHERE_CONFIG, model="fast(widths=(8, 8, 8), bias=False)", epochs=1, train_fraction=0.01
+    )
     monkeypatch.setattr(openset_sphere, "BASE", small)
-    monkeypatch.setattr(openset_sphere, "LOSSES", openset_sphere.LOSSES[-2:])
+    monkeypatch.setattr(openset_sphere, "LOSSES", openset_sphere.SPHERE_LOSSES[-2:])
     command = ["reproduce", "openset", "sphere", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
     assert main([*command, "--data-dir", str(data_dir)]) == 0
     assert capsys.readouterr().out.count("pairs of one digit") == 2
@@ -278,7 +284,7 @@ def test_pairs_are_kept_back_where_none_are_given(tmp_path, capsys):
 @pytest.mark.parametrize("merge", ["input", "embedding"])
 def test_the_order_of_a_pair_does_not_matter(merge):
     torch.manual_seed(0)
-    network = PairNetwork(Siamese(merge, "fast(widths=(8, 8, 8))"), 1, 12).eval()
+    network = PairNetwork(SiameseConfig(merge, "fast(widths=(8, 8, 8))"), 1, 12).eval()
     a, b = torch.randn(2, 5, 1, 12, 12)
     torch.testing.assert_close(network.logits(a, b), network.logits(b, a))
 
@@ -287,8 +293,8 @@ def test_a_siamese_run_is_the_same_twice():
     draw = torch.Generator().manual_seed(0)
     x = torch.randint(256, (20, 1, 12, 12), generator=draw, dtype=torch.uint8)
     first, second = torch.randint(20, (2, 60), generator=draw)
-    pairs = Pairs(x, first, second, torch.arange(60) % 2 == 0)
-    settings = Siamese("embedding", "fast(widths=(8, 8, 8))", epochs=1, batch_size=20)
+    pairs = ImagePairs(x, first, second, torch.arange(60) % 2 == 0)
+    settings = SiameseConfig("embedding", "fast(widths=(8, 8, 8))", epochs=1, batch_size=20)
     augment = Augment(pad=1)
     one, two = (pair_scores(train_siamese(settings, pairs, augment), pairs, augment) for _ in range(2))
     assert np.array_equal(one, two)
@@ -297,13 +303,13 @@ def test_a_siamese_run_is_the_same_twice():
 def test_what_a_siamese_network_cannot_learn_from_is_one_line(tmp_path, capsys):
     x = torch.zeros(4, 1, 12, 12, dtype=torch.uint8)
     rows = torch.zeros(30, dtype=torch.int64)
-    one_kind = Pairs(x, rows, rows, torch.ones(30, dtype=torch.bool))
+    one_kind = ImagePairs(x, rows, rows, torch.ones(30, dtype=torch.bool))
     with pytest.raises(InputError, match="all pairs are of one kind"):
-        train_siamese(Siamese(batch_size=10), one_kind, Augment())
+        train_siamese(SiameseConfig(batch_size=10), one_kind, Augment())
     with pytest.raises(InputError, match="30 pairs are fewer than a batch of 100"):
-        train_siamese(Siamese(), one_kind, Augment())
+        train_siamese(SiameseConfig(), one_kind, Augment())
     with pytest.raises(InputError, match="merge"):
-        Siamese("middle")
+        SiameseConfig("middle")
     pairs = stripes(tmp_path / "one", 20, 0)
     (tmp_path / "one" / "3.png").write_bytes(b"not a picture")
     assert main(["reproduce", "siamese", str(pairs)]) == 2
@@ -311,11 +317,11 @@ def test_what_a_siamese_network_cannot_learn_from_is_one_line(tmp_path, capsys):
 
 
 def test_a_length_of_the_embeddings_can_be_asked_for():
-    from widemargin.training.network import network
+    from widemargin.training.network import build_margin_model
 
     sees = {"classes": ["a", "b", "c"], "channels": 1, "size": 12}
-    run = Run(model="fast(widths=(8, 8, 8))", loss="arcface", dim=3)
-    assert network(run, sees).embed(torch.randn(4, 1, 12, 12)).shape == (4, 3)
-    assert network(replace(run, neck=True), sees).embed(torch.randn(4, 1, 12, 12)).shape == (4, 3)
+    run = TrainConfig(model="fast(widths=(8, 8, 8))", loss="arcface", embedding_dim=3)
+    assert build_margin_model(run, sees).embed(torch.randn(4, 1, 12, 12)).shape == (4, 3)
+    assert build_margin_model(replace(run, neck=True), sees).embed(torch.randn(4, 1, 12, 12)).shape == (4, 3)
     with pytest.raises(InputError, match="dim must be a whole number"):
-        replace(run, dim=-1)
+        replace(run, embedding_dim=-1)

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from widemargin.origin import commit
+from widemargin.origin import source_commit
 
 
 @pytest.fixture
@@ -23,29 +23,29 @@ def checkout(tmp_path):
     head = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=tmp_path / "project", check=True, capture_output=True, text=True
     )
-    commit.cache_clear()
+    source_commit.cache_clear()
     yield package, head.stdout.strip()
-    commit.cache_clear()
+    source_commit.cache_clear()
 
 
 def test_a_checkout_has_its_commit(checkout, monkeypatch):
     package, head = checkout
     assert len(head) == 40
     monkeypatch.setenv("GIT_DIR", "/nowhere")  # as in a hook of another checkout
-    assert commit(package) == head
+    assert source_commit(package) == head
 
 
 @pytest.mark.parametrize("change", ["tracked", "new"])
 def test_changes_of_the_package_are_told(change, checkout):
     package, head = checkout
     (package / ("__init__.py" if change == "tracked" else "arcnew.py")).write_text("x = 1\n")
-    assert commit(package) == head + "+changes"
+    assert source_commit(package) == head + "+changes"
 
 
 def test_changes_elsewhere_do_not_matter(checkout):
     package, head = checkout
     (package.parents[1] / "README.md").write_text("two")
-    assert commit(package) == head
+    assert source_commit(package) == head
 
 
 def test_a_package_that_only_lies_in_a_checkout_has_none(checkout):
@@ -53,15 +53,15 @@ def test_a_package_that_only_lies_in_a_checkout_has_none(checkout):
     other = package.parents[1] / ".venv" / "widemargin"
     other.mkdir(parents=True)
     (other / "__init__.py").write_text("")
-    assert commit(other) is None
+    assert source_commit(other) is None
 
 
 def test_no_checkout_no_folder_no_git_no_commit(tmp_path, checkout, monkeypatch):
     (tmp_path / "__init__.py").write_text("")
-    assert commit(tmp_path) is None
-    assert commit(tmp_path / "nowhere") is None
+    assert source_commit(tmp_path) is None
+    assert source_commit(tmp_path / "nowhere") is None
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert commit(checkout[0]) is None
+    assert source_commit(checkout[0]) is None
 
 
 def test_a_git_that_never_answers_is_not_waited_for(checkout, tmp_path, monkeypatch):
@@ -70,4 +70,4 @@ def test_a_git_that_never_answers_is_not_waited_for(checkout, tmp_path, monkeypa
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr("widemargin.origin._PATIENCE", 0.2)
-    assert commit(checkout[0]) is None
+    assert source_commit(checkout[0]) is None

@@ -16,12 +16,12 @@ def test_faces_are_the_faces(data_dir):
     assert found.train.x.shape == (320, 1, 92, 92)
     assert found.test.x.shape == (80, 1, 92, 92)
     assert torch.bincount(found.train.y).tolist() == [8] * 40
-    assert found.classes[0] == "s01"
+    assert found.class_names[0] == "s01"
     assert found.mean[0] == pytest.approx(float(found.train.x.double().mean() / 255))
 
 
 def test_the_archive_gives_the_same_faces(data_dir, tmp_path):
-    with zipfile.ZipFile(tmp_path / orl.ARCHIVE, "w") as archive:
+    with zipfile.ZipFile(tmp_path / orl.ORL_ARCHIVE, "w") as archive:
         archive.writestr("att_faces/README", "not a picture")
         for path in sorted((data_dir / "orl_faces").glob("s*/*.pgm")):
             archive.write(path, f"att_faces/{path.parent.name}/{path.name}")
@@ -44,7 +44,7 @@ def test_what_is_missing_cut_or_changed_is_one_line(data_dir, tmp_path):
     path.unlink()
     with pytest.raises(InputError, match=r"s7/3\.pgm: cannot be read"):
         load_images("orl_faces", tmp_path)
-    with zipfile.ZipFile(tmp_path / orl.ARCHIVE, "w") as archive:
+    with zipfile.ZipFile(tmp_path / orl.ORL_ARCHIVE, "w") as archive:
         archive.writestr("att_faces/s1/1.pgm", whole)
     shutil.rmtree(copy)
     with pytest.raises(InputError, match=r"s1/10\.pgm is missing"):

@@ -11,8 +11,8 @@ from PIL import Image
 from shades import draw
 from widemargin.cli import main
 from widemargin.errors import InputError
-from widemargin.training.finished import finished
-from widemargin.training.protocols import PROTOCOLS, Settings, read_pairs
+from widemargin.training.finished import load_run
+from widemargin.training.protocols import PROTOCOLS, ProtocolSettings, read_pairs
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +66,11 @@ def test_protocols_print_and_write(run, protocol, words, capsys):
 
 
 def test_unseen_classes_are_what_is_judged(run):
-    done = finished(run)
-    x, y = done.embeddings()
+    done = load_run(run)
+    x, y = done.embed_test_images()
     assert len(x) == 48
     assert int(y.max()) == 3
-    assert len(done.sees["classes"]) == 4
+    assert len(done.input_spec["classes"]) == 4
 
 
 def test_pairs_from_a_file(run, shades, tmp_path, capsys):
@@ -133,7 +133,7 @@ def test_embeddings_in_files(run, shades, tmp_path, capsys):
     other = np.stack(table["embedding"].to_numpy())
     np.testing.assert_array_equal(one, other)
     assert labels == table["label"].to_pylist() == ["shade0"] * 12 + ["shade1"]
-    direct = finished(run).embed_files([shades / "shade1" / "3.png"])
+    direct = load_run(run).embed_files([shades / "shade1" / "3.png"])
     np.testing.assert_allclose(one[-1], direct[0].numpy(), rtol=1e-5, atol=1e-6)
     assert {path.name for path in tmp_path.iterdir()} == {"x.npz", "x.parquet"}  # nothing half-written is left
 
@@ -181,13 +181,13 @@ def test_a_set_by_name_is_embedded_as_the_run_sees_images(tmp_path, data_dir, ca
         "50",
     ]
     assert main([*words, "--opt", "adamw", "--data-dir", str(data_dir), "--out", str(tmp_path / "run"), "--quiet"]) == 0
-    done = finished(tmp_path / "run")
+    done = load_run(tmp_path / "run")
     from widemargin.data.images import load_images
 
     some = load_images("mnist", data_dir).test.take(torch.arange(7))
-    [(x, y)] = list(done.seen(some))
-    inputs = done.inputs(str(data_dir))
-    [(wanted, labels)] = list(inputs.judged(inputs.test.take(torch.arange(7))))
+    [(x, y)] = list(done.eval_batches(some))
+    inputs = done.load_inputs(str(data_dir))
+    [(wanted, labels)] = list(inputs.eval_batches(inputs.test.take(torch.arange(7))))
     torch.testing.assert_close(x, wanted)
     assert torch.equal(y, labels)
     capsys.readouterr()
@@ -195,11 +195,11 @@ def test_a_set_by_name_is_embedded_as_the_run_sees_images(tmp_path, data_dir, ca
 
 def test_open_sets_keep_half_of_the_classes_apart():
     y = torch.arange(10).repeat_interleave(6)
-    found = PROTOCOLS["openset"](torch.eye(10)[y] + 0.01 * torch.randn(60, 10), y, Settings())
-    assert found.facts["known"] == 15
-    assert found.facts["unknown"] == 30
-    assert found.facts["rank1"] == 100.0
-    assert found.facts["auroc"] == pytest.approx(1.0)
+    found = PROTOCOLS["openset"](torch.eye(10)[y] + 0.01 * torch.randn(60, 10), y, ProtocolSettings())
+    assert found.metrics["known"] == 15
+    assert found.metrics["unknown"] == 30
+    assert found.metrics["rank1"] == 100.0
+    assert found.metrics["auroc"] == pytest.approx(1.0)
 
 
 def test_the_page_shows_pairs_and_neighbours_and_escapes_names(run, capsys):
@@ -210,15 +210,15 @@ def test_the_page_shows_pairs_and_neighbours_and_escapes_names(run, capsys):
     assert page.count('class="near"') == 12
     assert "data:image/png;base64," in page
     assert "://" not in page.replace("http://www.w3.org/2000/svg", "")
-    from widemargin.report.neighbours import row
+    from widemargin.report.neighbours import neighbour_row
 
-    assert "<script>" not in row(("data:", "<script>"), [("data:", '"><script>', 0.5)])
+    assert "<script>" not in neighbour_row(("data:", "<script>"), [("data:", '"><script>', 0.5)])
     capsys.readouterr()
 
 
 def test_strangers_are_refused(run, shades, capsys):
-    known, strange = (finished(run).sees["classes"][0], None)
-    strange = next(f"shade{k}" for k in range(8) if f"shade{k}" not in finished(run).sees["classes"])
+    known, strange = (load_run(run).input_spec["classes"][0], None)
+    strange = next(f"shade{k}" for k in range(8) if f"shade{k}" not in load_run(run).input_spec["classes"])
     images = [str(shades / name / "1.png") for name in (known, strange)]
     assert main(["predict", str(run), *images, "--reject-below", "-1"]) == 0
     assert "unknown" not in capsys.readouterr().out
@@ -227,7 +227,7 @@ def test_strangers_are_refused(run, shades, capsys):
     every = [str(path) for path in sorted(shades.glob("*/*.png"))]
     assert main(["predict", str(run), *every, "--target-far", "0.25"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    seen = finished(run).sees["classes"]
+    seen = load_run(run).input_spec["classes"]
     passed = [line for line in lines if "unknown" not in line and not any(f"/{name}/" in line for name in seen)]
     assert len(passed) == 12  # a quarter of the 48 images of unseen classes
     for words in (["--target-far", "0"], ["--target-far", "0.2"], ["--reject-below", "2"]):  # 9 of 48 are no rate

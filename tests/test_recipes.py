@@ -11,14 +11,14 @@ from widemargin.cli import main
 from widemargin.errors import InputError
 from widemargin.recipes import seed_resnet18, seed_vit_tiny
 from widemargin.recipes.parts import executors, image_settings, run_list
-from widemargin.recipes.parts.beside import Column
-from widemargin.recipes.parts.image_settings import HEADLINE, METHODS, image_run
-from widemargin.recipes.parts.seed_command import seed_run
-from widemargin.report.dot_rows import dot_rows
-from widemargin.report.ridges import ridges
-from widemargin.run import Run
+from widemargin.recipes.parts.beside import MetricColumn
+from widemargin.recipes.parts.image_settings import HEADLINE_CONFIG, IMAGE_LOSSES, make_image_config
+from widemargin.recipes.parts.seed_command import make_seed_config
+from widemargin.report.dot_rows import draw_strip_plot
+from widemargin.report.ridges import draw_ridgeline
+from widemargin.run import TrainConfig
 
-TINY = Run(
+TINY = TrainConfig(
     data="cifar10", model="fast(widths=(8, 8, 8))", loss="arcgrad(s=10)", epochs=1, batch_size=50, opt="adamw", lr=0.01
 )
 
@@ -37,39 +37,55 @@ def lines(path: Path) -> list[dict]:
 
 
 def test_the_full_size_is_table_3_as_printed():
-    ten = image_run("full", "cifar10", METHODS["arcgrad"], 4)
+    ten = make_image_config("full", "cifar10", IMAGE_LOSSES["arcgrad"], 4)
     assert (ten.model, ten.epochs, ten.batch_size, ten.lr, ten.weight_decay) == ("resnet18", 120, 256, 0.1, 5e-4)
-    assert (ten.opt, ten.schedule, ten.augment, ten.smoothing) == ("adam", "onecycle", "paper", 0.0)
-    hundred = image_run("full", "cifar100", METHODS["soft"], 0)
+    assert (ten.opt, ten.schedule, ten.augment, ten.label_smoothing) == ("adam", "onecycle", "paper", 0.0)
+    hundred = make_image_config("full", "cifar100", IMAGE_LOSSES["soft"], 0)
     assert (hundred.model, hundred.epochs, hundred.batch_size, hundred.lr) == ("resnet34", 160, 128, 0.01)
-    assert METHODS["arcface"] == "arcface(s=20, m=0.1)"
-    assert METHODS["arcgrad"] == "arcgrad(s=10)"
+    assert IMAGE_LOSSES["arcface"] == "arcface(s=20, m=0.1)"
+    assert IMAGE_LOSSES["arcgrad"] == "arcgrad(s=10)"
     with pytest.raises(InputError, match="size"):
-        image_run("huge", "cifar10", "softmax", 0)
+        make_image_config("huge", "cifar10", "softmax", 0)
 
 
 def test_the_seeds_commands_are_their_recipes():
-    vit = seed_run(seed_vit_tiny.COMMAND, "full", "a name")
-    assert (vit.model, vit.epochs, vit.repeats, vit.smoothing, vit.neck) == ("vit_tiny_patch16_224", 100, 3, 0.1, True)
+    vit = make_seed_config(seed_vit_tiny.VIT_TINY_COMMAND, "full", "a name")
+    assert (vit.model, vit.epochs, vit.repeated_augmentation, vit.label_smoothing, vit.neck) == (
+        "vit_tiny_patch16_224",
+        100,
+        3,
+        0.1,
+        True,
+    )
     assert (vit.opt, vit.lr, vit.weight_decay, vit.batch_size, vit.name) == ("adamw", 1e-3, 0.05, 256, "a name")
     assert vit.model_options == {"patch_size": 2, "img_size": 32}
-    resnet = seed_run(seed_resnet18.COMMAND, "full", "x")
+    resnet = make_seed_config(seed_resnet18.RESNET18_COMMAND, "full", "x")
     assert (resnet.opt, resnet.lr, resnet.epochs, resnet.input_size) == ("muon", 0.002, 100, 64)
     assert resnet.loss == "arcgrad(s=10)"
-    small = seed_run(seed_resnet18.COMMAND, "cpu", "x")
-    assert (small.epochs, small.share, small.model_options) == (1, 0.02, resnet.model_options)
+    small = make_seed_config(seed_resnet18.RESNET18_COMMAND, "cpu", "x")
+    assert (small.epochs, small.train_fraction, small.model_options) == (1, 0.02, resnet.model_options)
 
 
 def test_the_headlines_seed_is_fixed_and_nothing_is_held_out():
-    assert (HEADLINE.seed, HEADLINE.hold_out, HEADLINE.share, HEADLINE.loss.split("(")[0]) == (0, 0.0, 1.0, "arcgrad")
+    assert (
+        HEADLINE_CONFIG.seed,
+        HEADLINE_CONFIG.val_fraction,
+        HEADLINE_CONFIG.train_fraction,
+        HEADLINE_CONFIG.loss.split("(")[0],
+    ) == (0, 0.0, 1.0, "arcgrad")
 
 
 def test_folders_tell_runs_apart_and_do_not_depend_on_names():
-    here = run_list.folder_of(TINY, Path("runs"))
-    assert run_list.folder_of(replace(TINY, name="anything"), Path("runs")) == here
-    others = [replace(TINY, seed=1), replace(TINY, share=0.5), replace(TINY, loss="softmax"), replace(TINY, lr=0.02)]
-    assert len({here, *(run_list.folder_of(run, Path("runs")) for run in others)}) == 5
-    assert run_list.each_once([TINY, *others, TINY]) == [TINY, *others]
+    here = run_list.run_folder(TINY, Path("runs"))
+    assert run_list.run_folder(replace(TINY, name="anything"), Path("runs")) == here
+    others = [
+        replace(TINY, seed=1),
+        replace(TINY, train_fraction=0.5),
+        replace(TINY, loss="softmax"),
+        replace(TINY, lr=0.02),
+    ]
+    assert len({here, *(run_list.run_folder(run, Path("runs")) for run in others)}) == 5
+    assert run_list.unique_configs([TINY, *others, TINY]) == [TINY, *others]
 
 
 # ---------------------------------------------------------------- from the command to the page
@@ -82,7 +98,7 @@ def test_a_table_is_made_once_and_shared(tmp_path, monkeypatch, tiny_sizes, caps
     printed = capsys.readouterr().out
     assert "8 of 8 runs are finished" in printed
     records = lines(tmp_path / "seven" / "records.jsonl")
-    assert {record["loss"] for record in records} == {*METHODS.values(), "adaacos", "cosface(s=20, m=0.1)"}
+    assert {record["loss"] for record in records} == {*IMAGE_LOSSES.values(), "adaacos", "cosface(s=20, m=0.1)"}
     for record in records:
         assert {"data", "loss", "model", "seed", "epochs", "seconds", "cores", "test", "angles"} <= set(record)
         assert record["test"]["top1"] > 0
@@ -118,7 +134,7 @@ def test_figure_3_with_fewer_images(tmp_path, monkeypatch, tiny_sizes, capsys):
 def test_cifar_100_in_the_official_layout(tmp_path, monkeypatch, tiny_sizes, capsys):
     data = write_small_cifar("cifar100", tmp_path / "data", monkeypatch)
     monkeypatch.setattr(image_settings, "METHODS", {"arcgrad": "arcgrad(s=10)"})
-    monkeypatch.setattr("widemargin.recipes.parts.image_table.METHODS", METHODS)
+    monkeypatch.setattr("widemargin.recipes.parts.image_table.METHODS", IMAGE_LOSSES)
     monkeypatch.setattr("widemargin.recipes.parts.image_table.BESIDE", {})
     words = ["--size", "cpu", "--seeds", "1", "--runs", str(tmp_path / "runs"), "--data-dir", str(data)]
     assert main(["reproduce", "table5", *words, "--out", str(tmp_path / "out")]) == 0
@@ -127,18 +143,18 @@ def test_cifar_100_in_the_official_layout(tmp_path, monkeypatch, tiny_sizes, cap
 
 
 def test_a_spoilt_record_is_one_line(tmp_path):
-    folder = run_list.folder_of(TINY, tmp_path)
+    folder = run_list.run_folder(TINY, tmp_path)
     folder.mkdir()
     (folder / "record.json").write_text("{}")
     with pytest.raises(InputError, match="not the record of a run; delete its folder"):
-        run_list.record_of(TINY, tmp_path)
+        run_list.read_record(TINY, tmp_path)
 
 
 def test_a_run_that_diverges_does_not_keep_the_others(tmp_path, monkeypatch, capsys):
     data = write_small_cifar("cifar10", tmp_path / "data", monkeypatch)
     wild = replace(TINY, lr=1e30, opt="sgd", loss="softmax")
-    executors.here([wild, TINY], tmp_path / "runs", str(data))
-    assert run_list.missing([wild, TINY], tmp_path / "runs") == [wild]
+    executors.run_locally([wild, TINY], tmp_path / "runs", str(data))
+    assert run_list.missing_configs([wild, TINY], tmp_path / "runs") == [wild]
     assert "loss" in capsys.readouterr().err
 
 
@@ -148,14 +164,14 @@ def test_a_run_that_diverges_does_not_keep_the_others(tmp_path, monkeypatch, cap
 def test_jobs_do_what_a_process_does(tmp_path, data_dir):
     """submitit's own local executor: real processes, on real images."""
     pytest.importorskip("submitit")
-    run = replace(TINY, share=0.01)
-    jobs = executors.sent([run], tmp_path / "jobs", str(data_dir), cluster="local", timeout_min=5)
+    run = replace(TINY, train_fraction=0.01)
+    jobs = executors.submit_jobs([run], tmp_path / "jobs", str(data_dir), cluster="local", timeout_min=5)
     [answer] = [job.result() for job in jobs]
-    executors.here([run], tmp_path / "here", str(data_dir))
-    sent, here = (run_list.record_of(run, tmp_path / place) for place in ("jobs", "here"))
+    executors.run_locally([run], tmp_path / "here", str(data_dir))
+    sent, here = (run_list.read_record(run, tmp_path / place) for place in ("jobs", "here"))
     assert answer == sent["test"]
     assert sent["test"]["top1"] == here["test"]["top1"]  # threads differ, and with them last digits of the loss
-    assert not run_list.missing([run], tmp_path / "jobs")
+    assert not run_list.missing_configs([run], tmp_path / "jobs")
 
 
 def test_a_preempted_job_is_sent_again():
@@ -179,14 +195,14 @@ def test_slurm_where_there_is_none_is_one_line(tmp_path, monkeypatch, capsys):
 
 
 def test_columns_show_means_spreads_and_the_winner():
-    column = Column("top-1", {"a": [1.0, 2.0], "b": [3.0], "c": []}, {"a": 1.25})
-    assert (column.shown("a"), column.shown("b"), column.shown("c")) == ("1.50 ± 0.71", "3.00", "–")
-    assert (column.paper("a"), column.paper("b")) == ("1.25", "–")
-    assert column.winner(["a", "b", "c"]) == "b"
-    assert replace(column, best="low").winner(["a", "b"]) == "a"
+    column = MetricColumn("top-1", {"a": [1.0, 2.0], "b": [3.0], "c": []}, {"a": 1.25})
+    assert (column.format_mean("a"), column.format_mean("b"), column.format_mean("c")) == ("1.50 ± 0.71", "3.00", "–")
+    assert (column.format_paper_value("a"), column.format_paper_value("b")) == ("1.25", "–")
+    assert column.best_method(["a", "b", "c"]) == "b"
+    assert replace(column, better_direction="low").best_method(["a", "b"]) == "a"
 
 
 def test_pictures_escape_names():
     hostile = "<script>"
-    assert hostile not in dot_rows([hostile], [[1.0, 2.0]], [None], ["#000"], hostile, hostile)
-    assert hostile not in ridges([hostile, "2"], [[1, 2], [0, 0]], "#000", hostile)
+    assert hostile not in draw_strip_plot([hostile], [[1.0, 2.0]], [None], ["#000"], hostile, hostile)
+    assert hostile not in draw_ridgeline([hostile, "2"], [[1, 2], [0, 0]], "#000", hostile)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from widemargin.selftest.check import find
+from widemargin.selftest.check import load_checks
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -35,7 +35,7 @@ def written(script, tmp_path, checks: list[dict] | None) -> str:
 
 def test_without_a_record_every_check_is_listed_as_not_run(script, tmp_path, capsys):
     text = written(script, tmp_path, None)
-    assert text.count("not run yet") == len(find())
+    assert text.count("not run yet") == len(load_checks())
     assert "Nothing was tried yet." in text
     assert "killed" in capsys.readouterr().err
 
@@ -46,7 +46,7 @@ def test_what_did_not_hold_is_listed_as_such(script, tmp_path):
     assert "| 5 | 5 | nothing | `widemargin selftest --only killed --long` |" in text
     assert "| 5 | **3** |" in text
     assert "- `soak`: memory +2 % \\| &lt;b>" in text.partition("### What did not hold")[2]
-    assert text.count("not run yet") == len(find()) - 2
+    assert text.count("not run yet") == len(load_checks()) - 2
     assert "Nothing of what was tried." not in text
 
 

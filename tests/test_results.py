@@ -15,12 +15,12 @@ import pytest
 
 from widemargin import __version__
 from widemargin.cli import main
-from widemargin.compare import Plan, missing, stored
+from widemargin.compare import ComparisonPlan, find_stored_result, missing_results
 from widemargin.data.table import Column, Table
-from widemargin.data.uci import load_set
+from widemargin.data.uci import load_uci_set
 from widemargin.errors import InputError
-from widemargin.results import MAJORITY, Result, Store, fingerprint, from_json, result_of
-from widemargin.stack.protocol import Protocol
+from widemargin.results import MAJORITY, Result, ResultStore, fingerprint, make_result, parse_result_line
+from widemargin.stack.protocol import MLPConfig
 
 ANGLES = {"wc_intra": 0.1, "w_inter": 2.0, "c_inter": 2.1}
 SCHEMA = ["set", "loss", "mean", "std", "folds", "seed", "seconds", "versions", "settings", "angles", "train"]
@@ -34,7 +34,7 @@ def table(name="made"):
 
 def result(loss="softmax", name="made", seed=0, **settings):
     settings = {"runs": 1, "parts": 3, **settings}
-    return result_of(table(name), loss, [90.0, 80.0, 100.0], 1.23456, seed, settings, ANGLES, [99.0, 98.0, 100.0])
+    return make_result(table(name), loss, [90.0, 80.0, 100.0], 1.23456, seed, settings, ANGLES, [99.0, 98.0, 100.0])
 
 
 def lines(folder):
@@ -45,7 +45,7 @@ def lines(folder):
 
 
 def test_a_line_has_the_agreed_fields(tmp_path):
-    Store(tmp_path).add(result())
+    ResultStore(tmp_path).add(result())
     (line,) = lines(tmp_path)
     assert list(line) == SCHEMA
     assert (line["set"], line["loss"], line["seed"]) == ("made", "softmax", 0)
@@ -58,29 +58,29 @@ def test_a_line_has_the_agreed_fields(tmp_path):
     assert line["settings"] == {"runs": 1, "parts": 3}
     assert line["angles"] == ANGLES
     assert line["train"] == [99.0, 98.0, 100.0]
-    assert Store(tmp_path).results["made", "softmax"].train_mean == pytest.approx(99.0)
+    assert ResultStore(tmp_path).results["made", "softmax"].train_mean == pytest.approx(99.0)
 
 
 def test_what_is_written_is_read(tmp_path):
-    store = Store(tmp_path / "deep" / "folder")
+    store = ResultStore(tmp_path / "deep" / "folder")
     one, two = result(), result("arcgrad(s=5)", name="größer, \"'<b>\n")
     store.add(one)
     store.add(two)
-    again = Store(store.folder)
+    again = ResultStore(store.folder)
     assert again.results == {one.key: one, two.key: two}
     assert list(again.results) == [one.key, two.key]
 
 
 def test_an_angle_that_is_unknown_is_left_out_for_json_has_no_nan(tmp_path):
     angles = {"wc_intra": 0.5, "w_inter": math.inf, "c_inter": math.nan}
-    Store(tmp_path).add(result_of(table(), "softmax", [1.0, 2.0], 0.0, 0, {}, angles))
+    ResultStore(tmp_path).add(make_result(table(), "softmax", [1.0, 2.0], 0.0, 0, {}, angles))
     (line,) = lines(tmp_path)
     assert line["angles"] == {"wc_intra": 0.5}
     assert "NaN" not in (tmp_path / "results.jsonl").read_text()
 
 
 def test_one_fold_has_no_deviation():
-    assert result_of(table(), "softmax", [50.0], 0.0, 0, {}, {}).std == 0.0
+    assert make_result(table(), "softmax", [50.0], 0.0, 0, {}, {}).std == 0.0
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,13 @@ def test_the_fingerprint_knows_everything_a_model_sees(change):
 
 @pytest.mark.parametrize("cut", [1, 20, 300])
 def test_a_last_line_that_was_cut_off_is_forgotten(tmp_path, cut):
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     store.add(result())
     store.add(result("adacos", name="größer"))
     path = tmp_path / "results.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole[:-cut])
-    again = Store(tmp_path)
+    again = ResultStore(tmp_path)
     assert list(again.results) == [("made", "softmax")]
     assert path.read_bytes() == whole[: whole.index(b"\n") + 1]  # what is there is left as it was
     again.add(result("adacos", name="größer"))
@@ -119,7 +119,7 @@ def test_a_last_line_that_was_cut_off_is_forgotten(tmp_path, cut):
 
 def test_a_first_line_that_was_cut_off_leaves_an_empty_file(tmp_path):
     (tmp_path / "results.jsonl").write_text('{"set": "made", "lo')
-    assert Store(tmp_path).results == {}
+    assert ResultStore(tmp_path).results == {}
     assert (tmp_path / "results.jsonl").read_bytes() == b""
 
 
@@ -145,23 +145,23 @@ def test_a_first_line_that_was_cut_off_leaves_an_empty_file(tmp_path):
     ],
 )
 def test_a_foreign_line_is_named_by_its_number(tmp_path, foreign):
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     store.add(result())
     path = tmp_path / "results.jsonl"
     line = foreign if isinstance(foreign, bytes) else foreign.encode()
     path.write_bytes(path.read_bytes() + line + b"\n")
     before = path.read_bytes()
     with pytest.raises(InputError) as caught:
-        Store(tmp_path)
+        ResultStore(tmp_path)
     assert str(caught.value) == f"{path}: line 2 is not a result; delete the line, or start anew with --overwrite"
     assert path.read_bytes() == before
-    assert Store(tmp_path, overwrite=True).results == {}
+    assert ResultStore(tmp_path, overwrite=True).results == {}
 
 
 def test_the_line_of_an_older_version_without_our_own_fields_is_read():
     own = ("settings", "angles", "train")
     line = {name: value for name, value in asdict(result()).items() if name not in own}
-    old = from_json(json.dumps(line))
+    old = parse_result_line(json.dumps(line))
     assert old.settings == {}
     assert old.train == []
     assert old.train_mean is None
@@ -172,14 +172,14 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "taken" / "results.jsonl").mkdir(parents=True)
     for folder in (tmp_path / "file", tmp_path / "file" / "deeper", tmp_path / "taken"):
         with pytest.raises(InputError, match=r"cannot be written.*choose another --out"):
-            Store(folder)
+            ResultStore(folder)
 
 
 # Other settings
 
 
 def plan(**change):
-    return Plan([load_set("iris")], ["softmax", "svm"], **{"runs": 2, "folds": 5, **change})
+    return ComparisonPlan([load_uci_set("iris")], ["softmax", "svm"], **{"runs": 2, "folds": 5, **change})
 
 
 @pytest.mark.parametrize(
@@ -189,38 +189,38 @@ def plan(**change):
         ({"runs": 3}, r"another runs \(2, now 3\)"),
         ({"folds": 4}, r"another parts \(5, now 4\)"),
         ({"stratify": True}, r"another stratify \(False, now True\)"),
-        ({"protocol": Protocol(lr=0.5)}, r"another lr \(0\.03, now 0\.5\)"),
-        ({"protocol": Protocol(hidden=(8, 4))}, r"another hidden \(\[64, 24\], now \[8, 4\]\)"),
-        ({"tables": [replace(load_set("iris"), classes=("x", "y", "z"))]}, "has changed"),
+        ({"protocol": MLPConfig(lr=0.5)}, r"another lr \(0\.03, now 0\.5\)"),
+        ({"protocol": MLPConfig(hidden=(8, 4))}, r"another hidden \(\[64, 24\], now \[8, 4\]\)"),
+        ({"tables": [replace(load_uci_set("iris"), class_names=("x", "y", "z"))]}, "has changed"),
     ],
 )
 def test_results_of_other_settings_are_not_mixed_in(tmp_path, change, named):
     old, new = plan(), replace(plan(), **change)
     iris = old.tables[0]
-    store = Store(tmp_path)
-    store.add(result_of(iris, "softmax", [90.0] * 10, 1.0, old.seed, old.settings(iris, "softmax"), ANGLES))
-    again = Store(tmp_path)
-    kept = again.matching(("iris", "softmax"), old.seed, old.settings(iris, "softmax"))
+    store = ResultStore(tmp_path)
+    store.add(make_result(iris, "softmax", [90.0] * 10, 1.0, old.seed, old.settings(iris, "softmax"), ANGLES))
+    again = ResultStore(tmp_path)
+    kept = again.find_matching(("iris", "softmax"), old.seed, old.settings(iris, "softmax"))
     assert kept is not None
     with pytest.raises(InputError, match=named) as caught:
-        again.matching(("iris", "softmax"), new.seed, new.settings(new.tables[0], "softmax"))
+        again.find_matching(("iris", "softmax"), new.seed, new.settings(new.tables[0], "softmax"))
     assert "holds softmax on iris" in str(caught.value)
     assert str(caught.value).endswith("choose another --out, or --overwrite")
     assert "\n" not in str(caught.value)
-    assert again.matching(("iris", "adacos"), new.seed, {}) is None
+    assert again.find_matching(("iris", "adacos"), new.seed, {}) is None
 
 
 def test_a_baseline_does_not_depend_on_our_protocol(tmp_path):
-    old, new = plan(), plan(protocol=Protocol(lr=0.5))
+    old, new = plan(), plan(protocol=MLPConfig(lr=0.5))
     iris = old.tables[0]
-    store = Store(tmp_path)
-    store.add(result_of(iris, "svm", [90.0] * 10, 1.0, 0, old.settings(iris, "svm"), {}))
-    assert store.matching(("iris", "svm"), 0, new.settings(iris, "svm")) is not None
+    store = ResultStore(tmp_path)
+    store.add(make_result(iris, "svm", [90.0] * 10, 1.0, 0, old.settings(iris, "svm"), {}))
+    assert store.find_matching(("iris", "svm"), 0, new.settings(iris, "svm")) is not None
 
 
 def baseline_line(plan, count, **settings):
     iris = plan.tables[0]
-    return result_of(iris, "svm", [90.0] * count, 1.0, 0, {**plan.settings(iris, "svm"), **settings}, {})
+    return make_result(iris, "svm", [90.0] * count, 1.0, 0, {**plan.settings(iris, "svm"), **settings}, {})
 
 
 def test_a_baseline_on_more_folds_serves_and_one_on_fewer_is_run_again(tmp_path):
@@ -228,15 +228,15 @@ def test_a_baseline_on_more_folds_serves_and_one_on_fewer_is_run_again(tmp_path)
     iris = every.tables[0]
     assert (every.fold_count(iris, "svm"), few.fold_count(iris, "svm")) == (10, 5)
     assert few.fold_count(iris, "softmax") == few.fold_count(iris, MAJORITY) == 10
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     store.add(baseline_line(few, 5))
-    assert stored(few, store, iris, "svm") is not None
-    assert stored(every, store, iris, "svm") is None
-    assert (iris, "svm") in missing(every, store)
+    assert find_stored_result(few, store, iris, "svm") is not None
+    assert find_stored_result(every, store, iris, "svm") is None
+    assert (iris, "svm") in missing_results(every, store)
     store.add(baseline_line(every, 10))
-    assert len(stored(few, Store(tmp_path), iris, "svm").folds) == 10  # the later line holds
+    assert len(find_stored_result(few, ResultStore(tmp_path), iris, "svm").folds) == 10  # the later line holds
     with pytest.raises(InputError, match=r"another parts \(5, now 4\)"):
-        stored(plan(folds=4, quick_baselines=True), store, iris, "svm")
+        find_stored_result(plan(folds=4, quick_baselines=True), store, iris, "svm")
 
 
 def test_the_rows_a_baseline_is_fitted_to_are_settings_where_they_are_not_all():
@@ -341,7 +341,7 @@ def test_an_interrupt_is_one_line_and_leaves_nobody_behind(tmp_path, done, pause
         assert out == ""
         assert nobody_left(process.pid)
     assert done <= count(tmp_path) < 8
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     assert len(store.results) == count(tmp_path)
     assert all(isinstance(kept, Result) and len(kept.folds) == 20 for kept in store.results.values())
     assert not (tmp_path / "report.html").exists()

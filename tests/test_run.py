@@ -5,10 +5,10 @@ import shlex
 
 import pytest
 
-from widemargin.cli import main, parser
-from widemargin.commands.train import run_of
+from widemargin.cli import build_parser, main
+from widemargin.commands.train import config_from_options
 from widemargin.errors import InputError
-from widemargin.run import Run
+from widemargin.run import TrainConfig
 
 # The two commands of seed 000, with `vitrun eval_cls_margin.py` replaced and parentheses quoted.
 VIT = """--ckpt_freq 2 --opt adamw --lr 0.001 --weight_decay 0.05   --batch_size=256 --ra=3 --smoothing=0.1 --reprob 0.1
@@ -29,16 +29,18 @@ TRANSFORM = {
 }
 
 
-def described(words: str) -> Run:
+def described(words: str) -> TrainConfig:
     """The run of a command line, as the command itself reads it."""
-    from widemargin.cli import dashed
+    from widemargin.cli import normalize_flag
 
-    return run_of(parser().parse_args(["train", *(dashed(word) for word in shlex.split(words))]))
+    return config_from_options(
+        build_parser().parse_args(["train", *(normalize_flag(word) for word in shlex.split(words))])
+    )
 
 
 def test_the_seeds_vit_command(monkeypatch):
     monkeypatch.setenv("WANDB_NAME", "arcgrad_vitt_e200")
-    assert described(VIT) == Run(
+    assert described(VIT) == TrainConfig(
         data="cifar10",
         model="vit_tiny_patch16_224",
         loss="arcgrad(s=10)",
@@ -51,12 +53,12 @@ def test_the_seeds_vit_command(monkeypatch):
         warmup_epochs=5.0,
         warmup_lr=1e-6,
         min_lr=1e-5,
-        smoothing=0.1,
+        label_smoothing=0.1,
         augment="seed",
         augment_options=TRANSFORM,
         model_options={"patch_size": 2, "img_size": 32},
         neck=True,
-        repeats=3,
+        repeated_augmentation=3,
         input_size=32,
         ckpt_freq=2,
         name="arcgrad_vitt_e200",
@@ -65,7 +67,7 @@ def test_the_seeds_vit_command(monkeypatch):
 
 def test_the_seeds_resnet_command(monkeypatch):
     monkeypatch.setenv("WANDB_NAME", "arcgrad")
-    assert described(RESNET) == Run(
+    assert described(RESNET) == TrainConfig(
         data="cifar10",
         model="resnet18",
         loss="arcgrad(s=10)",
@@ -78,12 +80,12 @@ def test_the_seeds_resnet_command(monkeypatch):
         warmup_epochs=10.0,
         warmup_lr=1e-6,
         min_lr=1e-5,
-        smoothing=0.1,
+        label_smoothing=0.1,
         augment="seed",
         augment_options=TRANSFORM,
         model_options={"stem_type": "deep", "output_stride": 8},
         neck=True,
-        repeats=3,
+        repeated_augmentation=3,
         input_size=64,
         ckpt_freq=2,
         name="arcgrad",
@@ -93,12 +95,12 @@ def test_the_seeds_resnet_command(monkeypatch):
 def test_the_seeds_augmentation_is_what_their_script_does():
     from types import SimpleNamespace
 
-    from widemargin.data.augment import augment_of
+    from widemargin.data.augment import build_augment
 
     run = described(VIT)
-    made = augment_of(run.augment, SimpleNamespace(mean=(0.0,), std=(1.0,)), size=32, **run.augment_options)
-    assert (made.mixup, made.cutmix, made.mix_prob, made.switch) == (0.8, 1.0, 1.0, 0.5)
-    assert (made.rand, made.interpolation, made.eval_zoom) == ("rand-m9-mstd0.5-inc1", "bicubic", 256 / 224)
+    made = build_augment(run.augment, SimpleNamespace(mean=(0.0,), std=(1.0,)), size=32, **run.augment_options)
+    assert (made.mixup, made.cutmix, made.mix_prob, made.switch_prob) == (0.8, 1.0, 1.0, 0.5)
+    assert (made.auto_augment, made.interpolation, made.eval_zoom) == ("rand-m9-mstd0.5-inc1", "bicubic", 256 / 224)
     assert (made.scale, made.erase, made.mean) == ((0.8, 1.0), 0.1, (0.4914, 0.4822, 0.4465))
 
 
@@ -114,14 +116,21 @@ def test_margin_losses_of_the_seeds(given, means):
 
 def test_our_own_spelling():
     run = described('cifar10 resnet18 "arcgrad(s=10)"')
-    assert run == Run(data="cifar10", model="resnet18", loss="arcgrad(s=10)", name=run.name)
+    assert run == TrainConfig(data="cifar10", model="resnet18", loss="arcgrad(s=10)", name=run.name)
     assert (run.neck, run.schedule, run.augment, run.epochs) == (False, "onecycle", "paper", 120)
     assert described("CIFAR-10").data == described("cifar10").data == "cifar10"
 
 
 def test_flags_are_taken_over():
     run = described("mnist fast softmax --epochs 3 --hold-out 0.1 --share 0.5 --ema 0.9 --clip 1 --neck --pretrained")
-    assert (run.epochs, run.hold_out, run.share, run.ema, run.clip, run.neck) == (3, 0.1, 0.5, 0.9, 1.0, True)
+    assert (run.epochs, run.val_fraction, run.train_fraction, run.ema, run.clip, run.neck) == (
+        3,
+        0.1,
+        0.5,
+        0.9,
+        1.0,
+        True,
+    )
     assert run.model_options == {"pretrained": True}
 
 
@@ -173,11 +182,15 @@ def test_an_unknown_flag_is_one_line_with_the_nearest(capsys):
 
 
 def test_a_run_comes_back_from_its_text_as_it_was():
-    for run in (described(VIT), described(RESNET), Run(model_options={"widths": [32, 96, 96], "deep": ((1, 2), [3])})):
-        again = Run.from_json(run.to_json())
+    for run in (
+        described(VIT),
+        described(RESNET),
+        TrainConfig(model_options={"widths": [32, 96, 96], "deep": ((1, 2), [3])}),
+    ):
+        again = TrainConfig.from_json(run.to_json())
         assert again == run
         assert again.to_json() == run.to_json()
-    assert Run(augment_options={"scale": [0.8, 1.0]}) == Run(augment_options={"scale": (0.8, 1.0)})
+    assert TrainConfig(augment_options={"scale": [0.8, 1.0]}) == TrainConfig(augment_options={"scale": (0.8, 1.0)})
 
 
 @pytest.mark.parametrize(
@@ -193,19 +206,22 @@ def test_a_run_comes_back_from_its_text_as_it_was():
 )
 def test_a_damaged_run_file_is_one_line(text, says):
     with pytest.raises(InputError, match=r"run\.json") as refused:
-        Run.from_json(text)
+        TrainConfig.from_json(text)
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_a_folder_that_is_no_run(tmp_path):
     with pytest.raises(InputError, match=r"is .* a run"):
-        Run.read(tmp_path)
+        TrainConfig.read(tmp_path)
 
 
 def test_folder_names_cannot_climb(monkeypatch):
-    from widemargin.commands.train import _name
+    from widemargin.commands.train import _run_folder_name
 
-    assert "/" not in _name(Run(name="../../etc/x"))
-    assert not _name(Run(name="..")).startswith(".")
-    assert _name(Run(data="/data/My Pets", model="fast(width=0.5)")) == "My_Pets-fast_width=0.5_-arcgrad_s=10_-seed0"
+    assert "/" not in _run_folder_name(TrainConfig(name="../../etc/x"))
+    assert not _run_folder_name(TrainConfig(name="..")).startswith(".")
+    assert (
+        _run_folder_name(TrainConfig(data="/data/My Pets", model="fast(width=0.5)"))
+        == "My_Pets-fast_width=0.5_-arcgrad_s=10_-seed0"
+    )

@@ -9,8 +9,8 @@ import pytest
 from colours import FAST, draw
 from widemargin.cli import main
 from widemargin.metrics.confusion import Confusion
-from widemargin.report.confusion import confusion, worst
-from widemargin.report.epochs import Course, epochs
+from widemargin.report.confusion import draw_confusion_matrix, most_common_confusions
+from widemargin.report.epochs import EpochSeries, draw_epoch_curves
 
 
 @pytest.fixture(scope="module")
@@ -144,14 +144,17 @@ def test_what_is_no_run_is_one_line(tmp_path, capsys):
 
 
 def test_small_numbers_fill_their_picture():
-    picture = epochs([Course("rate", [(1, 1e-4), (2, 3e-4), (3, 0.0)], "#123456")], "unit", "t")
+    picture = draw_epoch_curves([EpochSeries("rate", [(1, 1e-4), (2, 3e-4), (3, 0.0)], "#123456")], "unit", "t")
     heights = [float(spot.split(",")[1]) for spot in picture.partition('points="')[2].partition('"')[0].split()]
     assert max(heights) - min(heights) > 200
 
 
 def test_pictures_escape_and_hold_single_points():
-    picture = epochs([Course("<x>", [(1, 2.0)], "#123456")], "a < b", "t")
+    picture = draw_epoch_curves([EpochSeries("<x>", [(1, 2.0)], "#123456")], "a < b", "t")
     assert "<x>" not in picture
     assert "&lt;x&gt;" in picture
-    assert confusion(Confusion.from_json([[3, 1], [0, 2]]), ["<a>", "b"], "t").count("<rect") == 3
-    assert worst(Confusion.from_json([[3, 1], [2, 2]]), ["a", "b"]) == [("b", "a", 2, 50.0), ("a", "b", 1, 25.0)]
+    assert draw_confusion_matrix(Confusion.from_json([[3, 1], [0, 2]]), ["<a>", "b"], "t").count("<rect") == 3
+    assert most_common_confusions(Confusion.from_json([[3, 1], [2, 2]]), ["a", "b"]) == [
+        ("b", "a", 2, 50.0),
+        ("a", "b", 1, 25.0),
+    ]

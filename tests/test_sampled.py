@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import widemargin as wm
-from widemargin.others.sampled import drawn
+from widemargin.others.sampled import sample_classes
 
 D, C = 8, 50
 
@@ -16,11 +16,11 @@ def batch(n=6):
 def test_the_labels_are_always_drawn_and_the_rate_is_kept():
     y = torch.tensor([3, 3, 49, 0])
     for rate in (0.02, 0.1, 0.5, 1.0):
-        which = drawn(y, C, rate)
+        which = sample_classes(y, C, rate)
         assert {0, 3, 49} <= set(which.tolist())
         assert len(which) == len(which.unique()) == max(3, round(rate * C))
         assert (which[1:] > which[:-1]).all()
-    often = torch.stack([torch.zeros(C).index_fill_(0, drawn(y, C, 0.3), 1.0) for _ in range(400)]).mean(0)
+    often = torch.stack([torch.zeros(C).index_fill_(0, sample_classes(y, C, 0.3), 1.0) for _ in range(400)]).mean(0)
     others = torch.tensor([j for j in range(C) if j not in (0, 3, 49)])
     assert (often[others] - 12 / 47).abs().max() < 0.12  # every other class as likely as the next
 
@@ -28,7 +28,7 @@ def test_the_labels_are_always_drawn_and_the_rate_is_kept():
 def test_rate_1_is_exact():
     x, y = batch()
     dense, all_of_them = (
-        wm.Head(D, C, "arcface(s=8)", road=road, dtype=torch.float64) for road in ("dense", "sampled")
+        wm.Head(D, C, "arcface(s=8)", backend=road, dtype=torch.float64) for road in ("dense", "sampled")
     )
     all_of_them.load_state_dict(dense.state_dict())
     one, other = (torch.autograd.grad(head(x, y).sum(), (x, head.weight)) for head in (dense, all_of_them))
@@ -39,7 +39,7 @@ def test_rate_1_is_exact():
 @pytest.mark.parametrize("spec", ["arcface(s=8)", "arcgrad", "adacos", "softmax(bias=True)"])
 def test_a_sampled_step_is_the_loss_over_the_drawn_classes(spec):
     x, y = batch()
-    head = wm.Head(D, C, spec, road="sampled", rate=0.2, dtype=torch.float64)
+    head = wm.Head(D, C, spec, backend="sampled", sample_rate=0.2, dtype=torch.float64)
     torch.manual_seed(5)
     loss = head(x, y)
     loss.sum().backward()
@@ -47,8 +47,8 @@ def test_a_sampled_step_is_the_loss_over_the_drawn_classes(spec):
     assert gradient.is_sparse
     rows = gradient.coalesce().indices()[0]
     torch.manual_seed(5)
-    assert (rows == drawn(y, C, 0.2)).all()
-    part = wm.Head(D, len(rows), head.margin, road="dense", dtype=torch.float64)
+    assert (rows == sample_classes(y, C, 0.2)).all()
+    part = wm.Head(D, len(rows), head.margin, backend="dense", dtype=torch.float64)
     with torch.no_grad():
         part.weight.copy_(head.weight[rows])
     to_x, to_rows = torch.autograd.grad(part(x, torch.searchsorted(rows, y)).sum(), (x, part.weight))
@@ -58,8 +58,8 @@ def test_a_sampled_step_is_the_loss_over_the_drawn_classes(spec):
 
 def test_evaluation_looks_at_all_classes():
     x, y = batch()
-    head = wm.Head(D, C, "arcface(s=8)", road="sampled", rate=0.1, dtype=torch.float64).eval()
-    full = wm.Head(D, C, "arcface(s=8)", road="dense", dtype=torch.float64).eval()
+    head = wm.Head(D, C, "arcface(s=8)", backend="sampled", sample_rate=0.1, dtype=torch.float64).eval()
+    full = wm.Head(D, C, "arcface(s=8)", backend="dense", dtype=torch.float64).eval()
     full.load_state_dict(head.state_dict())
     torch.testing.assert_close(head(x, y), full(x, y))
 
@@ -73,7 +73,7 @@ def test_evaluation_looks_at_all_classes():
 )
 def test_only_touched_rows_move_and_they_move_as_the_optimizer_would(make, options):
     x, y = batch()
-    head = wm.Head(D, C, "arcface(s=8)", road="sampled", rate=0.2, dtype=torch.float64)
+    head = wm.Head(D, C, "arcface(s=8)", backend="sampled", sample_rate=0.2, dtype=torch.float64)
     rows_only = wm.RowOptimizer(head.weight, make, **options)
     untouched = torch.ones(C, dtype=torch.bool)
     start = head.weight.detach().clone()
@@ -210,7 +210,7 @@ def test_adagrad_on_drawn_rows_is_adagrad_with_gradients_of_zero_elsewhere():
         optimizer.step()
         dense.step()
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
-    torch.testing.assert_close(optimizer.memory["sum"], dense.state[theirs]["sum"], rtol=0, atol=0)
+    torch.testing.assert_close(optimizer.row_state["sum"], dense.state[theirs]["sum"], rtol=0, atol=0)
 
 
 def test_rows_that_are_drawn_late_begin_as_all_others_did():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import widemargin as wm
 from widemargin.backbones.build import parse_model
 from widemargin.errors import InputError
-from widemargin.seedflags import margin_of, parse_gin
+from widemargin.seedflags import parse_gin, seed_loss_spec
 
 TRANSFORM = {"scale": (0.8, 1.0), "mean": (0.4914, 0.4822, 0.4465), "std": (0.2470, 0.2435, 0.2616)}
 FIRST = (
@@ -138,7 +138,7 @@ def test_a_mistake_is_one_line(word, message):
     ],
 )
 def test_the_loss_that_a_flag_means(name, head, meant):
-    assert margin_of(name, head) == meant
+    assert seed_loss_spec(name, head) == meant
     assert repr(wm.parse(meant)) == meant
 
 
@@ -157,7 +157,7 @@ def test_the_loss_that_a_flag_means(name, head, meant):
 )
 def test_a_loss_that_cannot_be(name, head, message):
     with pytest.raises(InputError) as caught:
-        margin_of(name, head)
+        seed_loss_spec(name, head)
     assert message in str(caught.value)
 
 
@@ -199,7 +199,7 @@ def test_whatever_is_written_there_is_a_value_or_one_line(words):
 @given(st.lists(PIECES, max_size=8).map("".join))
 def test_whatever_the_loss_is_called_it_is_a_loss_or_one_line(name):
     with contextlib.suppress(OneLine), one_line():
-        meant = margin_of(name, {"s": 10})
+        meant = seed_loss_spec(name, {"s": 10})
         assert "s=10" in meant
         assert repr(wm.parse(meant)) == meant
 
@@ -214,5 +214,5 @@ def test_nothing_is_evaluated(tmp_path):
         with pytest.raises(InputError):
             parse_model(text)
     with pytest.raises(InputError):
-        margin_of(f"arcface(s={attack})", {})
+        seed_loss_spec(f"arcface(s={attack})", {})
     assert not file.exists()

@@ -11,27 +11,27 @@ from colours import FAST, draw
 from widemargin.cli import main
 from widemargin.errors import InputError
 from widemargin.selftest import check
-from widemargin.selftest.check import Check, Outcome, Size
-from widemargin.selftest.run import chosen
+from widemargin.selftest.check import Check, CheckContext, Outcome
+from widemargin.selftest.run import select_checks
 from widemargin.selftest.trainings import difference
 
 FOLDERS: list[Path] = []
 
 
-def _fine(size: Size) -> Outcome:
+def _fine(size: CheckContext) -> Outcome:
     FOLDERS.append(size.folder)
     assert list(size.folder.iterdir()) == []
     (size.folder / "rubbish").mkdir()
-    size.tell("half")
+    size.on_progress("half")
     return Outcome(3, 3, "nothing", "[bold]as told[/bold]")
 
 
-def _worse(size: Size) -> Outcome:
+def _worse(size: CheckContext) -> Outcome:
     FOLDERS.append(size.folder)
     return Outcome(4, 3, "one line", "the second")
 
 
-def _breaks(size: Size) -> Outcome:
+def _breaks(size: CheckContext) -> Outcome:
     raise RuntimeError("of its own")
 
 
@@ -53,9 +53,9 @@ def those(monkeypatch):
 
 
 def test_every_check_says_what_it_is():
-    found = check.find()
+    found = check.load_checks()
     assert [one.name for one in found] == sorted(
-        (one.name for one in found), key=lambda name: (check.KINDS.index(check.load(name).kind), name)
+        (one.name for one in found), key=lambda name: (check.KINDS.index(check.load_check(name).kind), name)
     )
     assert {"killed", "full_disk", "lost_rank", "soak", "two_at_once"} <= {one.name for one in found}
     for one in found:
@@ -115,9 +115,9 @@ def test_a_record_is_brought_up_to_date(those, tmp_path, capsys):
 
 def test_what_takes_long_must_be_asked_for(those):
     those(FINE, SLOW)
-    assert chosen(None, long=True) == [FINE, SLOW]
+    assert select_checks(None, long=True) == [FINE, SLOW]
     with pytest.raises(InputError, match="slow takes long: add --long"):
-        chosen(["slow"], long=False)
+        select_checks(["slow"], long=False)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_mistakes_are_one_line(words, says, capsys):
 def test_the_list_names_them_all(capsys):
     assert main(["selftest", "--list"]) == 0
     said = capsys.readouterr().out
-    assert all(re.search(rf"^{name} ", said, re.MULTILINE) for name in check.names())
+    assert all(re.search(rf"^{name} ", said, re.MULTILINE) for name in check.list_check_names())
 
 
 def test_an_outcome_cannot_survive_more_than_was_tried():
@@ -190,10 +190,10 @@ def test_a_difference_is_seen(what, finished_run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in check.names() if check.load(name).kind == "fault"])
+@pytest.mark.parametrize("name", [name for name in check.list_check_names() if check.load_check(name).kind == "fault"])
 def test_faults_are_survived(name, tmp_path):
-    found = check.load(name).run(Size(False, tmp_path, seed=1))
-    assert found.held, found.note
+    found = check.load_check(name).run(CheckContext(False, tmp_path, seed=1))
+    assert found.has_passed, found.note
     assert found.tried > 0 or "root" in found.note
 
 
@@ -202,5 +202,5 @@ def test_a_killed_run_is_the_same(tmp_path, monkeypatch):
     from widemargin.selftest.checks import killed
 
     monkeypatch.setattr(killed, "KILLS", {False: 2, True: 50})
-    found = killed.run(Size(False, tmp_path))
+    found = killed.run(CheckContext(False, tmp_path))
     assert (found.tried, found.survived) == (2, 2), found.note

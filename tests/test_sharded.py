@@ -10,7 +10,7 @@ import torch
 
 import sharded_worker as worker
 import widemargin as wm
-from widemargin.others.shard import Shard
+from widemargin.others.shard import ClassShard
 from widemargin.sharded_checkpoint import load_sharded, save_sharded
 
 
@@ -113,6 +113,6 @@ def test_one_process_is_a_group_of_one(tmp_path):
 
 def test_shards_are_cut_as_torch_cuts():
     for classes, world in ((7, 2), (7, 3), (10, 4), (1000, 7)):
-        parts = [Shard(classes, rank, world) for rank in range(world)]
+        parts = [ClassShard(classes, rank, world) for rank in range(world)]
         assert [len(part) for part in parts] == [len(chunk) for chunk in torch.arange(classes).chunk(world)]
         assert parts[-1].stop == classes

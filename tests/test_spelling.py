@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from test_run import RESNET, VIT, described
 from widemargin.backbones.build import parse_model
-from widemargin.run import OPTIMIZERS, PRECISIONS, SCHEDULES, Run
-from widemargin.spelling import command_of, with_options
+from widemargin.run import OPTIMIZERS, PRECISIONS, SCHEDULES, TrainConfig
+from widemargin.spelling import build_train_command, format_with_options
 
 # Another value than the usual one for every field of a run.
 OTHER = {
@@ -85,26 +85,26 @@ def _no_name(monkeypatch):
     monkeypatch.delenv("WANDB_NAME", raising=False)
 
 
-def again(run: Run) -> Run:
+def again(run: TrainConfig) -> TrainConfig:
     """The run of the command as a shell and the command itself read it."""
-    words = shlex.split(shlex.join(command_of(run)))
+    words = shlex.split(shlex.join(build_train_command(run)))
     assert words[:2] == ["widemargin", "train"]
     return described(shlex.join(words[2:]))
 
 
 def test_no_field_of_a_run_is_forgotten():
-    assert set(OTHER) == {field.name for field in fields(Run)}
+    assert set(OTHER) == {field.name for field in fields(TrainConfig)}
 
 
 @pytest.mark.parametrize("name", OTHER)
 def test_every_field_comes_back(name):
-    run = Run(**{name: OTHER[name]})
-    assert run != Run()
+    run = TrainConfig(**{name: OTHER[name]})
+    assert run != TrainConfig()
     assert again(run) == run
 
 
 def test_all_fields_at_once_come_back():
-    assert again(Run(**OTHER)) == Run(**OTHER)
+    assert again(TrainConfig(**OTHER)) == TrainConfig(**OTHER)
 
 
 @pytest.mark.parametrize("words", [VIT, RESNET, f"{VIT} --no-neck --augment 'paper(mixup=0.2)'"])
@@ -112,19 +112,19 @@ def test_the_seeds_commands_come_back_in_our_own_words(words, monkeypatch):
     monkeypatch.setenv("WANDB_NAME", "arcgrad_vitt_e200")
     run = described(words)
     monkeypatch.delenv("WANDB_NAME")
-    spelt = command_of(run)
+    spelt = build_train_command(run)
     assert "--margin-loss" not in spelt
     assert spelt[spelt.index("--name") + 1] == "arcgrad_vitt_e200"
     assert again(run) == run
 
 
 def test_the_usual_run_is_three_words():
-    assert command_of(Run()) == ["widemargin", "train", "cifar10", "resnet18", "arcgrad(s=10)"]
+    assert build_train_command(TrainConfig()) == ["widemargin", "train", "cifar10", "resnet18", "arcgrad(s=10)"]
 
 
 def test_a_folder_comes_back(tmp_path):
     (tmp_path / "My Pets").mkdir()
-    run = Run(data=str(tmp_path / "My Pets"))
+    run = TrainConfig(data=str(tmp_path / "My Pets"))
     assert again(run) == run
 
 
@@ -160,7 +160,7 @@ VALUES = st.recursive(
     )
 )
 def test_varied_runs_come_back(values):
-    run = Run(**values)
+    run = TrainConfig(**values)
     assert again(run) == run
 
 
@@ -173,7 +173,7 @@ def test_options_stand_in_the_name():
         ("timm:resnet18.a1_in1k", {"stem_type": "deep, (x)"}),
     ]:
         first, inside = parse_model(name)
-        assert parse_model(with_options(name, options)) == (first, {**inside, **options})
+        assert parse_model(format_with_options(name, options)) == (first, {**inside, **options})
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from widemargin.data.changes import Changes, compare, take_in
-from widemargin.data.folder import draw_manifest, load_folder, scan_folder
-from widemargin.data.manifest import COLUMNS, PARTS, REMEMBERED, Manifest, Row
-from widemargin.data.splits import File, Shares, assign, repeated, rows_to_test, unseen_classes
+from widemargin.data.changes import FolderChanges, diff_manifest, update_manifest
+from widemargin.data.folder import create_manifest, load_folder, scan_folder
+from widemargin.data.manifest import MANIFEST_COLUMNS, PARTS, REMOVED_PARTS, Manifest, ManifestRow
+from widemargin.data.splits import (
+    SplitConfig,
+    UnassignedFile,
+    assign_parts,
+    describe_duplicates,
+    rows_to_test,
+    unseen_classes,
+)
 from widemargin.errors import InputError
 
 
@@ -31,15 +38,15 @@ def fill(root: Path, **counts: int) -> Path:
 
 
 def drawn(root: Path, **shares) -> Manifest:
-    return draw_manifest(scan_folder(root), Shares(**shares))[0]
+    return create_manifest(scan_folder(root), SplitConfig(**shares))[0]
 
 
 def names(manifest: Manifest, part: str) -> set[str]:
-    return {row.path for row in manifest.of(part)}
+    return {row.path for row in manifest.rows_in(part)}
 
 
 def with_class(manifest: Manifest, part: str) -> Counter:
-    return Counter(row.label for row in manifest.of(part))
+    return Counter(row.label for row in manifest.rows_in(part))
 
 
 # ---------------------------------------------------------------- the first draw
@@ -112,9 +119,9 @@ def test_a_picture_under_two_labels_is_never_tested_on_and_told(tmp_path):
     fill(tmp_path, cat=20, dog=20)
     for number in range(20):
         write(tmp_path, f"dog/cat{number}.png", f"cat {number}")  # all cats are dogs too
-    manifest, notes = draw_manifest(scan_folder(tmp_path), Shares(hold_out=0.2))
+    manifest, notes = create_manifest(scan_folder(tmp_path), SplitConfig(val_fraction=0.2))
     assert with_class(manifest, "test") == {"dog": 8}
-    assert not any("cat" in row.path for row in manifest.of("test", "held_out"))
+    assert not any("cat" in row.path for row in manifest.rows_in("test", "held_out"))
     assert len(notes) == 1
     assert "the same picture stands in two classes: cat/000.png and dog/cat0.png (20 such files)" in notes[0]
     with pytest.warns(UserWarning, match="the same picture stands in two classes"):
@@ -125,7 +132,7 @@ def test_a_test_image_that_is_trained_on_is_excluded_and_told(tmp_path):
     fill(tmp_path / "train", cat=5, dog=5)
     fill(tmp_path / "test", cat=2)  # the first two of the training images
     write(tmp_path, "test/dog/own.png", "own")
-    manifest, notes = draw_manifest(scan_folder(tmp_path), Shares())
+    manifest, notes = create_manifest(scan_folder(tmp_path), SplitConfig())
     assert manifest.counts() == {"train": 10, "test": 1, "excluded": 2}
     assert names(manifest, "test") == {"test/dog/own.png"}
     assert notes == [
@@ -153,7 +160,7 @@ def test_held_out_and_unused_images_follow_from_contents_too(tmp_path):
 
 def test_unseen_classes_follow_from_their_names(tmp_path):
     labels = [f"c{number:02}" for number in range(40)]
-    shares = Shares(unseen=0.25, seed=1)
+    shares = SplitConfig(unseen_class_fraction=0.25, seed=1)
     before = unseen_classes(labels, shares, "here")
     after = unseen_classes([*labels, "another"], shares, "here")
     assert len(before) == len(after) == 10
@@ -164,8 +171,8 @@ def test_unseen_classes_follow_from_their_names(tmp_path):
     fill(tmp_path, **dict.fromkeys(labels[:6], 5))
     write(tmp_path, "c00/copy.png", "c01 0")
     found = drawn(tmp_path, unseen=0.5, hold_out=0.4)
-    assert set(found.trained_classes) == set(labels[:6]) - {row.label for row in found.of("test")}
-    assert len(found.trained_classes) == 3
+    assert set(found.train_class_names) == set(labels[:6]) - {row.label for row in found.rows_in("test")}
+    assert len(found.train_class_names) == 3
 
 
 def test_a_content_in_a_seen_and_an_unseen_class_is_not_tested_on(tmp_path):
@@ -174,7 +181,7 @@ def test_a_content_in_a_seen_and_an_unseen_class_is_not_tested_on(tmp_path):
         write(tmp_path, f"c{number}/same.png", "same")
     found = drawn(tmp_path, unseen=0.5)
     assert found.counts() == {"train": 15, "test": 12, "excluded": 3}
-    assert all(row.path.endswith("same.png") for row in found.of("excluded"))
+    assert all(row.path.endswith("same.png") for row in found.rows_in("excluded"))
 
 
 @pytest.mark.parametrize("side", ["test/", ""])
@@ -186,18 +193,18 @@ def test_a_picture_of_two_test_classes_is_tested_on_under_neither(tmp_path, side
     for label in labels:
         for number in range(4):
             write(tmp_path, f"{side}{label}/{number}.png", f"{side}{label} {number}")
-    shares = Shares(unseen=0.0 if side else 0.5)
+    shares = SplitConfig(unseen_class_fraction=0.0 if side else 0.5)
     one, two = [label for label in labels if side or label in unseen_classes(labels, shares, "")][:2]
     write(tmp_path, f"{side}{two}/copy.png", f"{side}{one} 1")
-    manifest, notes = draw_manifest(scan_folder(tmp_path), shares)
+    manifest, notes = create_manifest(scan_folder(tmp_path), shares)
     assert names(manifest, "excluded") == {f"{side}{one}/1.png", f"{side}{two}/copy.png"}
-    assert rows_to_test(manifest.rows) == manifest.of("test")
+    assert rows_to_test(manifest.rows) == manifest.rows_in("test")
     assert notes == [
         f"the same picture stands in two classes: {side}{one}/1.png and {side}{two}/copy.png; "
         "it is not tested on until one of them is removed"
     ]
     (tmp_path / f"{side}{one}/1.png").unlink()  # whichever it is, the other one is right now
-    _, now, notes = changed(tmp_path, manifest, unseen=shares.unseen)
+    _, now, notes = changed(tmp_path, manifest, unseen=shares.unseen_class_fraction)
     assert f"{side}{two}/copy.png" in names(now, "test")
     assert notes == ["0 new images assigned, 1 no longer excluded (1 test), 1 removed taken out"]
 
@@ -207,38 +214,38 @@ def test_a_picture_of_two_test_classes_is_tested_on_under_neither(tmp_path, side
 
 def changed(root: Path, manifest: Manifest, **shares):
     tree = scan_folder(root)
-    compared = compare(manifest, tree)
-    return compared, *take_in(manifest, tree, compared, Shares(**shares))
+    compared = diff_manifest(manifest, tree)
+    return compared, *update_manifest(manifest, tree, compared, SplitConfig(**shares))
 
 
 def test_what_was_added_changed_and_removed_is_told(tmp_path):
     fill(tmp_path, cat=10, dog=10)
     manifest = drawn(tmp_path)
-    assert not compare(manifest, scan_folder(tmp_path)).changes
+    assert not diff_manifest(manifest, scan_folder(tmp_path)).changes
     tested = sorted(names(manifest, "test"))
     write(tmp_path, "cat/new.png", "new")
     write(tmp_path, "ant/1.png", "ant")
     (tmp_path / tested[0]).write_text("cat x")  # as long as before
     (tmp_path / tested[-1]).unlink()
     (tmp_path / sorted(names(manifest, "train"))[0]).unlink()
-    changes = compare(manifest, scan_folder(tmp_path)).changes
-    assert (changes.test, changes.tested) == (4, 2)
+    changes = diff_manifest(manifest, scan_folder(tmp_path)).changes
+    assert (changes.num_test, changes.num_usable_test) == (4, 2)
     assert changes.new == ("cat/new.png",)
     assert changes.changed == (tested[0],)
     assert len(changes.removed) == 2
     assert changes.new_classes == ("ant",)
-    assert changes.line() == (
+    assert changes.summary() == (
         "manifest: 2 of 4 test images, 1 new (unassigned), 1 changed (left out), 2 removed, "
         "1 new class that the run does not know"
     )
     assert changes.details()[0] == "  new: cat/new.png; --assign-new gives each a part"
-    assert changes.facts()["paths"]["changed"] == [tested[0]]
+    assert changes.to_dict()["paths"]["changed"] == [tested[0]]
 
 
 def test_long_lists_are_cut_in_lines_and_files():
-    changes = Changes(9, 9, new=tuple(f"cat/{number}.png" for number in range(500)))
+    changes = FolderChanges(9, 9, new=tuple(f"cat/{number}.png" for number in range(500)))
     assert changes.details() == ["  new: cat/0.png, cat/1.png, cat/2.png and 497 more; --assign-new gives each a part"]
-    assert (changes.facts()["new"], len(changes.facts()["paths"]["new"])) == (500, 100)
+    assert (changes.to_dict()["new"], len(changes.to_dict()["paths"]["new"])) == (500, 100)
 
 
 def test_new_images_are_assigned_and_nobody_else_moves(tmp_path):
@@ -250,7 +257,7 @@ def test_new_images_are_assigned_and_nobody_else_moves(tmp_path):
     assert 10 <= with_class(now, "test")["cat"] - 20 <= 32
     assert 2 <= with_class(now, "held_out")["cat"] - 8 <= 15
     assert "101 new images assigned (" in notes[0]
-    assert not compare(now, scan_folder(tmp_path)).changes
+    assert not diff_manifest(now, scan_folder(tmp_path)).changes
     assert changed(tmp_path, now)[1] == now
 
 
@@ -306,7 +313,7 @@ def test_a_changed_test_image_stays_one_if_its_content_is_new(tmp_path):
     compared, now, _ = changed(tmp_path, manifest)
     assert not compared.lost
     assert names(now, "test") == names(manifest, "test")
-    assert not compare(now, scan_folder(tmp_path)).changes
+    assert not diff_manifest(now, scan_folder(tmp_path)).changes
 
 
 @pytest.mark.parametrize("removed", ["old", "copy"])
@@ -323,14 +330,16 @@ def test_a_copy_of_a_test_image_in_another_class_leaves_both_out_until_one_is_re
         f"the same picture stands in two classes: {old} and dog/copy.png; "
         "it is not tested on until one of them is removed"
     )
-    changes = compare(now, scan_folder(tmp_path)).changes
+    changes = diff_manifest(now, scan_folder(tmp_path)).changes
     assert not changes
-    assert changes.line().startswith("manifest: 7 of 8 test images, 1 in two classes (left out); nothing in the folder")
+    assert changes.summary().startswith(
+        "manifest: 7 of 8 test images, 1 in two classes (left out); nothing in the folder"
+    )
     assert changes.details() == [f"  in two classes: {old} and dog/copy.png; not tested on until one is removed"]
-    assert changes.facts()["in_two_classes"] == 1
+    assert changes.to_dict()["in_two_classes"] == 1
     (tmp_path / (old if removed == "old" else "dog/copy.png")).unlink()
     compared, now, _ = changed(tmp_path, now)
-    assert compared.changes.doubled == ()
+    assert compared.changes.duplicates == ()
     assert len(rows_to_test(now.rows)) == len(now.of("test")) == 8
     assert ("dog/copy.png" if removed == "old" else old) in names(now, "test")
 
@@ -425,8 +434,8 @@ def test_a_path_that_was_trained_on_is_not_tested_on_after_a_detour(tmp_path):
 
 
 def test_no_line_names_an_image_beside_itself():
-    excluded = Row("test/cat/1.png", "cat", "excluded", 1, "0" * 64)
-    assert repeated([excluded]) == repeated([excluded], {excluded.path}) == []
+    excluded = ManifestRow("test/cat/1.png", "cat", "excluded", 1, "0" * 64)
+    assert describe_duplicates([excluded]) == describe_duplicates([excluded], {excluded.path}) == []
 
 
 @pytest.mark.parametrize("layout", ["drawn", "given", "unseen"])
@@ -443,7 +452,7 @@ def test_no_history_of_a_folder_mixes_what_is_trained_and_what_is_tested(tmp_pat
                     write(root / side, f"{label}/{number}.png", f"{side} {label} {number}")
         shares = {"hold_out": 0.2, "used": 0.8, "unseen": 0.5 if layout == "unseen" else 0.0}
         manifest = drawn(root, **shares)
-        trained, tested = {row.sha256 for row in manifest.of("train", "held_out")}, set()
+        trained, tested = {row.sha256 for row in manifest.rows_in("train", "held_out")}, set()
         for step in range(12):
             for _ in range(4):
                 files = sorted(root.rglob("*.png"))
@@ -465,29 +474,29 @@ def test_no_history_of_a_folder_mixes_what_is_trained_and_what_is_tested(tmp_pat
                     target.write_text(one)
                 elif len(files) > 20:
                     source.unlink()
-            moved = {row.path: row.part for row in manifest.rows if row.part not in REMEMBERED}
+            moved = {row.path: row.part for row in manifest.rows if row.part not in REMOVED_PARTS}
             _, manifest, _ = changed(root, manifest, **shares)
             trained |= {row.sha256 for row in manifest.of("train", "held_out")}
             rows = rows_to_test(manifest.rows)
             tested |= {row.sha256 for row in rows}
             assert not trained & tested
             assert not trained & {row.sha256 for row in manifest.of("test")}
-            there = {(row.sha256, row.label) for row in manifest.rows if row.part not in REMEMBERED}
+            there = {(row.sha256, row.label) for row in manifest.rows if row.part not in REMOVED_PARTS}
             assert len({row.sha256 for row in rows}) == sum(
                 content in {row.sha256 for row in rows} for content, _ in there
             )
             sides_of = {part: "test" if part == "test" else "train" for part in PARTS if part != "excluded"}
             for row in manifest.rows:
                 was = moved.get(row.path)
-                if row.part not in REMEMBERED and was in sides_of and row.part in sides_of:
+                if row.part not in REMOVED_PARTS and was in sides_of and row.part in sides_of:
                     assert sides_of[row.part] == sides_of[was]
             assert len(names(manifest, "test")) == len(manifest.of("test"))
 
 
 def test_assigning_in_one_go_or_file_by_file_gives_about_the_same_share():
-    known = assign((), [File(f"{n}", "cat", "", 1, f"{n:064x}") for n in range(50)], Shares())
+    known = assign_parts((), [UnassignedFile(f"{n}", "cat", "", 1, f"{n:064x}") for n in range(50)], SplitConfig())
     for number in range(50, 450):
-        known += assign(known, [File(f"{number}", "cat", "", 1, f"{number:064x}")], Shares())
+        known += assign_parts(known, [UnassignedFile(f"{number}", "cat", "", 1, f"{number:064x}")], SplitConfig())
     assert 65 <= sum(row.part == "test" for row in known) <= 115
 
 
@@ -496,7 +505,7 @@ def test_assigning_in_one_go_or_file_by_file_gives_about_the_same_share():
 
 def test_any_name_survives_the_file(tmp_path):
     odd = ["a,b", 'quo"te', "line\nend", "re\rturn", " space ", "=1+1", "ümlaut", os.fsdecode(b"\xff\xfe")]
-    rows = tuple(Row(f"c/{name}.png", name, PARTS[k % 7], 10**k, f"{k:064x}") for k, name in enumerate(odd))
+    rows = tuple(ManifestRow(f"c/{name}.png", name, PARTS[k % 7], 10**k, f"{k:064x}") for k, name in enumerate(odd))
     (tmp_path / "manifest.csv").write_bytes(b"".join(Manifest(rows).to_csv()))
     found = Manifest.read(tmp_path / "manifest.csv")
     assert found.rows == rows
@@ -512,15 +521,18 @@ GOOD = "cat/1.png,cat,train,5," + "a" * 64
     [
         ("", "line 0: the columns of a manifest are path, class, part, size, sha256, not ''"),
         ("path,class\n", "the columns of a manifest are"),
-        (f"{','.join(COLUMNS)}\n", "no images in it"),
-        (f"{','.join(COLUMNS)}\n{GOOD}\ncat/2.png,cat\n", "line 3: 2 cells, not 5"),
-        (f"{','.join(COLUMNS)}\n{GOOD.replace('train', 'tset')}\n", "line 2: part 'tset' is none of train, held_out"),
-        (f"{','.join(COLUMNS)}\n{GOOD}\n{GOOD}\n", "line 3: 'cat/1.png' stands in it twice"),
-        (f"{','.join(COLUMNS)}\n{GOOD.replace(',5,', ',-5,')}\n", "size is a whole number"),
-        (f"{','.join(COLUMNS)}\n{GOOD.replace(',5,', ',' + '9' * 5000 + ',')}\n", "size is a whole number"),
-        (f"{','.join(COLUMNS)}\n{GOOD[:-1]}\n", "sha256 has 64 digits"),
-        (f'{",".join(COLUMNS)}\n"{GOOD}', "not CSV"),
-        (f"{','.join(COLUMNS)}\n{'x' * 200_000}\n", "not CSV (field larger than field limit"),
+        (f"{','.join(MANIFEST_COLUMNS)}\n", "no images in it"),
+        (f"{','.join(MANIFEST_COLUMNS)}\n{GOOD}\ncat/2.png,cat\n", "line 3: 2 cells, not 5"),
+        (
+            f"{','.join(MANIFEST_COLUMNS)}\n{GOOD.replace('train', 'tset')}\n",
+            "line 2: part 'tset' is none of train, held_out",
+        ),
+        (f"{','.join(MANIFEST_COLUMNS)}\n{GOOD}\n{GOOD}\n", "line 3: 'cat/1.png' stands in it twice"),
+        (f"{','.join(MANIFEST_COLUMNS)}\n{GOOD.replace(',5,', ',-5,')}\n", "size is a whole number"),
+        (f"{','.join(MANIFEST_COLUMNS)}\n{GOOD.replace(',5,', ',' + '9' * 5000 + ',')}\n", "size is a whole number"),
+        (f"{','.join(MANIFEST_COLUMNS)}\n{GOOD[:-1]}\n", "sha256 has 64 digits"),
+        (f'{",".join(MANIFEST_COLUMNS)}\n"{GOOD}', "not CSV"),
+        (f"{','.join(MANIFEST_COLUMNS)}\n{'x' * 200_000}\n", "not CSV (field larger than field limit"),
     ],
 )
 def test_a_damaged_manifest_is_one_line(tmp_path, text, says):
@@ -545,7 +557,7 @@ def test_what_is_no_manifest_at_all_is_one_line(tmp_path, monkeypatch):
         Manifest.read(tmp_path / "huge.csv")
     monkeypatch.setattr("widemargin.data.manifest.LARGEST", 500)
     with pytest.raises(InputError, match="too many"):
-        list(Manifest(tuple(Row(f"{k}", "cat", "train", 1, "0" * 64) for k in range(10))).to_csv())
+        list(Manifest(tuple(ManifestRow(f"{k}", "cat", "train", 1, "0" * 64) for k in range(10))).to_csv())
 
 
 def test_a_manifest_that_names_files_elsewhere_reads_none_of_them(tmp_path):
@@ -554,14 +566,14 @@ def test_a_manifest_that_names_files_elsewhere_reads_none_of_them(tmp_path):
     manifest = drawn(tmp_path / "images")
     rows = (
         *manifest.rows,
-        Row("../secret.png", "cat", "test", 6, "0" * 64),
-        Row("/etc/passwd", "cat", "test", 1, "0" * 64),
+        ManifestRow("../secret.png", "cat", "test", 6, "0" * 64),
+        ManifestRow("/etc/passwd", "cat", "test", 1, "0" * 64),
     )
-    compared = compare(Manifest(rows), scan_folder(tmp_path / "images"))
+    compared = diff_manifest(Manifest(rows), scan_folder(tmp_path / "images"))
     assert compared.changes.removed == ("../secret.png", "/etc/passwd")
     wrong = Manifest(tuple(replace(row, label="cat") for row in manifest.rows))
     with pytest.raises(InputError, match=r"dog/000.png is of class 'cat', but lies in the folder of another"):
-        compare(wrong, scan_folder(tmp_path / "images"))
+        diff_manifest(wrong, scan_folder(tmp_path / "images"))
 
 
 def test_a_pipe_or_a_broken_link_among_the_images_is_one_line(tmp_path):
@@ -574,4 +586,4 @@ def test_a_pipe_or_a_broken_link_among_the_images_is_one_line(tmp_path):
     (tmp_path / "cat" / "link.png").symlink_to("nowhere")
     with pytest.raises(InputError, match=r"link\.png: no such file"):
         load_folder(tmp_path)
-    assert compare(manifest, scan_folder(tmp_path)).changes.new == ("cat/link.png",)
+    assert diff_manifest(manifest, scan_folder(tmp_path)).changes.new == ("cat/link.png",)

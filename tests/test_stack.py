@@ -12,20 +12,20 @@ import widemargin as wm
 from widemargin import crossval
 from widemargin.catalogue import losses
 from widemargin.data.table import Column, Table
-from widemargin.others.dense import Dense
-from widemargin.others.rays import Rays
-from widemargin.others.road import loss_on
-from widemargin.others.stacked import Stacked
+from widemargin.others.dense import DenseBackend
+from widemargin.others.rays import NormalizedEmbeddings
+from widemargin.others.road import compute_margin_loss
+from widemargin.others.stacked import StackedBackend
 from widemargin.stack import train
 from widemargin.stack.angles import stack_angles
 from widemargin.stack.objective import StackedHead, StackedObjective
-from widemargin.stack.protocol import Protocol
-from widemargin.stack.train import Rows, Stack
+from widemargin.stack.protocol import MLPConfig
+from widemargin.stack.train import StackedTable, StackedTrainer
 
 K, N, F, C = 3, 41, 5, 4
 # Layers wide enough that no embedding hangs on a single hidden unit: on the unit sphere the true gradient of that
 # unit is 0, and AdamW, which divides by the size of a gradient, makes steps of what rounding left of it.
-PROTOCOL = Protocol(hidden=(32, 24, 5), epochs=0, min_steps=24, batch=8, lr=0.01, weight_decay=0.2, dropout=0.2)
+PROTOCOL = MLPConfig(hidden=(32, 24, 5), epochs=0, min_steps=24, batch=8, lr=0.01, weight_decay=0.2, dropout=0.2)
 SEEDS = [(7, 0), (7, 5), (7, 2)]
 SPECIAL = [
     "softmax(bias=True)",
@@ -64,12 +64,14 @@ def rows_of(x, y, models, dtype=torch.float64):
         for low, high in ((-0.2, 0.2), (0.8, 1.2), (-1.0, 1.0))
     )
     turn = torch.tensor(np.stack([np.eye(F) + draw.uniform(-0.2, 0.2, (F, F)) for draw in draws]), dtype=dtype)
-    return Rows(torch.tensor(x, dtype=dtype), torch.tensor(y), C, shift, scale, fill, turn)
+    return StackedTable(torch.tensor(x, dtype=dtype), torch.tensor(y), C, shift, scale, fill, turn)
 
 
 def trained(spec, models=range(K), protocol=PROTOCOL, plan=(24, 8)):
     x, y, parts = table()
-    stack = Stack(spec, rows_of(x, y, models), [parts[k] for k in models], [SEEDS[k] for k in models], protocol, plan)
+    stack = StackedTrainer(
+        spec, rows_of(x, y, models), [parts[k] for k in models], [SEEDS[k] for k in models], protocol, plan
+    )
     start = [p.detach().clone() for p in stack.network.parameters()]
     stack.run()
     return stack, start
@@ -107,7 +109,9 @@ def plain_pytorch(spec, k, start, protocol, steps, batch):
     """Model k as anyone would write it: a loop over nn.Linear, wm.Objective and torch.optim.AdamW."""
     x, y, parts = table()
     rows = rows_of(x, y, range(K))
-    see = (torch.where(torch.isnan(rows.x), rows.fill[k], rows.x) * rows.scale[k] + rows.shift[k]) @ rows.turn[k]
+    see = (torch.where(torch.isnan(rows.x), rows.fill[k], rows.x) * rows.scale[k] + rows.shift[k]) @ rows.decorrelation[
+        k
+    ]
     sizes = (F, *protocol.hidden)
     layers = torch.nn.ModuleList(torch.nn.Linear(a, b) for a, b in pairwise(sizes)).double()
     options = {"smoothing": protocol.smoothing, "dtype": torch.float64} if has_a_margin(spec) else {}
@@ -163,7 +167,7 @@ def plain_pytorch(spec, k, start, protocol, steps, batch):
     ],
 )
 def test_a_stack_is_the_plain_loop_fold_by_fold(spec, smoothing):
-    protocol = replace(PROTOCOL, smoothing=smoothing)
+    protocol = replace(PROTOCOL, label_smoothing=smoothing)
     stack, start = trained(spec, protocol=protocol)
     for k in range(K):
         layers, objective, see = plain_pytorch(spec, k, start, protocol, 24, 8)
@@ -184,10 +188,10 @@ def test_training_in_pieces_is_training_at_once(monkeypatch):
     monkeypatch.setattr(train, "_SLAB", 2 * K * 8 * F)
     in_slabs = trained("adacos + 0.02*center")[0]
     x, y, parts = table()
-    piecewise = Stack("adacos + 0.02*center", rows_of(x, y, range(K)), parts, SEEDS, PROTOCOL, (24, 8))
+    piecewise = StackedTrainer("adacos + 0.02*center", rows_of(x, y, range(K)), parts, SEEDS, PROTOCOL, (24, 8))
     counted = []
     for steps in (1, 7, 3, 100):
-        piecewise.run(steps, told=counted.append)
+        piecewise.run(steps, on_progress=counted.append)
         piecewise.logits(torch.arange(N).expand(K, N))  # looking changes nothing
     assert sum(counted) == piecewise.step == 24
     for k in range(K):
@@ -205,7 +209,7 @@ def heads_and_stack(spec, smoothing=0.0, dtype=torch.float64, dim=6):
     stacked = StackedHead(wm.parse(spec), start.clone(), smoothing)
     heads = []
     for k in range(K):
-        head = wm.Head(dim, C, spec, smoothing=smoothing, dtype=dtype)
+        head = wm.Head(dim, C, spec, label_smoothing=smoothing, dtype=dtype)
         with torch.no_grad():
             head.weight.copy_(start[k])
             if head.bias is not None:
@@ -284,12 +288,12 @@ def test_the_road_itself_is_the_dense_one():
     w = torch.randn(K, C, 6, generator=draw, dtype=torch.float64)
     y = torch.randint(C, (K, 9), generator=draw)
     margin = wm.ArcGrad(s=3.0)
-    road = Stacked(margin, x, w, None)
+    road = StackedBackend(margin, x, w, None)
     for k in range(K):
-        dense = Dense(margin, Rays(x[k]), w[k], None)
+        dense = DenseBackend(margin, NormalizedEmbeddings(x[k]), w[k], None)
         torch.testing.assert_close(road.largest_cosine(y)[k], dense.largest_cosine(y[k]))
         torch.testing.assert_close(road.logits(margin)[:, k].T, dense.logits(margin))
-    assert loss_on(road, margin, y, step=torch.tensor(0))[0].shape == (K, 9)
+    assert compute_margin_loss(road, margin, y, step=torch.tensor(0))[0].shape == (K, 9)
 
 
 # ---------------------------------------------------------------- angles, folds, mistakes
@@ -359,4 +363,4 @@ def test_what_cannot_tell_classes_apart_is_refused(spec, smoothing, message):
 )
 def test_a_protocol_checks_its_numbers(wrong):
     with pytest.raises(wm.InputError, match=next(iter(wrong))):
-        Protocol(**wrong)
+        MLPConfig(**wrong)

@@ -15,7 +15,7 @@ from scipy import stats as scipy_stats
 
 import widemargin as wm
 from widemargin import stats
-from widemargin.stats.reference import Scores, no_statement
+from widemargin.stats.reference import FoldAccuracies, verdict_if_not_comparable
 
 # Demšar 2006, Table 6: AUC of C4.5 without and with m, cf and both tuned. On the 13th set his ranks tell
 # the last two apart, which three printed decimals do not.
@@ -86,16 +86,16 @@ def test_float_noise_and_rounding_tie():
     assert stats.ranks([[0.1 + 0.2, 0.3, 0.2]]).tolist() == [[1.5, 1.5, 3.0]]
     assert stats.ranks([[1e-9, 2e-9, 3e-9]]).tolist() == [[3.0, 2.0, 1.0]]  # small is not noise
     assert stats.ranks([[97.34, 97.31, 97.26]]).tolist() == [[1.0, 2.0, 3.0]]
-    assert stats.ranks([[97.34, 97.31, 97.24]], rounded=1).tolist() == [[1.5, 1.5, 3.0]]
-    assert stats.mean_ranks([[97.34, 97.31], [50.0, 60.0]], rounded=1).tolist() == [1.75, 1.25]
-    assert stats.ranks([[1e149, -1e149, 0.0]], rounded=3).tolist() == [[1.0, 3.0, 2.0]]
+    assert stats.ranks([[97.34, 97.31, 97.24]], decimals=1).tolist() == [[1.5, 1.5, 3.0]]
+    assert stats.mean_ranks([[97.34, 97.31], [50.0, 60.0]], decimals=1).tolist() == [1.75, 1.25]
+    assert stats.ranks([[1e149, -1e149, 0.0]], decimals=3).tolist() == [[1.0, 3.0, 2.0]]
 
 
 def test_wins_count_for_each_of_the_tied():
     won = stats.wins([[3, 3, 1], [1, 2, 3], [5, 5, 5], [9, 1, 1]])
-    assert won == stats.Wins(counts=(3, 2, 2), shared=(2, 2, 1))
+    assert won == stats.Wins(counts=(3, 2, 2), tie_counts=(2, 2, 1))
     assert stats.wins([[0.94, 0.91]]) == stats.Wins((1, 0), (0, 0))
-    assert stats.wins([[0.94, 0.91]], rounded=1) == stats.Wins((1, 1), (1, 1))
+    assert stats.wins([[0.94, 0.91]], decimals=1) == stats.Wins((1, 1), (1, 1))
 
 
 # ---------------------------------------------------------------- Friedman
@@ -103,12 +103,12 @@ def test_wins_count_for_each_of_the_tied():
 
 def test_demsars_example():
     assert stats.mean_ranks(DEMSAR).round(3).tolist() == [3.143, 2.000, 2.893, 1.964]
-    printed = stats.friedman(DEMSAR, corrected=False)
+    printed = stats.friedman(DEMSAR, tie_correction=False)
     assert printed.chi2 == pytest.approx(9.28, abs=0.005)
     assert printed.f == pytest.approx(3.69, abs=0.005)
     assert printed.p_f == pytest.approx(scipy_stats.f.sf(3.69, 3, 39), abs=2e-4)
     assert printed.p == printed.p_f
-    assert (printed.sets, printed.methods, printed.test) == (14, 4, "Iman–Davenport F")
+    assert (printed.num_datasets, printed.num_methods, printed.test) == (14, 4, "Iman–Davenport F")
     assert stats.friedman(DEMSAR).chi2 > printed.chi2  # ties leave less spread by chance
 
 
@@ -272,7 +272,7 @@ def test_cliques_of_demsars_example():
 
 
 def test_demsars_signed_ranks():
-    found = stats.signed_rank(DEMSAR[:, 1], DEMSAR[:, 0])
+    found = stats.signed_rank_test(DEMSAR[:, 1], DEMSAR[:, 0])
     assert (found.plus, found.minus, found.exact) == (93.0, 12.0, True)
     assert found.p < 0.02  # he has 12 below the critical 21 of alpha = 0.05
 
@@ -282,7 +282,7 @@ def test_exact_p_is_scipys_where_nothing_ties(n):
     draw = np.random.default_rng(n)
     a, b = draw.random(n), draw.random(n)
     theirs = scipy_stats.wilcoxon(a, b, method="exact")
-    ours = stats.signed_rank(a, b)
+    ours = stats.signed_rank_test(a, b)
     assert ours.p == pytest.approx(theirs.pvalue, rel=1e-9)
     assert min(ours.plus, ours.minus) == pytest.approx(theirs.statistic)
 
@@ -290,7 +290,7 @@ def test_exact_p_is_scipys_where_nothing_ties(n):
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=9))
 def test_exact_p_with_ties_and_zeros_is_the_share_of_all_signs(differences):
     d = np.array(differences, dtype=float)
-    found = stats.signed_rank(d, np.zeros(len(d)))
+    found = stats.signed_rank_test(d, np.zeros(len(d)))
     rank = scipy_stats.rankdata(np.abs(d))
     kept = rank[d != 0]
     lean = abs((rank * np.sign(d)).sum())
@@ -304,11 +304,11 @@ def test_exact_p_with_ties_and_zeros_is_the_share_of_all_signs(differences):
 def test_many_sets_take_the_normal_distribution_of_pratt():
     draw = np.random.default_rng(0)
     a, b = draw.integers(0, 12, 150) / 12, draw.integers(0, 13, 150) / 12
-    ours = stats.signed_rank(a, b)
+    ours = stats.signed_rank_test(a, b)
     theirs = scipy_stats.wilcoxon((a - b).round(9), zero_method="pratt", method="asymptotic")
     assert not ours.exact
     assert ours.p == pytest.approx(theirs.pvalue, rel=1e-6)
-    assert stats.signed_rank(a[:100], b[:100]).p == pytest.approx(
+    assert stats.signed_rank_test(a[:100], b[:100]).p == pytest.approx(
         scipy_stats.wilcoxon((a - b)[:100].round(9), zero_method="pratt", method="asymptotic").pvalue, abs=0.01
     )
 
@@ -316,30 +316,30 @@ def test_many_sets_take_the_normal_distribution_of_pratt():
 def test_float_noise_breaks_no_tie_of_differences():
     a, b = np.array([94.1, 95.2, 0.3, 80.0]), np.array([93.9, 95.0, 0.1, 80.2])
     assert len(set(np.abs(a - b))) > 1
-    assert stats.signed_rank(a, b) == stats.signed_rank([1, 1, 1, 0], [0, 0, 0, 1])
+    assert stats.signed_rank_test(a, b) == stats.signed_rank_test([1, 1, 1, 0], [0, 0, 0, 1])
     a, b = np.array([2, 1, 9, 0]) / 12, np.array([1, 0, 8, 2]) / 12  # endless decimals
-    assert stats.signed_rank(a, b) == stats.signed_rank([1, 1, 1, 0], [0, 0, 0, 2])
+    assert stats.signed_rank_test(a, b) == stats.signed_rank_test([1, 1, 1, 0], [0, 0, 0, 2])
 
 
 @pytest.mark.parametrize("n", [1, 4, 300])
 def test_no_difference_has_p_1(n):
-    found = stats.signed_rank([0.7] * n, [0.7] * n)
+    found = stats.signed_rank_test([0.7] * n, [0.7] * n)
     assert found.p == 1.0
     assert found.plus == found.minus
 
 
 def test_wilcoxon_of_one_against_all_and_of_all_pairs():
     scores = random_table(4, n=12, k=4, decimals=3)
-    against = stats.wilcoxon(scores, against=2)
+    against = stats.wilcoxon(scores, control=2)
     assert [(pair.first, pair.second) for pair in against] == [(2, 0), (2, 1), (2, 3)]
     every = stats.wilcoxon(scores)
     assert [(pair.first, pair.second) for pair in every] == list(itertools.combinations(range(4), 2))
     for pairs in (against, every):
         raw = [scipy_stats.wilcoxon(scores[:, pair.first], scores[:, pair.second]).pvalue for pair in pairs]
         assert [pair.test.p for pair in pairs] == pytest.approx(raw)
-        assert [pair.adjusted for pair in pairs] == pytest.approx(stats.holm(raw).tolist())
+        assert [pair.adjusted_p for pair in pairs] == pytest.approx(stats.holm(raw).tolist())
     assert stats.wilcoxon(scores[:, :1]) == ()
-    assert all(pair.test.p == 1 for pair in stats.wilcoxon(np.round(scores) * 0 + 0.04, rounded=1))
+    assert all(pair.test.p == 1 for pair in stats.wilcoxon(np.round(scores) * 0 + 0.04, decimals=1))
 
 
 def test_holm_of_a_worked_example():
@@ -384,7 +384,7 @@ def test_corrected_t_is_nadeau_and_bengios(folds, share, ratio):
     draw = np.random.default_rng(folds)
     a, b = draw.normal(0.8, 0.05, folds), draw.normal(0.78, 0.05, folds)
     mean, t, p, error = by_the_formula(a, b, ratio)
-    found = stats.corrected_t(a, b, share, level=0.9)
+    found = stats.corrected_t_test(a, b, share, level=0.9)
     assert (found.difference, found.t, found.p) == (pytest.approx(mean), pytest.approx(t), pytest.approx(p, rel=1e-8))
     assert found.df == folds - 1
     reach = scipy_stats.t.ppf(0.95, folds - 1) * error
@@ -394,23 +394,23 @@ def test_corrected_t_is_nadeau_and_bengios(folds, share, ratio):
 @given(st.lists(st.tuples(coarse, coarse), min_size=1, max_size=12), st.sampled_from([0.1, 0.5, (9, 1)]))
 def test_laws_of_the_corrected_t(folds, share):
     a, b = zip(*folds, strict=True)
-    found, turned = stats.corrected_t(a, b, share), stats.corrected_t(b, a, share)
+    found, turned = stats.corrected_t_test(a, b, share), stats.corrected_t_test(b, a, share)
     assert 0 <= found.p <= 1
     assert turned.p == found.p
     assert turned.difference == -found.difference
     assert found.low <= found.difference <= found.high
     if len(folds) > 1:  # the interval leaves zero out exactly where p is below 5 %
         assert (found.low <= 0 <= found.high) == (found.p >= 0.05)
-    percent = stats.corrected_t(100 * np.array(a), 100 * np.array(b), share)
+    percent = stats.corrected_t_test(100 * np.array(a), 100 * np.array(b), share)
     assert percent.p == pytest.approx(found.p, rel=1e-6, abs=1e-12)
 
 
 def test_folds_without_variance():
-    same = stats.corrected_t([0.9, 0.8, 0.7], [0.9, 0.8, 0.7], 0.1)
+    same = stats.corrected_t_test([0.9, 0.8, 0.7], [0.9, 0.8, 0.7], 0.1)
     assert (same.p, same.t, same.difference, same.low, same.high) == (1.0, 0.0, 0.0, 0.0, 0.0)
-    noise = stats.corrected_t([0.1 + 0.2, 0.3], [0.3, 0.1 + 0.2], 0.1)
+    noise = stats.corrected_t_test([0.1 + 0.2, 0.3], [0.3, 0.1 + 0.2], 0.1)
     assert noise.p == 1.0
-    p = [stats.corrected_t([0.9] * n, [0.8] * n, 0.1).p for n in (2, 3, 5, 10, 30, 100)]
+    p = [stats.corrected_t_test([0.9] * n, [0.8] * n, 0.1).p for n in (2, 3, 5, 10, 30, 100)]
     assert p == sorted(p, reverse=True)
     assert 0 < p[-1] < 1e-6
     assert p[0] > 0.05  # two folds are too few
@@ -418,17 +418,17 @@ def test_folds_without_variance():
     extended = np.var([0.1] * 10 + [0.0], ddof=1)
     t = 0.1 / math.sqrt(extended * (1 / 10 + 1 / 9))
     assert p[3] == pytest.approx(2 * scipy_stats.t.sf(t, 9), rel=1e-6)
-    uneven = stats.corrected_t([0.9, 0.4, 0.7], [0.8, 0.3, 0.6], 0.1)  # constant but for float noise
+    uneven = stats.corrected_t_test([0.9, 0.4, 0.7], [0.8, 0.3, 0.6], 0.1)  # constant but for float noise
     assert uneven.p == pytest.approx(p[1], rel=1e-6)
-    alone = stats.corrected_t([0.9], [0.1], 0.5)
+    alone = stats.corrected_t_test([0.9], [0.1], 0.5)
     assert (alone.p, alone.low, alone.high) == (1.0, -math.inf, math.inf)
-    nothing = stats.corrected_t([0.0], [0.0], 0.5)
+    nothing = stats.corrected_t_test([0.0], [0.0], 0.5)
     assert (nothing.p, nothing.low, nothing.high) == (1.0, -math.inf, math.inf)
 
 
 def test_tiny_scores_are_not_taken_for_none():
-    tiny = stats.corrected_t([1e-200, 2e-200, 4e-200], [1e-200] * 3, 0.1)
-    assert tiny.p == pytest.approx(stats.corrected_t([1, 2, 4], [1] * 3, 0.1).p)
+    tiny = stats.corrected_t_test([1e-200, 2e-200, 4e-200], [1e-200] * 3, 0.1)
+    assert tiny.p == pytest.approx(stats.corrected_t_test([1, 2, 4], [1] * 3, 0.1).p)
     assert tiny.difference == pytest.approx(4e-200 / 3)
 
 
@@ -441,8 +441,8 @@ def test_interval_of_a_mean():
     wide, narrow = stats.interval(folds, 0.1, 0.99), stats.interval(folds, 0.1, 0.5)
     assert wide[0] < narrow[0] < narrow[1] < wide[1]
     assert stats.interval([100.0] * 10, 0.1) == (100.0, 100.0)
-    assert stats.interval([95.0, 100.0], 0.5, within=(50, 100)) == (50, 100)
-    assert stats.interval([95.0], 0.5, within=(0, 100)) == (0, 100)
+    assert stats.interval([95.0, 100.0], 0.5, bounds=(50, 100)) == (50, 100)
+    assert stats.interval([95.0], 0.5, bounds=(0, 100)) == (0, 100)
 
 
 def folds_of_two_equal_learners(draw, samples=40, runs=5, folds=10):
@@ -469,7 +469,7 @@ def test_under_the_null_the_corrected_test_keeps_its_level_and_the_usual_does_no
     trials = 400
     for _ in range(trials):
         a, b = folds_of_two_equal_learners(draw)
-        corrected += stats.corrected_t(a, b, 0.1).p <= 0.05
+        corrected += stats.corrected_t_test(a, b, 0.1).p <= 0.05
         naive += scipy_stats.ttest_rel(a, b).pvalue <= 0.05
     assert corrected / trials <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / trials)
     assert naive / trials > 0.2
@@ -480,7 +480,7 @@ def test_the_corrected_test_sees_a_large_difference():
     found = 0
     for _ in range(40):
         a, b = folds_of_two_equal_learners(draw)
-        found += stats.corrected_t(a, b - 0.4, 0.1).p <= 0.05
+        found += stats.corrected_t_test(a, b - 0.4, 0.1).p <= 0.05
     assert found >= 30
 
 
@@ -495,7 +495,7 @@ def test_all_pairs_keep_the_level_where_the_best_is_picked_from_the_folds():
     draw = np.random.default_rng(0)
     trials = [alike(draw, methods=6) for _ in range(300)]
     best, pairs = (
-        np.mean([len(stats.not_worse(folds, 0.1, family=family)) < 6 for folds in trials])
+        np.mean([len(stats.methods_not_worse(folds, 0.1, family=family)) < 6 for folds in trials])
         for family in ("best", "pairs")
     )
     assert pairs <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 300)
@@ -512,11 +512,11 @@ def test_not_worse_is_the_best_and_those_the_test_does_not_part_from_it():
     adjusted = dict(zip(rest, stats.holm(raw), strict=True))
     for alpha in (0.001, 0.05, 0.5):
         wanted = {best} | {name for name in rest if adjusted[name] > alpha}
-        assert stats.not_worse(folds, 0.1, alpha) == wanted
-    assert stats.not_worse(folds, 0.1) == {"a", "b"}
-    assert stats.not_worse(folds, 0.1, family="pairs") == {"a", "b"}
-    assert stats.not_worse({"only": [0.5, 0.6]}, 0.5) == {"only"}
-    assert stats.not_worse({"a": [1.0, 0.5], "b": [0.5, 1.0]}, 0.5) == {"a", "b"}
+        assert stats.methods_not_worse(folds, 0.1, alpha) == wanted
+    assert stats.methods_not_worse(folds, 0.1) == {"a", "b"}
+    assert stats.methods_not_worse(folds, 0.1, family="pairs") == {"a", "b"}
+    assert stats.methods_not_worse({"only": [0.5, 0.6]}, 0.5) == {"only"}
+    assert stats.methods_not_worse({"a": [1.0, 0.5], "b": [0.5, 1.0]}, 0.5) == {"a", "b"}
 
 
 # ---------------------------------------------------------------- verdicts
@@ -524,27 +524,27 @@ def test_not_worse_is_the_best_and_those_the_test_does_not_part_from_it():
 
 def test_verdict_of_one_set():
     far = {"a": [91, 89, 92, 90, 93], "b": [90, 90, 91, 90, 92], "c": [50, 52, 49, 51, 50]}
-    found = stats.verdict_one_set(far, 0.2)
+    found = stats.verdict_one_dataset(far, 0.2)
     assert (found.best, found.worse) == (("a",), ("c",))
     assert found.sentence.startswith("a has the highest mean on this set and is ahead of c (corrected resampled t-test")
     assert found.sentence.endswith("b is not significantly worse.")
-    close = stats.verdict_one_set({"a": [0.9, 0.8, 0.7], "b": [0.8, 0.8, 0.7]}, 0.1)
+    close = stats.verdict_one_dataset({"a": [0.9, 0.8, 0.7], "b": [0.8, 0.8, 0.7]}, 0.1)
     assert (close.best, close.worse) == (("a",), ())
     assert "no evidence that the 2 methods differ" in close.sentence
     assert "ahead" not in close.sentence
-    tied = stats.verdict_one_set({"a": [90, 91, 92], "b": [92, 91, 90], "c": [10, 12, 11]}, 0.1)
+    tied = stats.verdict_one_dataset({"a": [90, 91, 92], "b": [92, 91, 90], "c": [10, 12, 11]}, 0.1)
     assert (tied.best, tied.worse) == (("a", "b"), ("c",))
     assert tied.sentence.startswith("a and b share the highest mean on this set and a is ahead of c")
-    alone = stats.verdict_one_set({"a": [90, 91]}, 0.5)
+    alone = stats.verdict_one_dataset({"a": [90, 91]}, 0.5)
     assert (alone.best, alone.worse, alone.p) == (("a",), (), 1.0)
 
 
 def test_verdict_of_demsars_example():
-    found = stats.verdict_many_sets(DEMSAR, NAMES)
+    found = stats.verdict_many_datasets(DEMSAR, NAMES)
     assert found.best == ("C4.5+m+cf",)
     assert found.sentence.startswith("Over 14 sets the 4 methods differ (Friedman test, p = 0.01")
     # 3.143 − 1.964 = 1.18 is below the critical 1.25; Wilcoxon's sees more
-    raw = {pair.second: pair.adjusted for pair in stats.wilcoxon(DEMSAR, 3)}
+    raw = {pair.second: pair.adjusted_p for pair in stats.wilcoxon(DEMSAR, 3)}
     assert found.worse == tuple(NAMES[i] for i in sorted(raw) if raw[i] <= 0.05) != ()
     assert "Nemenyi's separates it from none" in found.sentence
 
@@ -552,7 +552,7 @@ def test_verdict_of_demsars_example():
 def test_verdict_without_evidence_claims_nothing():
     for n, k in [(1, 3), (2, 4), (15, 3)]:
         scores = np.full((n, k), 0.9)
-        found = stats.verdict_many_sets(scores, NAMES[:k])
+        found = stats.verdict_many_datasets(scores, NAMES[:k])
         assert (found.worse, found.p) == ((), 1.0)
         assert "no evidence" in found.sentence
         assert "ahead" not in found.sentence
@@ -562,10 +562,10 @@ def test_verdict_without_evidence_claims_nothing():
 def test_verdict_names_who_falls_behind_by_which_test():
     draw = np.random.default_rng(0)
     scores = np.array([0.9, 0.89, 0.7, 0.3]) + 0.02 * draw.standard_normal((20, 4))
-    found = stats.verdict_many_sets(scores, ["a", "b", "c", "d"])
+    found = stats.verdict_many_datasets(scores, ["a", "b", "c", "d"])
     assert set(found.worse) >= {"c", "d"}
     assert "by Nemenyi's test and" in found.sentence
-    shared = stats.verdict_many_sets([[2, 2, 1, 0]] * 12, ["a", "b", "c", "d"])
+    shared = stats.verdict_many_datasets([[2, 2, 1, 0]] * 12, ["a", "b", "c", "d"])
     assert shared.best == ("a", "b")
     assert "a and b share the best mean rank, 1.5, and a is ahead of" in shared.sentence
     assert "b" not in shared.worse
@@ -577,28 +577,30 @@ def test_verdict_does_not_claim_what_wilcoxon_finds_the_other_way_round():
     b = np.concatenate([np.full(33, 0.5), np.linspace(0.6, 0.9, 27)])
     scores = np.stack([a, b, np.full(60, 0.1)], axis=1)
     turned = next(pair for pair in stats.wilcoxon(scores, 0) if pair.second == 1)
-    assert turned.adjusted < 0.05
+    assert turned.adjusted_p < 0.05
     assert turned.test.minus > turned.test.plus
-    found = stats.verdict_many_sets(scores, ["a", "b", "c"])
+    found = stats.verdict_many_datasets(scores, ["a", "b", "c"])
     assert (found.best, found.worse) == (("a",), ("c",))
 
 
 def test_verdict_of_two_methods_is_wilcoxons():
-    better = stats.verdict_many_sets(
+    better = stats.verdict_many_datasets(
         [[0.5, 0.6], [0.4, 0.7], [0.1, 0.3], [0.2, 0.6], [0.3, 0.8], [0.1, 0.7]], ["x", "y"]
     )
     assert (better.best, better.worse, better.p) == (("y",), ("x",), 0.03125)
     assert better.sentence == "Over 6 sets y is ahead of x (Wilcoxon signed-rank test, p = 0.0312)."
-    open_ended = stats.verdict_many_sets([[0.5, 0.6]], ["x", "y"])
+    open_ended = stats.verdict_many_datasets([[0.5, 0.6]], ["x", "y"])
     assert open_ended.sentence.startswith("1 set gives no evidence that x and y differ")
-    assert stats.verdict_many_sets([[0.5], [0.6]], ["x"]).sentence == "Only x was run, so there is nothing to compare."
+    assert (
+        stats.verdict_many_datasets([[0.5], [0.6]], ["x"]).sentence == "Only x was run, so there is nothing to compare."
+    )
 
 
 @given(tables(sets=(1, 14), methods=(1, 5)), st.sampled_from([0.01, 0.05, 0.5]))
 def test_every_verdict_is_short_and_claims_only_after_a_test(scores, alpha):
     names = [f"m{i}" for i in range(scores.shape[1])]
-    many = stats.verdict_many_sets(scores, names, alpha=alpha)
-    one = stats.verdict_one_set(dict(zip(names, scores.T.tolist(), strict=True)), 0.1, alpha=alpha)
+    many = stats.verdict_many_datasets(scores, names, alpha=alpha)
+    one = stats.verdict_one_dataset(dict(zip(names, scores.T.tolist(), strict=True)), 0.1, alpha=alpha)
     for found in (many, one):
         assert 1 <= sentences(found.sentence) <= 2
         assert found.best
@@ -621,7 +623,7 @@ def test_every_verdict_is_short_and_claims_only_after_a_test(scores, alpha):
         (lambda: stats.ranks(np.zeros((0, 3))), "hold nothing"),
         (lambda: stats.ranks([["a", "b"]]), "must be numbers"),
         (lambda: stats.ranks([[1e200, 1.0]]), "below 1e+150"),
-        (lambda: stats.ranks([[1.0]], rounded=-1), "rounded=-1"),
+        (lambda: stats.ranks([[1.0]], decimals=-1), "rounded=-1"),
         (lambda: stats.friedman([[1.0], [2.0]]), "only one"),
         (lambda: stats.q_alpha(1), "methods=1"),
         (lambda: stats.q_alpha(3, 1.5), "alpha=1.5"),
@@ -629,19 +631,19 @@ def test_every_verdict_is_short_and_claims_only_after_a_test(scores, alpha):
         (lambda: stats.nemenyi([1.0], 3), "methods=1"),
         (lambda: stats.cliques([1.0, 2.0], -1), "cd=-1"),
         (lambda: stats.cliques([1.0, 2.0], math.nan), "cd=nan"),
-        (lambda: stats.signed_rank([1.0], [1.0, 2.0]), "a has 1 scores and b 2"),
-        (lambda: stats.wilcoxon([[1.0, 2.0]], against=2), "from 0 to 1"),
+        (lambda: stats.signed_rank_test([1.0], [1.0, 2.0]), "a has 1 scores and b 2"),
+        (lambda: stats.wilcoxon([[1.0, 2.0]], control=2), "from 0 to 1"),
         (lambda: stats.holm([0.5, 1.5]), "from 0 to 1"),
         (lambda: stats.holm([math.nan]), "p[0] is nan"),
-        (lambda: stats.corrected_t([], [], 0.1), "a is empty"),
-        (lambda: stats.corrected_t([1.0, 2.0], [1.0, 3.0], 1.0), "test_share=1.0"),
-        (lambda: stats.corrected_t([1.0, 2.0], [1.0, 3.0], (0, 10)), "(n_train, n_test)"),
+        (lambda: stats.corrected_t_test([], [], 0.1), "a is empty"),
+        (lambda: stats.corrected_t_test([1.0, 2.0], [1.0, 3.0], 1.0), "test_share=1.0"),
+        (lambda: stats.corrected_t_test([1.0, 2.0], [1.0, 3.0], (0, 10)), "(n_train, n_test)"),
         (lambda: stats.interval([1.0, 2.0], 0.1, 95), "level=95"),
-        (lambda: stats.not_worse({}, 0.1), "no method"),
-        (lambda: stats.not_worse({"x": [1.0], "y": [1.0, 2.0]}, 0.1), "'x' has 1 folds and 'y' 2"),
-        (lambda: stats.not_worse({"x": [1.0]}, 0.1, family="all"), "'best' or 'pairs'"),
-        (lambda: stats.verdict_many_sets([[1.0, 2.0]], ["x"]), "1 names for 2 methods"),
-        (lambda: stats.verdict_one_set({"x": [math.inf]}, 0.1), "folds of 'x'[0] is inf"),
+        (lambda: stats.methods_not_worse({}, 0.1), "no method"),
+        (lambda: stats.methods_not_worse({"x": [1.0], "y": [1.0, 2.0]}, 0.1), "'x' has 1 folds and 'y' 2"),
+        (lambda: stats.methods_not_worse({"x": [1.0]}, 0.1, family="all"), "'best' or 'pairs'"),
+        (lambda: stats.verdict_many_datasets([[1.0, 2.0]], ["x"]), "1 names for 2 methods"),
+        (lambda: stats.verdict_one_dataset({"x": [math.inf]}, 0.1), "folds of 'x'[0] is inf"),
     ],
 )
 def test_a_mistake_is_one_line(call, message):
@@ -654,7 +656,7 @@ def test_results_are_values():
     for value in (
         stats.friedman(DEMSAR),
         stats.wins(DEMSAR),
-        stats.corrected_t([1, 2], [2, 2], 0.1),
+        stats.corrected_t_test([1, 2], [2, 2], 0.1),
         stats.wilcoxon(DEMSAR),
     ):
         assert pickle.loads(pickle.dumps(value)) == value
@@ -680,7 +682,7 @@ def judged(test, train=None, baselines=None, majority=(), share=0.1):
     losses = {f"loss{k}": around(mean, k, 20) for k, mean in enumerate(test)}
     fitted = {f"loss{k}": around(mean, 50 + k, 20, 0.2) for k, mean in enumerate(train or [])}
     simple = {name: around(mean, 90 + k) for k, (name, mean) in enumerate((baselines or {}).items())}
-    return no_statement(Scores(losses, fitted, simple, majority), share)
+    return verdict_if_not_comparable(FoldAccuracies(losses, fitted, simple, majority), share)
 
 
 def test_losses_that_fit_worse_than_a_baseline_generalises_underfit():
@@ -720,9 +722,11 @@ def test_who_fits_the_training_rows_does_not_underfit():
 def test_low_training_accuracy_is_enough_where_test_folds_are_too_uneven_for_a_test():
     uneven = {"a": [10.0, 70.0, 10.0, 70.0]}
     simple = {"forest": [54.0, 55.0, 54.0, 53.0]}
-    assert no_statement(Scores(uneven, {}, simple), 0.25) is None
-    assert no_statement(Scores(uneven, {"a": [52.0] * 4}, simple), 0.25) is None  # two points are little
-    assert no_statement(Scores(uneven, {"a": [44.0] * 4}, simple), 0.25).kind == "underfit"
+    assert verdict_if_not_comparable(FoldAccuracies(uneven, {}, simple), 0.25) is None
+    assert (
+        verdict_if_not_comparable(FoldAccuracies(uneven, {"a": [52.0] * 4}, simple), 0.25) is None
+    )  # two points are little
+    assert verdict_if_not_comparable(FoldAccuracies(uneven, {"a": [44.0] * 4}, simple), 0.25).kind == "underfit"
 
 
 def test_a_noisy_table_is_no_underfitting():
@@ -741,7 +745,7 @@ def test_methods_and_baselines_all_alike_are_seldom_told_apart():
             dict(zip("abc", rows[3:].tolist(), strict=True)),
         )
         simple = dict(zip("xy", (draw.binomial(30, 0.8, (2, 10)) / 0.3).tolist(), strict=True))
-        found = no_statement(Scores(losses, fitted, simple), 0.1)
+        found = verdict_if_not_comparable(FoldAccuracies(losses, fitted, simple), 0.1)
         wrong += found is not None
     assert wrong <= 6
 
@@ -757,22 +761,29 @@ def test_no_better_than_the_majority_class():
     assert judged([79, 73], [80, 79], {"forest": 70}, majority) is None
     assert judged([74, 73], [80, 79], {"forest": 85}, majority).kind == "underfit"  # something can be learnt
     # so few folds show nothing, but a lead of half the errors is no chance
-    few = Scores({"a": [90.0, 70.0]}, {}, {}, [50.0, 52.0])
-    assert no_statement(few, 0.5) is None
+    few = FoldAccuracies({"a": [90.0, 70.0]}, {}, {}, [50.0, 52.0])
+    assert verdict_if_not_comparable(few, 0.5) is None
 
 
 def test_tests_are_on_the_folds_in_common():
     losses = {"a": [50.0, 51.0, 50.0, 49.0] + [99.0] * 16}
-    found = no_statement(Scores(losses, {"a": [52.0] * 20}, {"forest": [70.0, 71.0, 70.0, 69.0]}), 0.25)
+    found = verdict_if_not_comparable(
+        FoldAccuracies(losses, {"a": [52.0] * 20}, {"forest": [70.0, 71.0, 70.0, 69.0]}), 0.25
+    )
     assert found.kind == "underfit"
     assert "no loss has more than 50.0 % there" in found.sentence
-    assert no_statement(Scores({"a": losses["a"][4:]}, {}, {"forest": [70.0, 71.0, 70.0, 69.0]}), 0.25) is None
+    assert (
+        verdict_if_not_comparable(
+            FoldAccuracies({"a": losses["a"][4:]}, {}, {"forest": [70.0, 71.0, 70.0, 69.0]}), 0.25
+        )
+        is None
+    )
 
 
 def test_verdicts_have_a_kind():
-    assert stats.verdict_one_set({"a": [90, 91, 90, 92], "b": [10, 11, 10, 13]}, 0.2).kind == "ahead"
-    assert stats.verdict_one_set({"a": [90, 91], "b": [91, 90]}, 0.2).kind == "no_evidence"
-    assert stats.verdict_one_set({"a": [90, 91]}, 0.2).kind == "alone"
-    assert stats.verdict_many_sets(DEMSAR, NAMES).kind == "ahead"
-    assert stats.verdict_many_sets([[0.5, 0.6]], ["x", "y"]).kind == "no_evidence"
-    assert stats.verdict_many_sets([[0.5], [0.6]], ["x"]).kind == "alone"
+    assert stats.verdict_one_dataset({"a": [90, 91, 90, 92], "b": [10, 11, 10, 13]}, 0.2).kind == "ahead"
+    assert stats.verdict_one_dataset({"a": [90, 91], "b": [91, 90]}, 0.2).kind == "no_evidence"
+    assert stats.verdict_one_dataset({"a": [90, 91]}, 0.2).kind == "alone"
+    assert stats.verdict_many_datasets(DEMSAR, NAMES).kind == "ahead"
+    assert stats.verdict_many_datasets([[0.5, 0.6]], ["x", "y"]).kind == "no_evidence"
+    assert stats.verdict_many_datasets([[0.5], [0.6]], ["x"]).kind == "alone"

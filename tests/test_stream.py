@@ -13,7 +13,7 @@ import torch
 import widemargin as wm
 from widemargin import angle
 from widemargin.others import fused, sweep
-from widemargin.others.room import Room
+from widemargin.others.room import GradBuffer
 
 D, C = 16, 300
 
@@ -29,7 +29,7 @@ def batch(n=12, d=D, c=C, dtype=torch.float64):
 
 def pair(spec, dtype=torch.float64, d=D, c=C, **options):
     """A dense and a streamed head with the same weights."""
-    dense, streamed = (wm.Head(d, c, spec, road=road, dtype=dtype, **options) for road in ("dense", "stream"))
+    dense, streamed = (wm.Head(d, c, spec, backend=road, dtype=dtype, **options) for road in ("dense", "stream"))
     streamed.load_state_dict(dense.state_dict())
     return dense, streamed
 
@@ -97,7 +97,7 @@ def test_a_later_block_far_above_the_first(small_blocks):
 def test_a_later_block_far_above_the_first_with_compiled_kernels(small_blocks, monkeypatch):
     monkeypatch.setattr(fused, "FROM", 0)
     test_a_later_block_far_above_the_first(None)
-    assert not fused._reasons
+    assert not fused._warned_reasons
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -107,7 +107,7 @@ def test_a_first_block_that_is_the_target_alone(loss, compiled, monkeypatch):
     monkeypatch.setattr(sweep, "rows_of_a_block", lambda samples, dim: 64)
     if compiled:
         monkeypatch.setattr(fused, "FROM", 0)
-    classes = next(c for c in range(65, 1000) if c % sweep.even_rows(c, 64) == 1)
+    classes = next(c for c in range(65, 1000) if c % sweep.balance_block_rows(c, 64) == 1)
     dense, streamed = pair(loss, torch.float32, c=classes)
     if dense.bias is not None:
         for head in (dense, streamed):
@@ -129,7 +129,7 @@ def test_mixup_takes_both_labels_from_one_sweep(small_blocks):
 
 def test_the_gradient_lies_in_the_same_memory_step_after_step():
     x, y = batch(dtype=torch.float32)
-    head = wm.Head(D, C, "arcface", road="stream")
+    head = wm.Head(D, C, "arcface", backend="stream")
     places = []
     for _ in range(3):
         head.zero_grad()
@@ -137,12 +137,12 @@ def test_the_gradient_lies_in_the_same_memory_step_after_step():
         loss.backward()
         places.append(head.weight.grad.data_ptr())
     assert len(set(places)) == 1
-    assert head.room.storage.data_ptr() == places[0]  # no copy was made on the way
+    assert head.grad_buffer.storage.data_ptr() == places[0]  # no copy was made on the way
 
 
 def test_memory_that_somebody_holds_is_left_alone():
     x, y = batch(dtype=torch.float32)
-    head = wm.Head(D, C, "arcface", road="stream")
+    head = wm.Head(D, C, "arcface", backend="stream")
     head(x, y).sum().backward()
     held = head.weight.grad
     before = held.clone()
@@ -168,7 +168,7 @@ def test_two_uses_before_one_backward_pass():
 
 def test_a_graph_can_be_walked_twice():
     x, y = batch()
-    head = wm.Head(D, C, "arcgrad", road="stream", dtype=torch.float64)
+    head = wm.Head(D, C, "arcgrad", backend="stream", dtype=torch.float64)
     loss = head(x, y).sum()
     once = torch.autograd.grad(loss, (x, head.weight), retain_graph=True)
     kept = [g.clone() for g in once]
@@ -178,34 +178,34 @@ def test_a_graph_can_be_walked_twice():
 
 def test_evaluation_gives_the_memory_back():
     x, y = batch(dtype=torch.float32)
-    head = wm.Head(D, C, "arcface", road="stream")
+    head = wm.Head(D, C, "arcface", backend="stream")
     head(x, y).sum().backward()
-    assert head.room.storage is not None
+    assert head.grad_buffer.storage is not None
     head.eval()
-    assert head.room.storage is None
+    assert head.grad_buffer.storage is None
 
 
 def test_copies_and_pickles_of_a_head_do_not_share_it():
     x, y = batch(dtype=torch.float32)
-    head = wm.Head(D, C, "arcface", road="stream")
+    head = wm.Head(D, C, "arcface", backend="stream")
     head(x, y).sum().backward()
     for other in (copy.deepcopy(head), pickle.loads(pickle.dumps(head))):
-        assert other.room.storage is None
+        assert other.grad_buffer.storage is None
         other(x, y).sum().backward()
 
 
 def test_room_for_another_shape_is_fresh():
-    room = Room()
-    first = room.take(torch.empty(3, 4))
+    room = GradBuffer()
+    first = room.allocate_like(torch.empty(3, 4))
     place = first.data_ptr()
     del first
-    assert room.take(torch.empty(3, 4)).data_ptr() == place
-    assert room.take(torch.empty(5, 4)).shape == (5, 4)
+    assert room.allocate_like(torch.empty(3, 4)).data_ptr() == place
+    assert room.allocate_like(torch.empty(5, 4)).shape == (5, 4)
 
 
 # ---------------------------------------------------------------- compiled kernels
 
-needs_compiler = pytest.mark.skipif(not fused.available(torch.device("cpu")), reason="no C++ compiler")
+needs_compiler = pytest.mark.skipif(not fused.can_compile(torch.device("cpu")), reason="no C++ compiler")
 
 
 @needs_compiler
@@ -225,16 +225,16 @@ def test_compiled_kernels_are_the_plain_ones(spec, monkeypatch):
     monkeypatch.setenv("CI", "true")  # PyTorch then refuses what it would only call slowly, such as writing in place
     monkeypatch.setattr(sweep, "rows_of_a_block", lambda samples, dim: 128)
     x, y = batch(dtype=torch.float32)
-    plain, compiled = (wm.Head(D, C, spec, road="stream", smoothing=0.1) for _ in range(2))
+    plain, compiled = (wm.Head(D, C, spec, backend="stream", label_smoothing=0.1) for _ in range(2))
     compiled.load_state_dict(plain.state_dict())
     for _ in range(2):
         monkeypatch.setattr(fused, "FROM", 1 << 60)
         wanted = gradients(plain, x, y)
         monkeypatch.setattr(fused, "FROM", 0)
-        made = len(fused._made)
+        made = len(fused._kernel_cache)
         assert_same(wanted, gradients(compiled, x, y), rtol=1e-5, atol=1e-6)
-    assert len(fused._made) == made  # a second step compiles nothing
-    assert not fused._reasons
+    assert len(fused._kernel_cache) == made  # a second step compiles nothing
+    assert not fused._warned_reasons
 
 
 def test_a_compiler_that_fails_is_said_once_and_done_without(monkeypatch):
@@ -259,15 +259,15 @@ def test_a_compiler_that_fails_is_said_once_and_done_without(monkeypatch):
 
 def test_kernels_can_be_switched_off(monkeypatch):
     monkeypatch.setenv("WIDEMARGIN_FUSED", "0")
-    assert not fused.available(torch.device("cpu"))
+    assert not fused.can_compile(torch.device("cpu"))
 
 
 def test_the_short_arccos_is_as_good_as_single_precision():
     cos = torch.linspace(-1.0, 1.0, 200_001, dtype=torch.float64)
-    with angle.short_arccos():
-        found = angle.from_cosine(cos.float())
-        odd = angle.from_cosine(torch.tensor([1.0000001, -1.0000001, float("nan")]))
-        wide = angle.from_cosine(cos)
+    with angle.use_polynomial_arccos():
+        found = angle.safe_arccos(cos.float())
+        odd = angle.safe_arccos(torch.tensor([1.0000001, -1.0000001, float("nan")]))
+        wide = angle.safe_arccos(cos)
     exact = torch.acos(cos.float().double())
     assert (found.double() - exact).abs().max() < 5e-7
     near = exact > 1e-3
@@ -276,14 +276,14 @@ def test_the_short_arccos_is_as_good_as_single_precision():
     assert odd[1] == pytest.approx(torch.pi, abs=1e-6)
     assert odd[2].isnan()
     assert torch.equal(wide, torch.acos(cos))  # double precision keeps the library's
-    assert torch.equal(angle.from_cosine(cos.float()), torch.acos(cos.float()))
+    assert torch.equal(angle.safe_arccos(cos.float()), torch.acos(cos.float()))
 
 
 def test_two_threads_are_never_given_the_same_memory(monkeypatch):
     """Both would see that the kept storage is free before either has taken it."""
-    room, like = Room(), torch.empty(50, 8)
-    room.take(like)  # kept from now on, and free
-    looked = room._fits
+    room, like = GradBuffer(), torch.empty(50, 8)
+    room.allocate_like(like)  # kept from now on, and free
+    looked = room._is_reusable
 
     def slowly(like):
         free = looked(like)
@@ -292,7 +292,7 @@ def test_two_threads_are_never_given_the_same_memory(monkeypatch):
 
     monkeypatch.setattr(room, "_fits", slowly)
     taken = []
-    threads = [threading.Thread(target=lambda: taken.append(room.take(like))) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: taken.append(room.allocate_like(like))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -318,22 +318,25 @@ def test_training_calls_of_several_threads_are_all_counted():
     head = wm.Head(4, 3, "cosface(m=warmup(0, 0.3, steps=1000))")
     x, y = torch.randn(2, 4), torch.tensor([0, 1])
     run_threads(4, 1e-6, lambda number: [head(x, y) for _ in range(200)])
-    assert int(head.numbers.steps) == 800
+    assert int(head.margin_state.steps) == 800
 
 
 def test_a_thread_that_compiles_changes_no_bit_of_another():
     cos = torch.linspace(-0.99, 0.99, 1000)
-    alone, beside = angle.from_cosine(cos), []
-    with angle.short_arccos():
-        thread = threading.Thread(target=lambda: beside.append(angle.from_cosine(cos)))
+    alone, beside = angle.safe_arccos(cos), []
+    with angle.use_polynomial_arccos():
+        thread = threading.Thread(target=lambda: beside.append(angle.safe_arccos(cos)))
         thread.start()
         thread.join()
-        assert not torch.equal(angle.from_cosine(cos), alone)
+        assert not torch.equal(angle.safe_arccos(cos), alone)
     assert torch.equal(beside[0], alone)
 
 
 def test_one_head_in_several_threads_has_each_threads_gradient():
-    head, reference = wm.Head(D, C, "normface(s=16)", road="stream"), wm.Head(D, C, "normface(s=16)", road="dense")
+    head, reference = (
+        wm.Head(D, C, "normface(s=16)", backend="stream"),
+        wm.Head(D, C, "normface(s=16)", backend="dense"),
+    )
     reference.load_state_dict(head.state_dict())
     batches = [batch(dtype=torch.float32) for _ in range(3)]
     wanted = [torch.autograd.grad(reference(x, y).sum(), reference.weight)[0] for x, y in batches]
@@ -350,7 +353,7 @@ def test_one_head_in_several_threads_has_each_threads_gradient():
 
 
 def test_a_kept_storage_of_a_gradient_is_not_written_again():
-    head = wm.Head(D, C, "arcface(s=8)", road="stream")
+    head = wm.Head(D, C, "arcface(s=8)", backend="stream")
     x, y = batch(dtype=torch.float32)
     head(x, y).sum().backward()
     kept = head.weight.grad.untyped_storage()

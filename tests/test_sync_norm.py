@@ -5,12 +5,12 @@ import torch
 from torch import nn
 
 import widemargin.mended_torchvision  # noqa: F401  timm needs torchvision
-from widemargin.backbones.build import build
+from widemargin.backbones.build import build_backbone
 from widemargin.backbones.neck import Neck
 from widemargin.classifier import MarginModel
 from widemargin.errors import InputError
 from widemargin.objective import Objective
-from widemargin.training.sync_norm import synced
+from widemargin.training.sync_norm import convert_sync_batchnorm
 
 NAMES = ["fast(width=0.125)", "resnet18", "timm:resnet18", "timm:efficientnet_b0", "timm:regnety_002"]
 
@@ -24,12 +24,12 @@ def norms(model: nn.Module) -> list[nn.Module]:
 def test_a_synced_model_is_the_same_model(name, neck):
     """In one process it computes what it did, in training and in evaluation: gains, momentum, activations are kept."""
     torch.manual_seed(0)
-    plain = build(name, size=32)
+    plain = build_backbone(name, size=32)
     plain = Neck(plain) if neck else plain
-    other = build(name, size=32)
+    other = build_backbone(name, size=32)
     other = Neck(other) if neck else other
     other.load_state_dict(plain.state_dict())
-    model = synced(MarginModel(other, Objective("arcgrad", other.dim, 3))).backbone
+    model = convert_sync_batchnorm(MarginModel(other, Objective("arcgrad", other.embedding_dim, 3))).backbone
     assert norms(plain)
     assert len(norms(plain)) == len(norms(model))
     assert all(isinstance(norm, nn.SyncBatchNorm) for norm in norms(model))
@@ -49,8 +49,8 @@ def test_a_synced_model_is_the_same_model(name, neck):
 
 
 def test_what_is_synced_stays():
-    model = synced(nn.Sequential(nn.BatchNorm1d(3)))
-    assert isinstance(synced(model)[0], nn.SyncBatchNorm)
+    model = convert_sync_batchnorm(nn.Sequential(nn.BatchNorm1d(3)))
+    assert isinstance(convert_sync_batchnorm(model)[0], nn.SyncBatchNorm)
 
 
 def test_a_norm_that_does_more_is_refused():
@@ -59,4 +59,4 @@ def test_a_norm_that_does_more_is_refused():
             return super().forward(x) + 1
 
     with pytest.raises(InputError, match=r"0, a Odd, cannot be synced over processes: take --no-sync-bn"):
-        synced(nn.Sequential(Odd(3)))
+        convert_sync_batchnorm(nn.Sequential(Odd(3)))

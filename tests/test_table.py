@@ -105,7 +105,7 @@ def test_a_number_to_be_predicted_is_refused_unless_it_is_said_to_be_a_class(tmp
     )
     assert "choose another --target, or bin it first" in str(caught.value)
     if len(np.unique(values)) < len(values) / 2:
-        assert len(read_table(tmp_path / "data.csv", target_is_class=True).classes) > 20
+        assert len(read_table(tmp_path / "data.csv", target_is_class=True).class_names) > 20
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_parquet_numbers_words_and_gaps(tmp_path):
     np.testing.assert_array_equal(table.columns[1].values[:4], [1, 2, 3, np.nan])
     assert table.columns[2].levels == ("blue", "red")
     assert table.columns[3].levels == ("False", "True")
-    assert table.classes == (str(2**60 + 1), str(2**60 + 2))
+    assert table.class_names == (str(2**60 + 1), str(2**60 + 2))
     assert any("'parts'" in note for note in table.notes)
     assert any("'id'" in note for note in table.notes)
 
@@ -297,7 +297,9 @@ def test_what_is_written_is_read(tmp_path_factory, values, separator, encoding):
     if len(kinds) > 1:
         assert found["kind"].levels == tuple(kinds)
         assert [kinds[code] for code in found["kind"].values] == [kind for _, _, kind in values]
-    assert [table.classes[code] for code in table.y] == ["yes" if place % 2 else "no" for place in range(len(values))]
+    assert [table.class_names[code] for code in table.y] == [
+        "yes" if place % 2 else "no" for place in range(len(values))
+    ]
 
 
 def table_or_line(path):

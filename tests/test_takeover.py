@@ -30,7 +30,7 @@ def assert_refused(head: wm.Head, source, match: str) -> None:
     """One line, and the head keeps its weights."""
     before = head.weight.detach().clone()
     with pytest.raises(wm.InputError, match=match) as caught:
-        head.take_over(source)
+        head.load_class_weights(source)
     assert "\n" not in str(caught.value)
     assert torch.equal(head.weight, before)
 
@@ -46,28 +46,28 @@ def other() -> ArcFaceLoss:
 
 
 def test_a_state_dict_of_pytorch_metric_learning(head, other):
-    head.take_over(other.state_dict())
+    head.load_class_weights(other.state_dict())
     assert torch.equal(head.weight, other.W.T)
 
 
 def test_a_saved_state_dict_of_pytorch_metric_learning(head, other, tmp_path):
     path = tmp_path / "loss.pt"
     torch.save(other.state_dict(), path)
-    head.take_over(path)
+    head.load_class_weights(path)
     assert torch.equal(head.weight, other.W.T)
     again = wm.Head(DIM, CLASSES, "arcface")
-    again.take_over(str(path))
+    again.load_class_weights(str(path))
     assert torch.equal(again.weight, other.W.T)
 
 
 def test_the_head_then_gives_that_librarys_loss(head, other):
     x, y = matrix(12, DIM), torch.arange(12) % CLASSES
-    head.take_over(other.state_dict())
+    head.load_class_weights(other.state_dict())
     assert head(x, y).mean().item() == pytest.approx(other(x, y).item(), rel=1e-4)
 
 
 def test_a_head_that_was_taken_over_still_learns(head, other):
-    head.take_over(other.state_dict())
+    head.load_class_weights(other.state_dict())
     head(matrix(12, DIM), torch.arange(12) % CLASSES).mean().backward()
     assert isinstance(head.weight, torch.nn.Parameter)
     assert head.weight.grad.abs().sum() > 0
@@ -81,7 +81,7 @@ def test_a_checkpoint_of_insightface(head, tmp_path):
     weight = matrix(CLASSES, DIM)
     path = tmp_path / "checkpoint.pt"
     torch.save({"epoch": 3, "global_step": 70, "state_dict_softmax_fc": {"weight": weight}}, path)
-    head.take_over(path)
+    head.load_class_weights(path)
     assert torch.equal(head.weight, weight)
 
 
@@ -91,9 +91,9 @@ def test_shards_are_put_together_in_the_given_order(head, tmp_path):
     for rank, rows in enumerate(weight.split([2, 2, 1])):
         paths.append(tmp_path / f"rank_{rank}.pt")
         torch.save({"state_dict_softmax_fc": {"weight": rows.clone()}}, paths[-1])
-    head.take_over(paths)
+    head.load_class_weights(paths)
     assert torch.equal(head.weight, weight)
-    head.take_over(paths[::-1])
+    head.load_class_weights(paths[::-1])
     assert torch.equal(head.weight, torch.cat([weight[4:], weight[2:4], weight[:2]]))
 
 
@@ -105,24 +105,24 @@ def test_a_missing_shard_is_noticed(head, tmp_path):
 
 def test_a_kernel_is_dimension_by_classes(head):
     kernel = matrix(DIM, CLASSES)
-    head.take_over({"kernel": kernel})
+    head.load_class_weights({"kernel": kernel})
     assert torch.equal(head.weight, kernel.T)
 
 
 @pytest.mark.parametrize("prefix", ["", "module.", "head.loss."])
 def test_prefixes_of_keys_do_not_matter(head, prefix):
     weight = matrix(CLASSES, DIM)
-    head.take_over({f"{prefix}weight": weight, f"{prefix}bias": torch.zeros(CLASSES)})
+    head.load_class_weights({f"{prefix}weight": weight, f"{prefix}bias": torch.zeros(CLASSES)})
     assert torch.equal(head.weight, weight)
 
 
 def test_a_safetensors_file(head, tmp_path):
     weight = matrix(CLASSES, DIM)
     save_file({"weight": weight}, tmp_path / "head.safetensors")
-    head.take_over(tmp_path / "head.safetensors")
+    head.load_class_weights(tmp_path / "head.safetensors")
     assert torch.equal(head.weight, weight)
     save_file({"W": 2 * weight.T.contiguous()}, tmp_path / "other.safetensors")
-    head.take_over(tmp_path / "other.safetensors")
+    head.load_class_weights(tmp_path / "other.safetensors")
     assert torch.equal(head.weight, 2 * weight)
 
 
@@ -130,28 +130,28 @@ def test_a_safetensors_file(head, tmp_path):
 def test_square_weights_are_told_apart_by_their_key(key, turned):
     square = wm.Head(4, 4, "cosface")
     weight = matrix(4, 4)
-    square.take_over({key: weight})
+    square.load_class_weights({key: weight})
     assert torch.equal(square.weight, weight.T if turned else weight)
 
 
 def test_our_own_heads_state_dict(head, tmp_path):
     trained = wm.Head(DIM, CLASSES, "adacos", class_names=list("abcde"))
     torch.save(trained.state_dict(), tmp_path / "own.pt")
-    head.take_over(tmp_path / "own.pt")
+    head.load_class_weights(tmp_path / "own.pt")
     assert torch.equal(head.weight, trained.weight)
 
 
 def test_weights_come_in_the_heads_own_dtype():
     double = wm.Head(DIM, CLASSES, "arcface", dtype=torch.float64)
     weight = matrix(CLASSES, DIM).half()
-    double.take_over({"weight": weight})
+    double.load_class_weights({"weight": weight})
     assert double.weight.dtype == torch.float64
     assert torch.equal(double.weight, weight.double())
 
 
 def test_logits_are_cosines_with_the_taken_weights(head):
     kernel, x = matrix(DIM, CLASSES), matrix(3, DIM)
-    head.take_over({"kernel": kernel})
+    head.load_class_weights({"kernel": kernel})
     wanted = 64 * F.normalize(x) @ F.normalize(kernel, dim=0)
     assert torch.allclose(head.logits(x), wanted, atol=1e-4)
 
@@ -228,8 +228,8 @@ def test_several_matrices_are_ambiguous(head):
 def test_a_linear_layer_comes_with_its_bias_or_not_at_all():
     linear = torch.nn.Linear(4, 3)
     head = wm.Head(4, 3, "softmax(bias=True)")
-    head.take_over(linear.state_dict())
+    head.load_class_weights(linear.state_dict())
     x = torch.randn(5, 4)
     torch.testing.assert_close(head.logits(x), linear(x))
     with pytest.raises(wm.InputError, match="come with a bias"):
-        wm.Head(4, 3, "arcface").take_over(linear.state_dict())
+        wm.Head(4, 3, "arcface").load_class_weights(linear.state_dict())

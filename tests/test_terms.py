@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import widemargin as wm
-from widemargin.terms._mining import MINERS, Setting
+from widemargin.terms._mining import MINERS, MiningConfig
 from widemargin.terms._pairs import pair_masks
 
 MININGS = ("all", "hard", "semihard", "distance", "pool")
@@ -235,7 +235,7 @@ def drawn_triplets(mining: str, x: Tensor, y: Tensor, seed: int, alpha: float = 
     """What a miner draws after a seed, as a list of (positive, negative) per anchor; pairs may repeat."""
     distance = torch.tensor(distances_of(x), dtype=x.dtype)
     torch.manual_seed(seed)
-    anchors, positives, negatives = MINERS[mining](distance, *pair_masks(y), Setting(alpha, pool_size, x.shape[1]))
+    anchors, positives, negatives = MINERS[mining](distance, *pair_masks(y), MiningConfig(alpha, pool_size, x.shape[1]))
     mined: list[list[tuple]] = [[] for _ in y]
     for a, p, chosen in zip(anchors.tolist(), positives.tolist(), negatives.tolist(), strict=True):
         mined[a].extend((p, n) for n, wanted in enumerate(chosen) if wanted)
@@ -549,9 +549,13 @@ def test_parts_and_last_are_known_by_name():
     objective = wm.Objective("arcface + 0.5*triplet(mining=all) + 0.02*center", 8, 5)
     total = objective(x.requires_grad_(), y)
     assert list(objective.parts) == ["arcface", "triplet", "center"]
-    assert list(objective.last) == ["arcface", "triplet", "center"]
-    assert not any(loss.requires_grad for loss in objective.last.values())
-    added = objective.last["arcface"] + 0.5 * objective.last["triplet"] + 0.02 * objective.last["center"]
+    assert list(objective.last_losses) == ["arcface", "triplet", "center"]
+    assert not any(loss.requires_grad for loss in objective.last_losses.values())
+    added = (
+        objective.last_losses["arcface"]
+        + 0.5 * objective.last_losses["triplet"]
+        + 0.02 * objective.last_losses["center"]
+    )
     assert torch.allclose(total, added)
 
 
@@ -560,7 +564,7 @@ def test_parts_of_one_name_are_numbered():
     assert list(objective.parts) == ["triplet", "triplet_2", "triplet_3"]
     x, y = batch([0, 1, 0, 4], dim=8)
     objective(x, y)
-    assert list(objective.last) == ["triplet", "triplet_2", "triplet_3"]
+    assert list(objective.last_losses) == ["triplet", "triplet_2", "triplet_3"]
 
 
 def test_two_heads_of_one_kind_have_their_own_weights():
@@ -632,7 +636,7 @@ def test_mix_is_one_training_call():
     x, y = batch([0, 1, 0, 4], dim=8)
     objective = wm.Objective("arcface + center", 8, 5)
     objective(x, y, mix=(y.flip(0), 0.4))
-    assert int(objective.head.numbers.steps) == 1
+    assert int(objective.head.margin_state.steps) == 1
 
 
 @pytest.mark.parametrize("terms", ["center", "contrastive", "triplet(mining=all)", "triplet(mining=hard)"])

@@ -88,7 +88,7 @@ def one_thread():
 
 def make_head(dim: int, classes: int, margin, road: str = "dense", seed: int = 0, **options) -> wm.Head:
     """A head in double precision whose class weights differ in length."""
-    head = wm.Head(dim, classes, margin, road=road, dtype=torch.float64, **options)
+    head = wm.Head(dim, classes, margin, backend=road, dtype=torch.float64, **options)
     random = torch.Generator().manual_seed(seed + 1000)
     with torch.no_grad():
         head.weight.copy_(torch.randn(classes, dim, dtype=torch.float64, generator=random))
@@ -101,8 +101,8 @@ def make_head(dim: int, classes: int, margin, road: str = "dense", seed: int = 0
 def make_batch(head: wm.Head, samples: int, regime: str = "random", seed: int = 0) -> tuple[Tensor, Tensor]:
     """Embeddings anywhere (random), near their class weight (trained), or on its far side (opposed)."""
     random = torch.Generator().manual_seed(seed)
-    y = torch.randint(head.classes, (samples,), generator=random)
-    noise = torch.randn(samples, head.dim, dtype=torch.float64, generator=random)
+    y = torch.randint(head.num_classes, (samples,), generator=random)
+    noise = torch.randn(samples, head.embedding_dim, dtype=torch.float64, generator=random)
     own = F.normalize(head.weight.detach())[y]
     x = {"random": noise, "trained": own + 0.15 * noise, "opposed": -own + 0.15 * noise}[regime]
     return 1.7 * x, y
@@ -288,7 +288,7 @@ def test_margin_softmax_on_given_cosines(spelling, smoothing):
         radius = both_lengths if spelling.startswith(("softmax", "m_", "l_")) else x_length
     elif spelling.startswith("sphereface"):
         radius = x_length
-    got = wm.margin_softmax(cos, y, spelling, radius=radius, smoothing=smoothing)
+    got = wm.margin_softmax(cos, y, spelling, radius=radius, label_smoothing=smoothing)
     assert_same_loss(got, plain_loss(FIXED[spelling], smoothing)(x, head.weight.detach(), y))
 
 
@@ -421,7 +421,7 @@ def test_mixup_updates_the_state_once_by_the_first_labels(spelling):
         mixed = 0.6 * textbook.loss(simulation.logits(x, W, y), y)
         mixed = mixed + 0.4 * textbook.loss(simulation.logits(x, W, y_b), y_b)
         assert_same_loss(head(x, y, mix=(y_b, 0.6)).detach(), mixed)
-    assert head.numbers.steps == 3
+    assert head.margin_state.steps == 3
 
 
 @pytest.mark.parametrize("side", ["first", "second"])
@@ -469,14 +469,14 @@ def test_one_margin_per_class_as_a_tensor():
 
 
 def state_of(head: wm.Head) -> dict[str, Tensor]:
-    return {name: value.clone() for name, value in head.numbers.state_dict().items()}
+    return {name: value.clone() for name, value in head.margin_state.state_dict().items()}
 
 
 def assert_state(head: wm.Head, simulation: textbook.AdaCos | textbook.AdaAcos) -> None:
     if isinstance(simulation, textbook.AdaCos):
-        assert head.numbers.state_s.item() == pytest.approx(simulation.s, rel=1e-12, abs=1e-12)
+        assert head.margin_state.state_s.item() == pytest.approx(simulation.s, rel=1e-12, abs=1e-12)
     else:
-        assert head.numbers.state_m.item() == pytest.approx(simulation.m, rel=1e-12, abs=1e-12)
+        assert head.margin_state.state_m.item() == pytest.approx(simulation.m, rel=1e-12, abs=1e-12)
         assert head.scale == pytest.approx(simulation.s, rel=1e-6)  # read in single precision
 
 
@@ -494,7 +494,7 @@ def test_five_training_batches(spelling, road, samples):
         simulation.observe(x, head.weight.detach(), y)
         assert_matches(head, x, y, plain_loss(simulation.logits))
         assert_state(head, simulation)
-        assert head.numbers.steps == seed + 1
+        assert head.margin_state.steps == seed + 1
         head.eval()
         other, labels = make_batch(head, samples, "random", seed + 50)
         assert_matches(head, other, labels, plain_loss(simulation.logits))
@@ -523,7 +523,7 @@ def test_adacos_floor_takes_over():
     seen = []
     for seed, regime in enumerate(("random", "random", "trained", "trained", "trained")):
         head(*make_batch(head, 15, regime, seed))
-        seen.append(head.numbers.state_s.item())
+        seen.append(head.margin_state.state_s.item())
     assert seen[0] == pytest.approx(math.sqrt(2) * math.log(8), rel=1e-12)
     assert min(seen) == 2.9
 
@@ -539,7 +539,9 @@ def test_adacos_average_does_not_overflow():
     log_average = torch.logsumexp(others.flatten(), 0) - math.log(15)
     assert torch.isinf(others.exp().sum(1).mean())
     median = min(math.pi / 4, target_angles(head, x, y).median().item())
-    assert head.numbers.state_s.item() == pytest.approx(max(2000.0, log_average.item() / math.cos(median)), rel=1e-12)
+    assert head.margin_state.state_s.item() == pytest.approx(
+        max(2000.0, log_average.item() / math.cos(median)), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -553,7 +555,7 @@ def test_adaacos_clips_its_margin(regime, wanted):
         head.weight.copy_(torch.stack([turns.cos(), turns.sin()], 1))
     x, y = make_batch(head, 11, regime)
     assert_matches(head, x, y, lambda x, W, y: textbook.loss(textbook.arcface(x, W, y, 6.0, wanted), y))
-    assert head.numbers.state_m.item() == pytest.approx(wanted, abs=1e-15)
+    assert head.margin_state.state_m.item() == pytest.approx(wanted, abs=1e-15)
 
 
 @pytest.mark.parametrize("spelling", [*ADAPTIVE, "a_softmax", "arcface(m=warmup(0, 0.5, steps=10))"])
@@ -574,7 +576,7 @@ def test_evaluation_and_logits_never_advance(spelling):
     assert torch.equal(head(x, y), first)
     head.train()
     head(x, y)
-    assert head.numbers.steps == before["steps"] + 1
+    assert head.margin_state.steps == before["steps"] + 1
 
 
 @pytest.mark.parametrize("road", ROADS)
@@ -588,7 +590,7 @@ def test_two_classes_without_a_floor_cannot_learn(spelling, road):
         assert_same_loss(loss, torch.full((9,), math.log(2), dtype=torch.float64))
         assert not any(gradient.any() for gradient in gradients)
         assert head.scale == 0.0
-        assert head.numbers.steps == seed + 1
+        assert head.margin_state.steps == seed + 1
 
 
 @pytest.mark.parametrize("road", ROADS)
@@ -618,9 +620,9 @@ def test_annealing_by_training_calls(name, road):
         x, y = make_batch(head, 10, "random", t)
         assert_matches(head, x, y, plain_loss(lambda x, W, y, t=t: logits_of(x, W, y, 3, t=t)))
     for t in (50, 1000, 1658, 1659, 10**6):  # λ reaches its least value of 5 between 1658 and 1659
-        head.numbers.steps.fill_(t)
+        head.margin_state.steps.fill_(t)
         assert_matches(head, x, y, plain_loss(lambda x, W, y, t=t: logits_of(x, W, y, 3, t=t)))
-        assert head.numbers.steps == t + 1
+        assert head.margin_state.steps == t + 1
 
 
 @pytest.mark.parametrize("t", [0, 3, 40, 4000])
@@ -644,7 +646,7 @@ def test_warmup_at_each_step(road):
         assert_matches(head, x, y, reference)
         head.train()
         assert_matches(head, x, y, reference)
-        assert head.numbers.steps == t + 1
+        assert head.margin_state.steps == t + 1
 
 
 # ---------------------------------------------------------------- logits

@@ -180,12 +180,12 @@ def test_softmax_boundary_is_the_difference_of_two_inner_products():
     x = 2.5 * torch.stack([torch.cos(GRID), torch.sin(GRID)], 1)
     w1, w2 = torch.tensor([1.2, 0.4], dtype=torch.float64), torch.tensor([-0.3, 0.8], dtype=torch.float64)
     theta1, theta2 = (torch.acos((x @ w) / (2.5 * w.norm())) for w in (w1, w2))
-    got = theory.boundary(
+    got = theory.decision_function(
         "softmax(bias=True)",
         theta1,
         theta2,
-        x_length=2.5,
-        w_lengths=(w1.norm().item(), w2.norm().item()),
+        x_norm=2.5,
+        w_norms=(w1.norm().item(), w2.norm().item()),
         biases=(0.7, -0.2),
     )
     assert torch.allclose(got, x @ (w1 - w2) + 0.7 + 0.2, rtol=0, atol=1e-12)
@@ -215,14 +215,14 @@ def test_boundary_is_the_listed_decision_function(spec):
     inside = theta1 <= REACH.get(spec, math.pi)
     theta1, theta2 = theta1[inside], theta2[inside]
     assert len(theta1) > 200
-    got = theory.boundary(spec, theta1, theta2, x_length=1.7)
+    got = theory.decision_function(spec, theta1, theta2, x_norm=1.7)
     assert torch.allclose(got, BOUNDARIES[spec](theta1, theta2, 1.7), rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("spec", ["modified_softmax", "a_softmax(m=2, lam=0)", "arcface", "arcgrad"])
 def test_unit_weights_ignore_the_lengths_of_class_weights(spec):
-    plain = theory.boundary(spec, GRID, GRID.flip(0))
-    assert torch.equal(theory.boundary(spec, GRID, GRID.flip(0), w_lengths=(2.0, 5.0)), plain)
+    plain = theory.decision_function(spec, GRID, GRID.flip(0))
+    assert torch.equal(theory.decision_function(spec, GRID, GRID.flip(0), w_norms=(2.0, 5.0)), plain)
 
 
 @pytest.mark.parametrize("m", range(1, 7))
@@ -259,7 +259,7 @@ def test_classes_are_at_most_pi_apart(between):
 
 def test_boundaries_are_for_margins_only():
     with pytest.raises(wm.InputError, match="not a margin"):
-        theory.boundary("triplet", GRID, GRID)
+        theory.decision_function("triplet", GRID, GRID)
 
 
 # ---------------------------------------------------------------- curves
@@ -308,7 +308,7 @@ def test_annealed_curves_are_shown_at_the_end_of_the_annealing():
 
 
 def test_adaptive_scales_are_shown_as_a_fresh_head_has_them():
-    target, _ = theory.target_curve("adacos", torch.from_numpy(ANGLES), classes=100)
+    target, _ = theory.target_curve("adacos", torch.from_numpy(ANGLES), num_classes=100)
     assert target.tolist() == pytest.approx((math.sqrt(2) * math.log(99) * np.cos(ANGLES)).tolist(), abs=1e-10)
 
 
@@ -325,7 +325,7 @@ def test_pull_curve_is_the_derivative_of_the_loss(spec, classes, others, length)
     def loss(theta: np.ndarray) -> np.ndarray:
         return np.logaddexp(0.0, math.log(classes - 1) + radius * (plain(np.array(others)) - target(theta)))
 
-    got = theory.pull_curve(spec, torch.from_numpy(ANGLES), classes, others=others, x_length=length)
+    got = theory.gradient_curve(spec, torch.from_numpy(ANGLES), classes, other_angle=others, x_norm=length)
     assert got.tolist() == pytest.approx(central_slope(loss, ANGLES).tolist(), abs=1e-6)
 
 
@@ -333,10 +333,10 @@ def test_pull_of_a_logit_margin_keeps_the_margin_out_of_the_length():
     def loss(theta: np.ndarray) -> np.ndarray:
         return np.logaddexp(0.0, math.log(9) + 3 * math.cos(1.2) - (3 * np.cos(theta) - 0.5))
 
-    got = theory.pull_curve("m_softmax(m=0.5)", torch.from_numpy(ANGLES), 10, others=1.2, x_length=3.0)
+    got = theory.gradient_curve("m_softmax(m=0.5)", torch.from_numpy(ANGLES), 10, other_angle=1.2, x_norm=3.0)
     assert got.tolist() == pytest.approx(central_slope(loss, ANGLES).tolist(), abs=1e-6)
 
 
 def test_arcgrad_pulls_with_its_full_scale_wherever_the_sample_is_wrong():
-    pull = theory.pull_curve("arcgrad(s=10)", torch.tensor([2.5, 3.0, 3.14], dtype=torch.float64), 10)
+    pull = theory.gradient_curve("arcgrad(s=10)", torch.tensor([2.5, 3.0, 3.14], dtype=torch.float64), 10)
     assert pull.tolist() == pytest.approx([10.0] * 3, rel=1e-3)

@@ -20,15 +20,15 @@ import widemargin.mended_torchvision  # noqa: F401  before timm
 from test_train import assert_same
 from widemargin.cli import main
 from widemargin.data import timm_transforms
-from widemargin.data.augment import Augment, augment_of
+from widemargin.data.augment import Augment, build_augment
 from widemargin.data.batches import TensorBatches
 from widemargin.data.decode import read_image
-from widemargin.data.draws import generator_of
-from widemargin.data.folder import MEAN, STD, FolderBatches, load_folder
+from widemargin.data.draws import make_generator
+from widemargin.data.folder import IMAGENET_MEAN, IMAGENET_STD, FolderBatches, load_folder
 from widemargin.data.images import Images
 from widemargin.errors import InputError
-from widemargin.run import Run
-from widemargin.training.inputs import inputs_of
+from widemargin.run import TrainConfig
+from widemargin.training.inputs import load_inputs
 from widemargin.training.loop import train
 
 SIZE = 24
@@ -59,12 +59,12 @@ def found(folder):
 @pytest.fixture(scope="module")
 def made(found):
     """Batches of 8 with two processes, shared by the tests below: starting processes takes seconds."""
-    return FolderBatches(found.train, 8, augment_of("timm", found, SIZE), 5, workers=2)
+    return FolderBatches(found.train, 8, build_augment("timm", found, SIZE), 5, workers=2)
 
 
 def like(made: FolderBatches, batches: FolderBatches) -> FolderBatches:
     """The batches, with the processes that are there already."""
-    batches._timm._started = made._timm._pool()
+    batches._timm_loader._executor = made._timm_loader._get_executor()
     return batches
 
 
@@ -108,19 +108,19 @@ def test_every_image_is_what_timm_makes_of_it_under_its_seed(made, found):
         color_jitter=None,
         auto_augment="rand-m9-mstd0.5-inc1",
         interpolation="bicubic",
-        mean=MEAN,
-        std=STD,
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
         re_prob=0.25,
         re_mode="pixel",
     )
-    order = torch.randperm(24, generator=generator_of(0, 5, 1))  # order of epoch 1 under seed 5
+    order = torch.randperm(24, generator=make_generator(0, 5, 1))  # order of epoch 1 under seed 5
     compared = 0
     before = state()
     batches = list(made.epoch(1))
     assert state() == before  # nothing was drawn here
     for step, (x, y, pair) in enumerate(batches):
         rows = order[8 * step : 8 * step + 8]
-        seeds = torch.randint(2**31, (8,), generator=generator_of(1, 5, 1, step)).tolist()
+        seeds = torch.randint(2**31, (8,), generator=make_generator(1, 5, 1, step)).tolist()
         assert pair is None
         assert x.shape == (8, 3, SIZE, SIZE)
         assert x.is_contiguous(memory_format=torch.channels_last)
@@ -141,22 +141,22 @@ def test_every_image_is_what_timm_makes_of_it_under_its_seed(made, found):
 def test_images_differ_over_epochs_seeds_and_repeats(found, made):
     whole = torch.cat([x for x, _, _ in made.epoch(0)])
     later = torch.cat([x for x, _, _ in made.epoch(1)])
-    order = [made.order.of_epoch(epoch) for epoch in (0, 1)]
+    order = [made.sampler.of_epoch(epoch) for epoch in (0, 1)]
     for row in range(24):
         assert not torch.equal(whole[order[0] == row], later[order[1] == row])
-    repeated = like(made, FolderBatches(found.train, 4, made.augment, 5, repeats=2))
-    x = next(iter(repeated.epoch(0)))[0]
+    repeated = like(made, FolderBatches(found.train, 4, made.augment, 5, repeated_augmentation=2))
+    x = next(iter(repeated.iter_epoch(0)))[0]
     assert not torch.equal(x[0], x[1])
     assert not torch.equal(x[2], x[3])
 
 
 def test_resumed_and_shared_bit_for_bit_with_mixing(found, made):
     """From any step on, by any number of processes, on any number of ranks; mixing stays ours."""
-    augment = augment_of("timm", found, SIZE, mixup=0.8, cutmix=1.0)
-    whole = list(like(made, FolderBatches(found.train, 8, augment, 1)).epoch(2))
-    resumed = list(FolderBatches(found.train, 8, augment, 1, workers=1).epoch(2, 1))
-    both = [like(made, FolderBatches(found.train, 4, augment, 1, rank=rank, world=2)) for rank in range(2)]
-    ranks = [list(batches.epoch(2)) for batches in both]
+    augment = build_augment("timm", found, SIZE, mixup=0.8, cutmix=1.0)
+    whole = list(like(made, FolderBatches(found.train, 8, augment, 1)).iter_epoch(2))
+    resumed = list(FolderBatches(found.train, 8, augment, 1, workers=1).iter_epoch(2, 1))
+    both = [like(made, FolderBatches(found.train, 4, augment, 1, rank=rank, world_size=2)) for rank in range(2)]
+    ranks = [list(batches.iter_epoch(2)) for batches in both]
     assert len(whole) == 3
     for one, other in zip(whole[1:], resumed, strict=True):
         assert torch.equal(one[0], other[0])
@@ -173,22 +173,24 @@ def test_resumed_and_shared_bit_for_bit_with_mixing(found, made):
 def test_our_evaluation_is_timms(found, made):
     from timm.data import create_transform
 
-    transform = create_transform(SIZE, interpolation="bicubic", mean=MEAN, std=STD, crop_pct=224 / 256)
+    transform = create_transform(
+        SIZE, interpolation="bicubic", mean=IMAGENET_MEAN, std=IMAGENET_STD, crop_pct=224 / 256
+    )
     plain = made.augment.for_evaluation()
     assert not plain.timm
     batches = FolderBatches(found.test, 4, plain, 0, drop_last=False, shuffle=False)
-    x = torch.cat([x for x, _, _ in batches.epoch(0)])
+    x = torch.cat([x for x, _, _ in batches.iter_epoch(0)])
     expected = torch.stack([transform(read_image(path)) for path in found.test.paths])
     torch.testing.assert_close(x, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_value_says_what_timm_is_asked_for(found):
-    augment = augment_of("timm", found, 32, scale=[0.5, 1], hflip=0.0, rand="", erase=0.0, interpolation="bilinear")
+    augment = build_augment("timm", found, 32, scale=[0.5, 1], hflip=0.0, rand="", erase=0.0, interpolation="bilinear")
     assert Augment(**asdict(augment)) == augment
-    told = timm_transforms.options_of(augment)
+    told = timm_transforms.timm_transform_options(augment)
     assert (told["input_size"], told["scale"], told["interpolation"]) == (32, (0.5, 1), "bilinear")
     assert (told["hflip"], told["auto_augment"], told["re_prob"], told["color_jitter"]) == (0.0, None, 0.0, None)
-    assert [type(t).__name__ for t in timm_transforms.transform_of(augment).transforms] == [
+    assert [type(t).__name__ for t in timm_transforms.make_timm_transform(augment).transforms] == [
         "RandomResizedCropAndInterpolation",
         "MaybeToTensor",
         "Normalize",
@@ -201,7 +203,7 @@ def test_a_value_says_what_timm_is_asked_for(found):
 def test_a_damaged_file_is_one_line_and_the_processes_go_on(found, made, tmp_path):
     path = tmp_path / "broken.png"
     path.write_bytes(b"<html>")
-    images = made._timm
+    images = made._timm_loader
     with pytest.raises(InputError, match=r"broken\.png: cannot be read as an image .*; repair or remove it") as caught:
         images([found.train.paths[0], path], [1, 2])
     one_line(caught)
@@ -210,17 +212,17 @@ def test_a_damaged_file_is_one_line_and_the_processes_go_on(found, made, tmp_pat
 
 def test_a_process_that_dies_is_one_line_and_others_end_with_their_batches(found):
     before = set(multiprocessing.active_children())
-    batches = FolderBatches(found.train, 4, augment_of("timm", found, SIZE), 0, workers=1)
-    steps = batches.epoch(0)
+    batches = FolderBatches(found.train, 4, build_augment("timm", found, SIZE), 0, workers=1)
+    steps = batches.iter_epoch(0)
     next(steps)
     (child,) = set(multiprocessing.active_children()) - before
     steps.close()  # a loop that leaves early keeps the processes for the next epoch
     assert not gone(child.pid)
     os.kill(child.pid, signal.SIGKILL)
     with pytest.raises(InputError, match="a process that decodes images died") as caught:
-        list(batches.epoch(0))
+        list(batches.iter_epoch(0))
     one_line(caught)
-    assert len(list(batches.epoch(0))) == 6  # with a new one
+    assert len(list(batches.iter_epoch(0))) == 6  # with a new one
     (child,) = set(multiprocessing.active_children()) - before
     del batches, steps, caught  # which knows the frame it comes from
     gc.collect()
@@ -250,7 +252,7 @@ def test_processes_leave_with_a_killed_first_one(folder):
 def test_images_in_memory_are_refused(found, tmp_path, data_dir, capsys):
     images = Images("made", torch.zeros(4, 3, 8, 8, dtype=torch.uint8), torch.arange(4) % 2, ("a", "b"))
     with pytest.raises(InputError, match="--augment timm is for folders of image files; made is in memory") as caught:
-        TensorBatches(images, 2, augment_of("timm", found, 8), 0)
+        TensorBatches(images, 2, build_augment("timm", found, 8), 0)
     one_line(caught)
     words = ["train", "mnist", "fast", "softmax", "--augment", "timm", "--out", str(tmp_path / "run")]
     assert main([*words, "--data-dir", str(data_dir)]) == 2
@@ -263,7 +265,7 @@ def test_images_in_memory_are_refused(found, tmp_path, data_dir, capsys):
 @pytest.mark.parametrize("options", [{"pad": 4}, {"flip": "alternating"}, {"scale": None}])
 def test_what_timm_does_not_do_is_one_line(options, found):
     with pytest.raises(InputError, match="timm's transforms crop by scale and flip at random") as caught:
-        augment_of("timm", found, 16, **options)
+        build_augment("timm", found, 16, **options)
     one_line(caught)
 
 
@@ -274,17 +276,17 @@ def test_nonsense_and_a_missing_timm_are_one_line(found, monkeypatch):
         ({"mean": (0.5, 0.5)}, "mean has 2 numbers, the images have 3 channels"),
     ):
         with pytest.raises(InputError) as caught:
-            next(FolderBatches(found.train, 4, augment_of("timm", found, SIZE, **options), 0).epoch(0))
+            next(FolderBatches(found.train, 4, build_augment("timm", found, SIZE, **options), 0).iter_epoch(0))
         assert words in one_line(caught)
     for module in ("timm", "torchvision"):
-        timm_transforms.transform_of.cache_clear()
+        timm_transforms.make_timm_transform.cache_clear()
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, "timm.data", None)
             patch.setitem(sys.modules, module, None)
             with pytest.raises(InputError, match=r"--augment timm needs timm: pip install \"widemargin\[vision\]\""):
-                next(FolderBatches(found.train, 4, augment_of("timm", found, SIZE), 0).epoch(0))
+                next(FolderBatches(found.train, 4, build_augment("timm", found, SIZE), 0).iter_epoch(0))
     with pytest.raises(InputError, match="unknown option of an augmentation 'timm'"):
-        augment_of("none", found, timm=True)
+        build_augment("none", found, timm=True)
 
 
 # ---------------------------------------------------------------- a run
@@ -292,7 +294,7 @@ def test_nonsense_and_a_missing_timm_are_one_line(found, monkeypatch):
 
 def test_a_resumed_run_is_the_uninterrupted_one(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("widemargin.data.folder._workers", lambda: 1)
-    run = Run(
+    run = TrainConfig(
         data=str(folder),
         model="vit_tiny_patch16_224(patch_size=8, depth=1, embed_dim=24, num_heads=2)",
         model_options={"drop_rate": 0.3, "proj_drop_rate": 0.2},  # draws from torch's generator meanwhile
@@ -303,7 +305,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(folder, tmp_path, monkeypatch):
         epochs=3,
         opt="adamw",
     )
-    assert not hasattr(inputs_of(run, None).train, "x")  # files are cropped at their full size
+    assert not hasattr(load_inputs(run, None).train, "x")  # files are cropped at their full size
     train(run, tmp_path / "whole", stop_after=2)
     train(run, tmp_path / "parts", stop_after=1)
     torch.rand(7)

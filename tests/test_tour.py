@@ -8,13 +8,13 @@ import pytest
 from widemargin.cli import main
 from widemargin.theory import angular_margin
 from widemargin.tour import classical, margins, pairs
-from widemargin.tour.gallery import LOSSES, gallery_html, kept
-from widemargin.tour.page import sections, tour_page
+from widemargin.tour.gallery import LOSSES, gallery_html, load_gallery
+from widemargin.tour.page import build_sections, tour_page
 
 
 @pytest.fixture(scope="module")
 def stops():
-    return {stop.key: stop for stop in sections()}
+    return {stop.key: stop for stop in build_sections()}
 
 
 def frame(stop, label):
@@ -26,7 +26,7 @@ def test_the_road_is_whole(stops):
     wanted += ["psi", "a_softmax", "cosface", "arcface", "adacos", "adaacos", "arcgrad"]
     assert list(stops) == wanted
     for stop in stops.values():
-        assert stop.still or len({f.picture for f in stop.live.frames}) == len(stop.live.frames)
+        assert stop.static_html or len({f.picture for f in stop.live.frames}) == len(stop.live.frames)
 
 
 def test_numbers_are_those_of_the_slides(stops):
@@ -62,6 +62,6 @@ def test_the_gallery_shows_every_loss():
     html = gallery_html({"losses": dict.fromkeys(LOSSES, seen)})
     assert html.count("<figure>") == len(LOSSES)
     assert "97.5 %" in html
-    found = kept()
+    found = load_gallery()
     page = tour_page([classical.focal(), pairs.siamese(), margins.bisector()], found)
     assert ('id="gallery"' in page) == (found is not None)

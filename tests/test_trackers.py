@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from colours import FAST, draw
-from widemargin.run import Run
-from widemargin.training.log import Log
+from widemargin.run import TrainConfig
+from widemargin.training.log import MetricsLog
 from widemargin.training.loop import train
-from widemargin.training.trackers import flat
+from widemargin.training.trackers import flatten_metrics
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 WORKER = Path(__file__).with_name("trackers_worker.py")
@@ -46,7 +46,7 @@ def run(images, tmp_path_factory) -> Path:
 
 
 def numbers(run: Path) -> list[dict[str, float]]:
-    return [dict(flat(line)) for line in Log.lines(run / "metrics.jsonl")]
+    return [dict(flatten_metrics(line)) for line in MetricsLog.read_epochs(run / "metrics.jsonl")]
 
 
 def test_tensorboard_has_every_number_once(run):
@@ -63,7 +63,7 @@ def test_tensorboard_has_every_number_once(run):
         assert [point.step for point in points] == [1, 2, 3, 4], name
         assert [point.value for point in points] == pytest.approx([line[name] for line in expected]), name
     assert [line["numbers/m"] for line in expected] != [expected[0]["numbers/m"]] * 4
-    lines = Log.lines(run / "metrics.jsonl")
+    lines = MetricsLog.read_epochs(run / "metrics.jsonl")
     for kind in ("own", "others"):
         points = found.Histograms(f"angles/{kind}")
         assert [point.step for point in points] == [1, 2, 3, 4]
@@ -169,7 +169,7 @@ def test_no_epoch_is_lost_when_the_clock_is_set_back_between_kill_and_resume(clo
         monkeypatch.setattr(time, "time", lambda ahead=ahead: 1.75e9 + ahead)
         monkeypatch.setattr(os, "getpid", lambda session=session: 10_001 - session)  # names sort by it within a second
         upto = 2 * session
-        boards.append(TensorBoard(tmp_path, upto, Run()))
+        boards.append(TensorBoard(tmp_path, upto, TrainConfig()))
         for epoch in (upto + 1, upto + 2, upto + 3):
             loss = epoch + session / 8
             boards[-1].add({"epoch": epoch, "loss": loss, "histogram": {"own": [1] * 90}})
@@ -182,11 +182,13 @@ def test_no_epoch_is_lost_when_the_clock_is_set_back_between_kill_and_resume(clo
 
 def test_a_training_resumed_with_an_earlier_clock_shows_every_epoch(images, tmp_path, monkeypatch):
     pytest.importorskip("tensorboard")
-    run = Run(data=str(images), model="fast(width=0.125)", loss="arcgrad(s=10)", input_size=16, batch_size=12, epochs=3)
-    train(run, tmp_path, also=["tensorboard"], quiet=True, stop_after=2)
+    run = TrainConfig(
+        data=str(images), model="fast(width=0.125)", loss="arcgrad(s=10)", input_size=16, batch_size=12, epochs=3
+    )
+    train(run, tmp_path, loggers=["tensorboard"], quiet=True, stop_after=2)
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() - 7 * 86400)
-    train(run, tmp_path, also=["tensorboard"], quiet=True, resume=True)
-    lines = Log.lines(tmp_path / "metrics.jsonl")
+    train(run, tmp_path, loggers=["tensorboard"], quiet=True, resume=True)
+    lines = MetricsLog.read_epochs(tmp_path / "metrics.jsonl")
     assert logged(tmp_path) == pytest.approx({line["epoch"]: line["loss"] for line in lines})
     assert len(lines) == 3

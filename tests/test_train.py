@@ -13,19 +13,19 @@ from safetensors.torch import load_file
 from widemargin.cli import main
 from widemargin.data.images import ImageSet, load_images
 from widemargin.errors import InputError
-from widemargin.run import Run
+from widemargin.run import TrainConfig
 from widemargin.training import inputs
 from widemargin.training.diagnosis import DivergedError
-from widemargin.training.log import Log
+from widemargin.training.log import MetricsLog
 from widemargin.training.loop import train
-from widemargin.training.moving import Training
-from widemargin.training.rates import Plateau, learning_rate
-from widemargin.training.telling import Telling
+from widemargin.training.moving import Trainer
+from widemargin.training.rates import PlateauScheduler, learning_rate
+from widemargin.training.telling import ProgressReporter
 
-SMALL = Run(
+SMALL = TrainConfig(
     model="fast(width=0.125)",
     loss="arcgrad(s=10)",
-    share=0.1,
+    train_fraction=0.1,
     batch_size=50,
     epochs=4,
     augment="fast",
@@ -51,7 +51,7 @@ def lines(folder: Path) -> list[dict]:
     """What was logged, without what a clock says."""
     return [
         {key: value for key, value in line.items() if key not in ("seconds", "images_per_second")}
-        for line in Log.lines(folder / "metrics.jsonl")
+        for line in MetricsLog.read_epochs(folder / "metrics.jsonl")
     ]
 
 
@@ -110,7 +110,7 @@ def test_a_resumed_network_with_dropout(tmp_path, data_dir):
         SMALL,
         model="vit_tiny_patch16_224(patch_size=8, depth=1, embed_dim=24, num_heads=2)",
         model_options={"drop_rate": 0.3, "proj_drop_rate": 0.2, "drop_path_rate": 0.2},
-        share=0.05,
+        train_fraction=0.05,
         opt="adamw",
         lr=0.001,
     )
@@ -121,14 +121,14 @@ def test_a_resumed_network_with_dropout(tmp_path, data_dir):
 
 
 def test_a_plateau_lowers_the_rate_and_remembers():
-    run, plateau = replace(SMALL, schedule="plateau", lr=0.1), Plateau(patience=1)
+    run, plateau = replace(SMALL, schedule="plateau", lr=0.1), PlateauScheduler(patience=1)
     rates = []
     for loss in (2.0, 1.0, 1.0, 1.0, 0.5, 0.5):
-        kept = Plateau(patience=1)
-        kept.load(json.loads(json.dumps(plateau.state())))  # as a resumed run has it
+        kept = PlateauScheduler(patience=1)
+        kept.load_state_dict(json.loads(json.dumps(plateau.state_dict())))  # as a resumed run has it
         plateau = kept
-        plateau.told(loss)
-        rates.append(learning_rate(run, 7, 10, plateau.dropped))
+        plateau.step(loss)
+        rates.append(learning_rate(run, 7, 10, plateau.lr_scale))
     assert rates == pytest.approx([0.1, 0.1, 0.1, 0.01, 0.01, 0.01])
 
 
@@ -193,12 +193,12 @@ def test_a_flipped_bit_is_seen_and_the_checkpoint_before_serves(file, tmp_path, 
 
 
 def test_the_held_out_part_chooses_and_is_not_trained_on(tmp_path, data_dir):
-    run = replace(SMALL, hold_out=0.1, share=0.1, ckpt_freq=2)
-    found = inputs.inputs_of(run, data_dir)
-    assert found.held_out is not None
-    assert (len(found.held_out), len(found.train)) == (199, 179)
+    run = replace(SMALL, val_fraction=0.1, train_fraction=0.1, ckpt_freq=2)
+    found = inputs.load_inputs(run, data_dir)
+    assert found.val is not None
+    assert (len(found.val), len(found.train)) == (199, 179)
     rows = {row.numpy().tobytes() for row in found.train.x}
-    assert not any(row.numpy().tobytes() in rows for row in found.held_out.x)
+    assert not any(row.numpy().tobytes() in rows for row in found.val.x)
     train(run, tmp_path / "run", data_dir=data_dir, stop_after=3)
     judged = [line["held_out"]["top1"] for line in lines(tmp_path / "run")]
     best = json.loads((tmp_path / "run" / "checkpoints" / "best" / "state.json").read_text())
@@ -213,35 +213,35 @@ def test_the_held_out_part_chooses_and_is_not_trained_on(tmp_path, data_dir):
 
 
 def test_averaged_weights_are_judged_and_the_others_trained(data_dir):
-    training = Training(replace(SMALL, ema=0.9), data_dir)
-    training.one_epoch(Telling())
+    training = Trainer(replace(SMALL, ema=0.9), data_dir)
+    training.train_epoch(ProgressReporter())
     before = {name: value.clone() for name, value in training.model.state_dict().items()}
-    averaged = training.judge(training.inputs.test)
+    averaged = training.evaluate(training.inputs.test)
     assert all(torch.equal(value, before[name]) for name, value in training.model.state_dict().items())
-    average, training.average = training.average, None
+    average, training.ema = training.ema, None
     assert average is not None
-    assert averaged["loss"] != training.judge(training.inputs.test)["loss"]
+    assert averaged["loss"] != training.evaluate(training.inputs.test)["loss"]
 
 
 def test_start_from_another_run(tmp_path, data_dir):
     train(replace(SMALL, ema=0.5), tmp_path / "one", data_dir=data_dir, stop_after=1)
     kept = load_file(tmp_path / "one" / "checkpoints" / "last" / "training.safetensors")
-    training = Training(replace(SMALL, init_from=str(tmp_path / "one"), loss="adacos"), data_dir)
+    training = Trainer(replace(SMALL, init_from=str(tmp_path / "one"), loss="adacos"), data_dir)
     for name, value in training.model.backbone.state_dict().items():
         if f"average.backbone.{name}" in kept:
             assert torch.equal(value, kept[f"average.backbone.{name}"]), name
     for wrong in ({"model": "fast(width=0.25)"}, {"model": "resnet18"}):
         with pytest.raises(InputError, match=r"--init-from .* of another network"):
-            Training(replace(SMALL, init_from=str(tmp_path / "one"), **wrong), data_dir)
+            Trainer(replace(SMALL, init_from=str(tmp_path / "one"), **wrong), data_dir)
     with pytest.raises(InputError, match="is this a checkpoint"):
-        Training(replace(SMALL, init_from=str(tmp_path / "nowhere")), data_dir)
+        Trainer(replace(SMALL, init_from=str(tmp_path / "nowhere")), data_dir)
 
 
 def test_whitening_comes_back_with_the_checkpoint(tmp_path, data_dir, monkeypatch):
     train(SMALL, tmp_path / "run", data_dir=data_dir, stop_after=1)
     kept = load_file(tmp_path / "run" / "checkpoints" / "last" / "model.safetensors")["backbone.filters"]
     monkeypatch.setattr("widemargin.backbones.fast.Fast.whiten", None)  # a resumed run must not need it
-    training = Training(SMALL, data_dir, resumed=True)
+    training = Trainer(SMALL, data_dir, resume=True)
     assert not torch.equal(training.model.backbone.filters, kept)
     training.restore(tmp_path / "run" / "checkpoints" / "last")
     assert torch.equal(training.model.backbone.filters, kept)
@@ -250,7 +250,7 @@ def test_whitening_comes_back_with_the_checkpoint(tmp_path, data_dir, monkeypatc
 def test_what_timm_wants_without_decay_has_none(data_dir):
     vit = "vit_tiny_patch16_224(patch_size=8, depth=1, embed_dim=24, num_heads=2)"
     for changes in ({"opt": "adamw"}, {"opt": "adamw", "neck": True}, {"opt": "muon", "neck": True}):
-        training = Training(replace(SMALL, model=vit, weight_decay=0.05, **changes), data_dir)
+        training = Trainer(replace(SMALL, model=vit, weight_decay=0.05, **changes), data_dir)
         decay = {
             id(p): (group["weight_decay"], group.get("use_fallback"))
             for group in training.optimizer.param_groups
@@ -305,17 +305,17 @@ def test_divergence_leaves_with_code_2(tmp_path, data_dir, capsys):
 
 def test_too_large_batches_are_one_line(data_dir):
     with pytest.raises(InputError, match="make no batch of 5000; lower the batch size"):
-        Training(replace(SMALL, batch_size=5000), data_dir)
+        Trainer(replace(SMALL, batch_size=5000), data_dir)
 
 
 @pytest.mark.parametrize("module", ["lightning_fabric", "timm"])
 def test_missing_extras_are_one_line(module, data_dir, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InputError, match=r"pip install \"widemargin\[(train|vision)\]\""):
-        Training(replace(SMALL, model="vit_tiny_patch16_224"), data_dir)
+        Trainer(replace(SMALL, model="vit_tiny_patch16_224"), data_dir)
 
 
 def test_missing_logs_are_one_line(tmp_path, data_dir, monkeypatch):
     monkeypatch.setattr("widemargin.training.log.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"--logger wandb needs it: pip install \"widemargin\[wandb\]\""):
-        train(SMALL, tmp_path / "run", data_dir=data_dir, also=["wandb"])
+        train(SMALL, tmp_path / "run", data_dir=data_dir, loggers=["wandb"])

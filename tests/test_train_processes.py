@@ -14,11 +14,11 @@ import torch
 
 from colours import FAST, draw
 from test_train import assert_same, lines
-from widemargin.cli import main, parser
+from widemargin.cli import build_parser, main
 from widemargin.errors import InputError
-from widemargin.run import Run
-from widemargin.training.inputs import inputs_of
-from widemargin.training.moving import Training
+from widemargin.run import TrainConfig
+from widemargin.training.inputs import load_inputs
+from widemargin.training.moving import Trainer
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
@@ -39,34 +39,34 @@ def trained(folder: Path, out: Path, words: list[str], resume: bool = False) -> 
 
 
 def test_a_folder_is_decoded_once_or_batch_by_batch(folder, monkeypatch):
-    run = Run(data=str(folder), model="fast(width=0.125)", input_size=16, batch_size=12, augment="fast")
-    small = inputs_of(run, None)
+    run = TrainConfig(data=str(folder), model="fast(width=0.125)", input_size=16, batch_size=12, augment="fast")
+    small = load_inputs(run, None)
     assert tuple(small.train.x.shape) == (48, 3, 16, 16)
-    assert small.classes == ("blue", "green", "red")
+    assert small.class_names == ("blue", "green", "red")
     monkeypatch.setattr("widemargin.data.folder.FolderImages.fits", lambda *_: False)
-    large = inputs_of(run, None)
+    large = load_inputs(run, None)
     assert not hasattr(large.train, "x")
-    assert large.sees["channels"] == 3
-    for first, second in zip(small.judged(small.test), large.judged(large.test), strict=True):
+    assert large.input_spec["channels"] == 3
+    for first, second in zip(small.eval_batches(small.test), large.eval_batches(large.test), strict=True):
         assert torch.equal(first[0], second[0])
         assert torch.equal(first[1], second[1])
-    for first, second in zip(small.batches.epoch(1), large.batches.epoch(1), strict=True):
+    for first, second in zip(small.batches.iter_epoch(1), large.batches.iter_epoch(1), strict=True):
         assert torch.equal(first[1], second[1])
         assert torch.allclose(first[0], second[0], atol=1e-6)
-    filters = [Training(run, None).model.backbone.filters]
+    filters = [Trainer(run, None).model.backbone.filters]
     monkeypatch.undo()
-    filters.append(Training(run, None).model.backbone.filters)
+    filters.append(Trainer(run, None).model.backbone.filters)
     assert torch.equal(*filters)
 
 
 def test_a_crop_of_files_has_their_full_resolution(folder):
-    run = Run(data=str(folder), input_size=16, batch_size=12, augment="seed", model="fast")
-    assert not hasattr(inputs_of(run, None).train, "x")
+    run = TrainConfig(data=str(folder), input_size=16, batch_size=12, augment="seed", model="fast")
+    assert not hasattr(load_inputs(run, None).train, "x")
 
 
 def test_a_folder_needs_a_size(folder):
     with pytest.raises(InputError, match="--input-size"):
-        inputs_of(Run(data=str(folder)), None)
+        load_inputs(TrainConfig(data=str(folder)), None)
 
 
 # ---------------------------------------------------------------- asked to stop
@@ -252,7 +252,7 @@ def test_no_option_of_train_means_anything_to_torchrun():
 
     theirs = {option for action in get_args_parser()._actions for option in action.option_strings}
     assert "--log-dir" in theirs
-    found = parser().asked_by(["train"])
+    found = build_parser().subparser_for(["train"])
     ours = {option for action in found._actions for option in action.option_strings if option != "-h"}
     old = {option for a in found._actions if a.help == argparse.SUPPRESS for option in a.option_strings}
     assert {option for option in ours for other in theirs if other.startswith(option)} - {"--help"} == old
@@ -273,5 +273,5 @@ def test_a_run_under_torchrun_logs_to_tensorboard(folder, tmp_path):
 
 def test_the_earlier_spelling_of_logger_is_understood():
     for words, kinds in ((["--log", "tensorboard", "wandb"], ["tensorboard", "wandb"]), ([], [])):
-        assert parser().parse_args(["train", "mnist", "fast", "softmax", *words]).logger == kinds
-    assert parser().parse_args(["train", "--logger", "wandb"]).logger == ["wandb"]
+        assert build_parser().parse_args(["train", "mnist", "fast", "softmax", *words]).logger == kinds
+    assert build_parser().parse_args(["train", "--logger", "wandb"]).logger == ["wandb"]

@@ -17,8 +17,8 @@ import pytest
 from colours import FAST, draw
 from test_run import described
 from widemargin.cli import main
-from widemargin.origin import commit
-from widemargin.run import Run
+from widemargin.origin import source_commit
+from widemargin.run import TrainConfig
 from widemargin.training.loop import train
 
 ENVIRONMENT = {
@@ -111,7 +111,7 @@ def test_a_reader_that_leaves_does_not_end_the_training(images, tmp_path):
 
 
 def test_a_resumed_run_counts_on(images, tmp_path, capsys):
-    run = Run(data=str(images), model="fast(width=0.125)", input_size=16, batch_size=12, opt="sgd", epochs=3)
+    run = TrainConfig(data=str(images), model="fast(width=0.125)", input_size=16, batch_size=12, opt="sgd", epochs=3)
     train(run, tmp_path / "run", stop_after=1)
     assert "epoch 1/1: " in capsys.readouterr().err
     train(run, tmp_path / "run", resume=True)
@@ -134,13 +134,13 @@ def test_the_record_says_what_was_typed(images, tmp_path, monkeypatch, capsys):
         check=True,
     )
     assert shown.stdout.splitlines() == ["my run's name", *words]
-    assert record["commit"] == commit()
+    assert record["commit"] == source_commit()
     assert (record["processes"], record["cores"]) == (1, 1)
 
 
 def test_the_record_of_a_library_call_gives_its_command(images, tmp_path, monkeypatch):
     monkeypatch.delenv("WANDB_NAME", raising=False)
-    run = Run(
+    run = TrainConfig(
         data=str(images),
         model="fast(width=0.125)",
         model_options={"bias": False},

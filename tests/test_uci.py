@@ -9,7 +9,7 @@ from file_server import FileServer
 from originals import originals, pack
 from widemargin.data import fetch, paper
 from widemargin.data.fetch import FetchError
-from widemargin.data.uci import SETS, TABLE1, load_set, set_names
+from widemargin.data.uci import SETS, TABLE1, load_uci_set, uci_set_names
 from widemargin.errors import InputError
 
 COUNTS = {
@@ -48,13 +48,13 @@ def server(files, monkeypatch):
     running.stop()
 
 
-@pytest.mark.parametrize("name", set_names())
+@pytest.mark.parametrize("name", uci_set_names())
 def test_every_set_has_its_shape_and_classes(data_dir, name):
-    table = load_set(name, data_dir)
+    table = load_uci_set(name, data_dir)
     sizes = np.bincount(table.y)
-    assert dict(zip(table.classes, sizes.tolist(), strict=True)) == COUNTS[name]
+    assert dict(zip(table.class_names, sizes.tolist(), strict=True)) == COUNTS[name]
     classes, features, rows = SETS["iris_uci" if name == "iris" else name].shape
-    assert (len(table.classes), len(table.columns), len(table)) == (classes, features, rows)
+    assert (len(table.class_names), len(table.columns), len(table)) == (classes, features, rows)
     for column in table.columns:
         assert column.levels is None
         assert column.values.dtype == np.float64
@@ -65,22 +65,22 @@ def test_every_set_has_its_shape_and_classes(data_dir, name):
 
 
 def test_the_two_irises_differ_in_two_rows(data_dir):
-    ours = np.stack([column.values for column in load_set("iris").columns])
-    theirs = np.stack([column.values for column in load_set("iris_uci", data_dir).columns])
+    ours = np.stack([column.values for column in load_uci_set("iris").columns])
+    theirs = np.stack([column.values for column in load_uci_set("iris_uci", data_dir).columns])
     assert np.flatnonzero((ours != theirs).any(axis=0)).tolist() == [34, 37]
-    assert [column.name for column in load_set("iris").columns] == [
-        column.name for column in load_set("iris_uci", data_dir).columns
+    assert [column.name for column in load_uci_set("iris").columns] == [
+        column.name for column in load_uci_set("iris_uci", data_dir).columns
     ]
 
 
 def test_shapes_and_order_are_the_papers():
-    assert {name: SETS[name].shape for name in TABLE1} == paper.table2()
-    assert tuple(paper.table2()) == TABLE1
+    assert {name: SETS[name].shape for name in TABLE1} == paper.paper_table2()
+    assert tuple(paper.paper_table2()) == TABLE1
     assert len(TABLE1) == 15
-    assert set(paper.table1()) == {(name, method) for name in TABLE1 for method in paper.METHODS}
-    assert paper.table1()["haberman", "soft"] == (71.84, 1.09)
-    assert [row["method"] for row in paper.rows(4)][-1] == "arcgrad"
-    assert all(paper.rows(number) for number in paper.FILES)
+    assert set(paper.paper_table1()) == {(name, method) for name in TABLE1 for method in paper.PAPER_METHODS}
+    assert paper.paper_table1()["haberman", "soft"] == (71.84, 1.09)
+    assert [row["method"] for row in paper.read_paper_table(4)][-1] == "arcgrad"
+    assert all(paper.read_paper_table(number) for number in paper.PAPER_TABLE_FILES)
 
 
 def test_every_set_names_its_licence_citation_and_places():
@@ -93,27 +93,27 @@ def test_every_set_names_its_licence_citation_and_places():
 
 
 def test_the_folder_may_be_the_one_with_uci_or_uci_itself(data_dir, monkeypatch):
-    assert len(load_set("haberman", data_dir / "uci")) == 306
+    assert len(load_uci_set("haberman", data_dir / "uci")) == 306
     monkeypatch.setenv("WIDEMARGIN_DATA", str(data_dir))
-    assert len(load_set("haberman")) == 306
+    assert len(load_uci_set("haberman")) == 306
 
 
 def test_balance_scale_is_generated():
-    table = load_set("balance_scale")
+    table = load_uci_set("balance_scale")
     assert table.source == "generated from its definition"
-    assert dict(zip(table.classes, np.bincount(table.y).tolist(), strict=True)) == COUNTS["balance_scale"]
+    assert dict(zip(table.class_names, np.bincount(table.y).tolist(), strict=True)) == COUNTS["balance_scale"]
 
 
 @pytest.mark.parametrize("name", DOWNLOADED)
 def test_download_clean_check_keep(server, empty_cache, name):
     entry = SETS[name]
-    table = load_set(name)
+    table = load_uci_set(name)
     assert len(table) == entry.shape[2]
-    kept = empty_cache / "uci" / entry.file
-    assert fetch.digest(kept.read_bytes()) == entry.sha256
-    assert [path.name for path in kept.parent.iterdir()] == [entry.file]
+    kept = empty_cache / "uci" / entry.file_name
+    assert fetch.sha256_hex(kept.read_bytes()) == entry.sha256
+    assert [path.name for path in kept.parent.iterdir()] == [entry.file_name]
     asked = len(server.asked)
-    again = load_set(name)
+    again = load_uci_set(name)
     assert len(server.asked) == asked
     assert again.source == str(kept)
     np.testing.assert_array_equal(again.y, table.y)
@@ -124,33 +124,33 @@ def test_download_clean_check_keep(server, empty_cache, name):
 def test_once_kept_a_set_needs_no_server(files, monkeypatch):
     running = FileServer(files)
     monkeypatch.setenv("WIDEMARGIN_MIRROR", running.address)
-    load_set("haberman")
+    load_uci_set("haberman")
     running.stop()
-    assert len(load_set("haberman")) == 306
+    assert len(load_uci_set("haberman")) == 306
 
 
 def test_a_damaged_file_in_the_cache_is_fetched_again(server, empty_cache):
-    load_set("haberman")
+    load_uci_set("haberman")
     (empty_cache / "uci" / "haberman.csv").write_text("age,label\n1,1\n")
-    assert len(load_set("haberman")) == 306
+    assert len(load_uci_set("haberman")) == 306
 
 
 def test_a_server_that_falters_is_asked_again(server):
     server.answers = [500, 503]
-    load_set("pima_indians_diabetes")
+    load_uci_set("pima_indians_diabetes")
     assert len(server.asked) == 3
 
 
 def test_a_server_that_keeps_failing_is_one_line(server):
     server.answers = [500] * 9
     with pytest.raises(InputError, match=r"'pima_indians_diabetes': cannot download .*: the server answers 500"):
-        load_set("pima_indians_diabetes")
+        load_uci_set("pima_indians_diabetes")
     assert len(server.asked) == 3
 
 
 def test_a_file_cut_short_is_asked_for_again(server):
     server.cut = 100
-    load_set("pima_indians_diabetes")
+    load_uci_set("pima_indians_diabetes")
     assert len(server.asked) == 2
 
 
@@ -160,7 +160,7 @@ def test_a_changed_original_is_refused_and_not_kept(server, empty_cache):
     with pytest.raises(
         InputError, match=r"not the data set 'pima_indians_diabetes': SHA-256 is \w{64}, expected a037727"
     ):
-        load_set("pima_indians_diabetes")
+        load_uci_set("pima_indians_diabetes")
     assert not empty_cache.exists()
 
 
@@ -169,7 +169,7 @@ def test_a_changed_original_is_refused_and_not_kept(server, empty_cache):
 def test_a_damaged_original_is_one_line(server, name, content):
     server.files = dict.fromkeys([path for path in server.files if re.search("00192|haberman|00212", path)], content)
     with pytest.raises(InputError) as caught:
-        load_set(name)
+        load_uci_set(name)
     assert "\n" not in str(caught.value)
     assert "not the original of" in str(caught.value) or "SHA-256" in str(caught.value)
 
@@ -177,12 +177,12 @@ def test_a_damaged_original_is_one_line(server, name, content):
 def test_an_archive_without_the_file_says_so(server):
     server.files["/ml/machine-learning-databases/00212/vertebral_column_data.zip"] = pack({"other.txt": b"x"})
     with pytest.raises(InputError, match=r"no column_3C_weka\.arff in the archive"):
-        load_set("vertebral_column")
+        load_uci_set("vertebral_column")
 
 
 def test_offline_is_one_line_with_the_address_and_what_to_do():
     with pytest.raises(InputError) as caught:
-        load_set("haberman")
+        load_uci_set("haberman")
     message = str(caught.value)
     assert "cannot download http://127.0.0.1:9/static/public/43/haberman+s+survival.zip: no connection" in message
     assert message.endswith("give the folder that holds 'haberman+s+survival.zip' with --data-dir")
@@ -192,8 +192,8 @@ def test_offline_is_one_line_with_the_address_and_what_to_do():
 def test_originals_fetched_by_hand_are_cleaned(files, tmp_path):
     (tmp_path / "BreastTissue.xls").write_bytes(files["/ml/machine-learning-databases/00192/BreastTissue.xls"])
     (tmp_path / "forest+type+mapping.zip").write_bytes(files["/static/public/333/forest+type+mapping.zip"])
-    assert len(load_set("breast_tissue", tmp_path)) == 106
-    assert len(load_set("forest_type_mapping", tmp_path)) == 523
+    assert len(load_uci_set("breast_tissue", tmp_path)) == 106
+    assert len(load_uci_set("forest_type_mapping", tmp_path)) == 523
 
 
 def test_a_wrong_file_in_the_folder_is_refused(tmp_path):
@@ -201,24 +201,24 @@ def test_a_wrong_file_in_the_folder_is_refused(tmp_path):
     with pytest.raises(
         InputError, match=r"haberman\.csv: not the data set 'haberman': SHA-256 is .* expected afe09706"
     ):
-        load_set("haberman", tmp_path)
+        load_uci_set("haberman", tmp_path)
 
 
 def test_names_and_folders_that_do_not_exist_are_one_line(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="did you mean 'haberman'"):
-        load_set("habermann")
+        load_uci_set("habermann")
     with pytest.raises(InputError, match=r"--data-dir: .* is no folder"):
-        load_set("haberman", tmp_path / "nowhere")
+        load_uci_set("haberman", tmp_path / "nowhere")
     monkeypatch.setenv("WIDEMARGIN_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(InputError, match=r"WIDEMARGIN_DATA: .* is no folder"):
-        load_set("haberman")
+        load_uci_set("haberman")
 
 
 def test_a_cache_that_cannot_be_written_is_one_line(server, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("WIDEMARGIN_CACHE", str(tmp_path / "file"))
     with pytest.raises(InputError, match=r"cannot be written .* set WIDEMARGIN_CACHE"):
-        load_set("haberman")
+        load_uci_set("haberman")
 
 
 def test_the_cache_follows_the_environment(tmp_path, monkeypatch):
@@ -243,9 +243,9 @@ def test_only_https_is_fetched_also_after_a_redirect(server, tmp_path, monkeypat
 
 def test_a_fetched_file_is_checked_bounded_and_fetched_once(server, tmp_path):
     server.files["/file"] = b"content"
-    path, right = tmp_path / "got", fetch.digest(b"content")
+    path, right = tmp_path / "got", fetch.sha256_hex(b"content")
     with pytest.raises(FetchError, match="7 bytes, more than"):
-        fetch.fetch("https://host/file", path, limit=6)
+        fetch.fetch("https://host/file", path, max_bytes=6)
     with pytest.raises(FetchError, match=f"its SHA-256 is {right}, expected 00; deleted"):
         fetch.fetch("https://host/file", path, sha256="00")
     assert not path.exists()

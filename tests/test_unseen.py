@@ -8,13 +8,13 @@ import torch
 import widemargin as wm
 from small_sets import write_small_cifar
 from widemargin.cli import main
-from widemargin.data.batches import order_of
-from widemargin.data.identities import check_apart, joined, split_identities
+from widemargin.data.batches import make_sampler
+from widemargin.data.identities import check_disjoint_identities, concat_images, split_identities
 from widemargin.data.images import Images
-from widemargin.run import Run
-from widemargin.training.mined import Mined
-from widemargin.training.telling import telling
-from widemargin.training.unseen import distinct_pairs, judge_embeddings, sampled_pairs
+from widemargin.run import TrainConfig
+from widemargin.training.mined import MiningMeter
+from widemargin.training.telling import open_reporter
+from widemargin.training.unseen import distinct_pairs, evaluate_embeddings, sampled_pairs
 
 
 def images(counts) -> Images:
@@ -29,17 +29,17 @@ def images(counts) -> Images:
 @pytest.mark.parametrize(("counts", "batch", "per_class"), [([20] * 12, 16, 4), ([3, 9, 5, 40, 7, 8], 8, 2)])
 def test_every_batch_has_so_many_classes_with_so_many_images(counts, batch, per_class):
     y = images(counts).y
-    order = order_of(y, per_class, batch, 3)
-    rows = order.of_epoch(5)
+    order = make_sampler(y, per_class, batch, 3)
+    rows = order.epoch_indices(5)
     assert len(rows) == len(order) * batch
     assert len(rows.unique()) == len(rows)  # no image twice in an epoch
     for start in range(0, len(rows), batch):
         counted = torch.bincount(y[rows[start : start + batch]])
         assert set(counted.tolist()) <= {0, per_class}
-    assert (rows == order_of(y, per_class, batch, 3).of_epoch(5)).all()
-    assert (rows != order.of_epoch(6)).any()
-    parts = [order_of(y, per_class, batch // 2, 3, rank, 2) for rank in range(2)]
-    together = torch.cat([part.of_step(part.of_epoch(5), 5, 0, paired=False)[0] for part in parts])
+    assert (rows == make_sampler(y, per_class, batch, 3).epoch_indices(5)).all()
+    assert (rows != order.epoch_indices(6)).any()
+    parts = [make_sampler(y, per_class, batch // 2, 3, rank, 2) for rank in range(2)]
+    together = torch.cat([part.step_indices(part.epoch_indices(5), 5, 0, shuffle_batch=False)[0] for part in parts])
     assert (together == rows[:batch]).all()
 
 
@@ -49,7 +49,7 @@ def test_every_batch_has_so_many_classes_with_so_many_images(counts, batch, per_
 )
 def test_batches_that_cannot_be_are_one_line(counts, batch, per_class, words):
     with pytest.raises(wm.InputError, match=words):
-        order_of(images(counts).y, per_class, batch, 0)
+        make_sampler(images(counts).y, per_class, batch, 0)
 
 
 # ---------------------------------------------------------------- splits
@@ -58,17 +58,17 @@ def test_batches_that_cannot_be_are_one_line(counts, batch, per_class, words):
 def test_a_split_by_identity_shares_no_class_and_no_image():
     whole = images([3, 4, 5, 6, 2, 7])
     seen, unseen = split_identities(whole, 0.5, seed=1)
-    check_apart(seen, unseen)
-    assert sorted(seen.classes + unseen.classes) == sorted(whole.classes)
+    check_disjoint_identities(seen, unseen)
+    assert sorted(seen.class_names + unseen.class_names) == sorted(whole.class_names)
     assert len(seen) + len(unseen) == len(whole)
     for part in (seen, unseen):
-        assert part.y.unique().tolist() == list(range(len(part.classes)))
+        assert part.y.unique().tolist() == list(range(len(part.class_names)))
         for row in range(len(part)):  # every image kept its name
-            assert whole.classes[whole.y[int(part.x[row, 0, 0, 0])]] == part.classes[part.y[row]]
-    assert split_identities(whole, 0.5, seed=1)[1].classes == unseen.classes
-    assert len(joined(seen, seen)) == 2 * len(seen)
+            assert whole.class_names[whole.y[int(part.x[row, 0, 0, 0])]] == part.class_names[part.y[row]]
+    assert split_identities(whole, 0.5, seed=1)[1].class_names == unseen.class_names
+    assert len(concat_images(seen, seen)) == 2 * len(seen)
     with pytest.raises(wm.InputError, match="in the training part and among the unseen"):
-        check_apart(seen, seen)
+        check_disjoint_identities(seen, seen)
 
 
 def test_an_identity_of_one_image_is_one_line():
@@ -100,10 +100,10 @@ def test_pairs_to_judge_on_are_drawn_once(wanted):
 
 def test_embeddings_that_are_apart_are_judged_so():
     y = torch.arange(8).repeat_interleave(10)
-    good = judge_embeddings(torch.eye(8)[y] + 0.01 * torch.randn(80, 8), y)
+    good = evaluate_embeddings(torch.eye(8)[y] + 0.01 * torch.randn(80, 8), y)
     assert good["recall1"] == good["auc"] == good["pair_accuracy"] == good["five_way_one_shot"] == 100.0
     assert good["eer"] is None  # no pair is wrong: it is below what so many pairs can show
-    noise = judge_embeddings(torch.randn(80, 8), y)
+    noise = evaluate_embeddings(torch.randn(80, 8), y)
     assert 40 < noise["auc"] < 60
     assert good["tar"]["0.0001"] is None
 
@@ -140,7 +140,7 @@ def test_a_loss_that_only_embeds_is_judged_by_neighbours_on_seen_classes_too(tmp
 
 
 def test_a_collapse_is_said():
-    mined = Mined()
+    mined = MiningMeter()
     mined.add({"triplet": {"triplets": torch.tensor(3), "active": torch.tensor(1)}}, torch.ones(8, 4))
     assert mined.means() == {
         "triplet/triplets": 3.0,
@@ -148,18 +148,18 @@ def test_a_collapse_is_said():
         "spread": pytest.approx(0.0),
         "collapsed": 1.0,
     }
-    apart = Mined()
+    apart = MiningMeter()
     apart.add({"triplet": {"triplets": torch.tensor(3)}}, torch.eye(4))
     assert "collapsed" not in apart.means()
-    assert Mined().means() == {}
+    assert MiningMeter().means() == {}
 
 
 def test_a_collapse_is_told_to_people_once(capsys):
     line = {"loss": 1.0, "train_top1": 0.0, "images_per_second": 9.0, "mining": {"spread": 0.0, "collapsed": 1.0}}
-    with telling(Run(), 0, 3) as told:
-        told.epoch({**line, "epoch": 1, "mining": {"spread": 0.5}})
-        told.epoch({**line, "epoch": 2})
-        told.epoch({**line, "epoch": 3})
+    with open_reporter(TrainConfig(), 0, 3) as told:
+        told.report_epoch({**line, "epoch": 1, "mining": {"spread": 0.5}})
+        told.report_epoch({**line, "epoch": 2})
+        told.report_epoch({**line, "epoch": 3})
     said = capsys.readouterr().err
     assert said.count("all embeddings have collapsed") == 1
     assert "epoch 2: all embeddings have collapsed" in said

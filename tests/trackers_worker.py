@@ -4,12 +4,12 @@ import shutil
 import sys
 from pathlib import Path
 
-from widemargin.run import Run
+from widemargin.run import TrainConfig
 from widemargin.training.loop import train
 
 
 def main(images: str, folder: Path) -> None:
-    run = Run(
+    run = TrainConfig(
         data=images,
         model="fast(width=0.125)",
         loss="arcface(s=10, m=warmup(0, 0.3, steps=8))",
@@ -19,7 +19,7 @@ def main(images: str, folder: Path) -> None:
         opt="sgd",
         lr=0.05,
         epochs=4,
-        hold_out=0.2,
+        val_fraction=0.2,
     )
     last, kept = folder / "checkpoints" / "last", folder / "kept"
     options = {"also": ["tensorboard", "wandb", "tensorboard"], "quiet": True}

@@ -15,13 +15,13 @@ import widemargin as wm
 from widemargin.catalogue import loss_class, parse
 from widemargin.criterion import Criterion
 from widemargin.curves import criterion_curve, term_curve
-from widemargin.listing import SHELF_TITLES, option_table, page
+from widemargin.listing import FAMILY_TITLES, describe_loss, option_table
 from widemargin.margin import Margin
 from widemargin.option import Loss
-from widemargin.report.palette import colour
-from widemargin.report.xy import Axes, Curve, xy
+from widemargin.report.palette import loss_colour
+from widemargin.report.xy import AxesSpec, Curve, draw_xy_chart
 from widemargin.term import Term
-from widemargin.theory import boundary, pull_curve, target_curve
+from widemargin.theory import decision_function, gradient_curve, target_curve
 
 from .typeset import typeset
 
@@ -40,11 +40,11 @@ def write(out: Path) -> None:
     shelves: dict[str, list[str]] = defaultdict(list)
     for kind in map(loss_class, wm.losses()):
         (out / "losses" / f"{kind.name}.md").write_text(one(kind), encoding="utf-8")
-        facts = page(kind)
+        facts = describe_loss(kind)
         what = facts["sentence"].partition(": ")[2] or facts["sentence"]
         shelves[kind.kind].append(f"| [`{kind.name}`](losses/{kind.name}.md) | {what} | {_parts(kind)['When']} |")
     lines = ["# The losses", ""]
-    for title, rows in zip(SHELF_TITLES.values(), shelves.values(), strict=True):
+    for title, rows in zip(FAMILY_TITLES.values(), shelves.values(), strict=True):
         lines += [f"## {title.partition(':')[0]}", "", title.partition(": ")[2].capitalize() + ".", ""]
         lines += ["| loss | what it is | when |", "|---|---|---|", *rows, ""]
     lines.append("`widemargin losses NAME` prints the same in the terminal, `widemargin lab` draws them with sliders.")
@@ -53,7 +53,7 @@ def write(out: Path) -> None:
 
 def one(kind: type[Loss]) -> str:
     """The page of one loss."""
-    facts, parts = page(kind), _parts(kind)
+    facts, parts = describe_loss(kind), _parts(kind)
     name, _, sentence = facts["sentence"].partition(": ")
     back = "[All losses](../losses.md)"
     also = f", also `{'`, `'.join(facts['aliases'])}`" if facts["aliases"] else ""
@@ -79,7 +79,7 @@ def formula_block(text: str) -> str:
 
 def _parts(kind: type[Loss]) -> dict[str, str]:
     """The paragraphs of a loss's docstring by their first word."""
-    found = re.split(rf"^({'|'.join(_HEADINGS)}): ", page(kind)["body"], flags=re.MULTILINE)[1:]
+    found = re.split(rf"^({'|'.join(_HEADINGS)}): ", describe_loss(kind)["body"], flags=re.MULTILINE)[1:]
     return {name: " ".join(text.split()) for name, text in zip(found[::2], found[1::2], strict=True)}
 
 
@@ -89,7 +89,7 @@ def pictures(kind: type[Loss]) -> list[str]:
         warnings.simplefilter("ignore", UserWarning)
         value = parse(kind.name)
         theta = torch.tensor(DEGREES, dtype=torch.float64).deg2rad()
-        ink = colour(kind.name)
+        ink = loss_colour(kind.name)
         if isinstance(value, Margin):
             return _of_margin(kind, ink, theta)
         if isinstance(value, Term):
@@ -99,19 +99,19 @@ def pictures(kind: type[Loss]) -> list[str]:
             return [_side_by_side(picture), "", words]
         assert isinstance(value, Criterion)
         grid = torch.linspace(-4, 4, 81, dtype=torch.float64)
-        across = "error ŷ − y" if value.takes == "values" else "logit of the truth"
+        across = "error ŷ − y" if value.target_type == "values" else "logit of the truth"
         drawn = [Curve(kind.name, _pairs(grid.tolist(), criterion_curve(value, grid)), ink)]
         picture = _picture(drawn, (-4, 4), across, "loss", "", repr(value))
         return [_side_by_side(picture), "", f"`{value!r}`: loss of one sample."]
 
 
 def _of_margin(kind: type[Margin], ink: str, theta: torch.Tensor) -> list[str]:
-    spec = f"{kind.name}(s={SCALE:g})" if "s" in kind.options() and "s" not in kind.adaptive else kind.name
+    spec = f"{kind.name}(s={SCALE:g})" if "s" in kind.options() and "s" not in kind.adaptive_fields else kind.name
     own, plain = target_curve(spec, theta)
-    length = SCALE if kind.keeps_x or kind.keeps_w else 1.0
+    length = SCALE if kind.uses_x_norm or kind.uses_w_norm else 1.0
     if length != 1.0:  # a class at 90° has the logit 0, so the lead over it is the target's own
-        own, plain = boundary(spec, theta, torch.full_like(theta, math.pi / 2), x_length=length), length * plain
-    pull = pull_curve(spec, theta, classes=10, x_length=length).abs()
+        own, plain = decision_function(spec, theta, torch.full_like(theta, math.pi / 2), x_norm=length), length * plain
+    pull = gradient_curve(spec, theta, num_classes=10, x_norm=length).abs()
     logits = [
         Curve("of the target", _pairs(DEGREES, own), ink),
         Curve("of another", _pairs(DEGREES, plain), "#888888", True),
@@ -131,7 +131,7 @@ def _picture(rows: list[Curve], x: tuple[float, float], across: str, up: str, su
     values = [y for row in rows for _, y in row.points]
     low, high = min(*values, 0.0), max(*values, 0.1)
     pad = 0.05 * (high - low)
-    return xy(rows, Axes(x, (low - pad, high + pad), across, up, suffix), title)
+    return draw_xy_chart(rows, AxesSpec(x, (low - pad, high + pad), across, up, suffix), title)
 
 
 def _side_by_side(*drawn: str) -> str:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from widemargin.bench.numerics import TARGET_LOSSES
-from widemargin.data.paper import rows as paper_rows
-from widemargin.data.paper import table1 as paper_table1
-from widemargin.recipes.parts.image_settings import BESIDE
-from widemargin.recipes.parts.image_settings import METHODS as IMAGE_METHODS
-from widemargin.recipes.parts.openset_table import FIGURES
-from widemargin.recipes.table1 import METHODS as TABLE_METHODS
-from widemargin.report.run_page import ANGLES
+from widemargin.data.paper import paper_table1 as paper_table1
+from widemargin.data.paper import read_paper_table as paper_rows
+from widemargin.recipes.parts.image_settings import EXTRA_LOSSES
+from widemargin.recipes.parts.image_settings import IMAGE_LOSSES as IMAGE_METHODS
+from widemargin.recipes.parts.openset_table import METRICS
+from widemargin.recipes.table1 import TABLE1_LOSSES as TABLE_METHODS
+from widemargin.report.run_page import ANGLE_TITLES
 
 Line = Mapping[str, Any]
 
@@ -111,7 +111,7 @@ def table7(lines: Sequence[Line]) -> list[str]:
     epochs = {row["epochs"]: row for row in paper_rows(7)}[str(lines[0]["epochs"])]
     angles = {row["metric"]: row for row in paper_rows(6)}
     rows = []
-    for key, loss in {**IMAGE_METHODS, **BESIDE}.items():
+    for key, loss in {**IMAGE_METHODS, **EXTRA_LOSSES}.items():
         found = _by_loss(lines).get(loss, [])
         cells = [f"`{loss}`", f"{_mean([line['test']['top1'] for line in found])} ({epochs.get(key, '–')})"]
         for kind in ("wc_intra", "w_inter", "c_inter"):
@@ -119,7 +119,7 @@ def table7(lines: Sequence[Line]) -> list[str]:
         rows.append(cells)
     words = f"`{lines[0]['model']}` after {lines[0]['epochs']} epochs; in brackets the paper's ResNet-18 after as many "
     words += "(accuracy in percent), and its angles in radian after 120 (Table VI)."
-    head = ["loss", "accuracy", *(ANGLES[kind] for kind in ("wc_intra", "w_inter", "c_inter"))]
+    head = ["loss", "accuracy", *(ANGLE_TITLES[kind] for kind in ("wc_intra", "w_inter", "c_inter"))]
     return [words, "", *dense(table(head, rows))]
 
 
@@ -186,7 +186,7 @@ def compared(found: Sequence[Line]) -> list[str]:
     rows = []
     for figure in dict.fromkeys(line["figure"] for line in found):
         pairs = [line for line in found if line["figure"] == figure]
-        high = FIGURES[figure][1] == "high"
+        high = METRICS[figure][1] == "high"
         better: dict[str, list[str]] = {}
         for line in pairs:
             if line["apart"]:
@@ -195,7 +195,7 @@ def compared(found: Sequence[Line]) -> list[str]:
                 better.setdefault(one, []).append(f"`{other}`")
         count = f"{sum(line['apart'] for line in pairs)} of {len(pairs)}"
         said = "; ".join(f"`{one}` better than {', '.join(others)}" for one, others in better.items())
-        rows.append([FIGURES[figure][0], count, said or "–"])
+        rows.append([METRICS[figure][0], count, said or "–"])
     words = "Every two lines over identities and splits, p ≤ 0.05 after Holm's correction ([how](intervals.md))."
     return [words, "", *dense(table(["figure", "pairs told apart", "which"], rows))]
 

@@ -75,9 +75,9 @@ def __getattr__(name: str) -> Any:
     elif name in _ROOMS:
         value = importlib.import_module(f".{name}", __name__)
     elif name[:1].isupper():
-        from .catalogue import class_named
+        from .catalogue import find_loss_class
 
-        value = class_named(name)
+        value = find_loss_class(name)
         if value is None:
             near = get_close_matches(name, __dir__(), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""

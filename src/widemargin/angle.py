@@ -24,23 +24,23 @@ _SAFE_LOW, _SAFE_HIGH = 1e-15, 1e15
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _kept_signature(forward: F) -> F:
+def _cache_signature(forward: F) -> F:
     """torch works out the signature of a `forward` at every call, a tenth of a small head's time; this one is kept."""
     forward.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
     return forward
 
 
-class _Direction(torch.autograd.Function):
+class _UnitAndNorm(torch.autograd.Function):
     """x → (x/‖x‖, ‖x‖); one node of the graph instead of fifteen, nothing kept but its results."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    @_kept_signature
+    @_cache_signature
     def forward(x: Tensor) -> tuple[Tensor, Tensor]:
-        if may_look(x):
+        if is_eager_cpu(x):
             length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-            if are_moderate(length):  # the usual case, in a third of the operations
+            if are_norms_safe(length):  # the usual case, in a third of the operations
                 return x / length, length.squeeze(-1)
         # `abs().amax()` and not the ∞-norm, which is ten times slower on a CPU.
         peak = x.abs().amax(-1, keepdim=True) if x.shape[-1] else x.new_ones(*x.shape[:-1], 1)
@@ -58,36 +58,36 @@ class _Direction(torch.autograd.Function):
         ctx.set_materialize_grads(False)  # mostly only one of the two results is used
 
     @staticmethod
-    def backward(ctx: Any, to_unit: Tensor | None, to_length: Tensor | None) -> Tensor | None:
+    def backward(ctx: Any, grad_unit: Tensor | None, grad_norm: Tensor | None) -> Tensor | None:
         unit, length = ctx.saved_tensors
-        total: Tensor | None = None if to_length is None else to_length.unsqueeze(-1) * unit
-        if to_unit is not None:
-            across = _across(unit, length, to_unit)
+        total: Tensor | None = None if grad_norm is None else grad_norm.unsqueeze(-1) * unit
+        if grad_unit is not None:
+            across = _tangent_over_norm(unit, length, grad_unit)
             total = across if total is None else total + across
         return total
 
 
-class _DirectionBothWays(_Direction):
+class _UnitAndNormForwardMode(_UnitAndNorm):
     """With a forward-mode rule, which `torch.compile` refuses to see."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
-        _Direction.setup_context(ctx, inputs, output)
+        _UnitAndNorm.setup_context(ctx, inputs, output)
         ctx.save_for_forward(*output)
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor) -> tuple[Tensor, Tensor]:
         unit, length = ctx.saved_tensors
-        return _across(unit, length, tangent), (tangent * unit).sum(-1)
+        return _tangent_over_norm(unit, length, tangent), (tangent * unit).sum(-1)
 
 
-def are_moderate(lengths: Tensor) -> bool:
+def are_norms_safe(norms: Tensor) -> bool:
     """Whether all lengths lie where squares and inverses are safe in single precision; NaN does not."""
-    low, high = torch.aminmax(lengths)
+    low, high = torch.aminmax(norms)
     return low.item() > _SAFE_LOW and high.item() < _SAFE_HIGH
 
 
-def may_look(x: Tensor) -> bool:
+def is_eager_cpu(x: Tensor) -> bool:
     """Whether a value may decide how to go on: not in a compiled graph or under a transform, and not worth a wait."""
     return (
         x.device.type == "cpu"
@@ -97,22 +97,22 @@ def may_look(x: Tensor) -> bool:
     )
 
 
-def plain_graph(x: Tensor) -> bool:
+def is_reverse_mode_only(x: Tensor) -> bool:
     """Whether ordinary backward passes are all that can be wanted: no transform, no forward mode, no compiling."""
-    return may_look(x) and torch.autograd.forward_ad._current_level < 0
+    return is_eager_cpu(x) and torch.autograd.forward_ad._current_level < 0
 
 
-def _across(unit: Tensor, length: Tensor, change: Tensor) -> Tensor:
+def _tangent_over_norm(unit: Tensor, norm: Tensor, vector: Tensor) -> Tensor:
     """The part of `change` that turns a vector, per length: 0 for a zero vector."""
-    length = length.unsqueeze(-1)
-    if not torch.is_grad_enabled() and may_look(length) and length.min().item() > 0:
-        return torch.addcmul(change, (change * unit).sum(-1, keepdim=True), unit, value=-1.0).div_(length)
-    inverse = torch.where(length == 0, torch.zeros_like(length), 1.0 / length)
-    turned: Tensor = (change - (change * unit).sum(-1, keepdim=True) * unit) * inverse
+    norm = norm.unsqueeze(-1)
+    if not torch.is_grad_enabled() and is_eager_cpu(norm) and norm.min().item() > 0:
+        return torch.addcmul(vector, (vector * unit).sum(-1, keepdim=True), unit, value=-1.0).div_(norm)
+    inverse = torch.where(norm == 0, torch.zeros_like(norm), 1.0 / norm)
+    turned: Tensor = (vector - (vector * unit).sum(-1, keepdim=True) * unit) * inverse
     return turned
 
 
-def direction(x: Tensor) -> tuple[Tensor, Tensor]:
+def unit_and_norm(x: Tensor) -> tuple[Tensor, Tensor]:
     """Unit vectors [..., D] and lengths [...] of `x` [..., D]. A zero vector stays zero, with length 0 and gradient 0.
 
     Very long and very short ones are as good as any other: they are divided by their largest entry first.
@@ -121,17 +121,17 @@ def direction(x: Tensor) -> tuple[Tensor, Tensor]:
     >>> [[round(v, 6) for v in row] for row in unit.tolist()]
     [[0.6, 0.8], [0.0, 0.0], [0.6, 0.8]]
     """
-    function = _Direction if torch.compiler.is_compiling() else _DirectionBothWays
+    function = _UnitAndNorm if torch.compiler.is_compiling() else _UnitAndNormForwardMode
     return function.apply(x)  # type: ignore[no-any-return, no-untyped-call]
 
 
-class _Between(torch.autograd.Function):
+class _AngleBetween(torch.autograd.Function):
     """Unit vectors u, v → (θ, |u − v|, |u + v|); half the passes over the vectors that a graph of norms would take."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    @_kept_signature
+    @_cache_signature
     def forward(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         apart = torch.linalg.vector_norm(u - v, dim=-1)
         together = torch.linalg.vector_norm(u + v, dim=-1)
@@ -144,36 +144,38 @@ class _Between(torch.autograd.Function):
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx: Any, to_theta: Tensor | None, *_: Any) -> Any:
-        if to_theta is None:
+    def backward(ctx: Any, grad_theta: Tensor | None, *_: Any) -> Any:
+        if grad_theta is None:
             return None, None
         u, v, apart, together = ctx.saved_tensors
         if torch.is_grad_enabled():  # lengths as functions of the vectors, for a second derivative
             apart, together = torch.linalg.vector_norm(u - v, dim=-1), torch.linalg.vector_norm(u + v, dim=-1)
-        outwards, along = _turning(apart, together)
-        push = (u - v) * (to_theta * outwards).unsqueeze(-1)
-        pull = (u + v) * (to_theta * along).unsqueeze(-1)
+        outwards, along = _chord_slopes(apart, together)
+        push = (u - v) * (grad_theta * outwards).unsqueeze(-1)
+        pull = (u + v) * (grad_theta * along).unsqueeze(-1)
         return push - pull, -push - pull
 
 
-class _BetweenBothWays(_Between):
+class _AngleBetweenForwardMode(_AngleBetween):
     """With a forward-mode rule, which `torch.compile` refuses to see."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        _Between.setup_context(ctx, inputs, output)
+        _AngleBetween.setup_context(ctx, inputs, output)
         ctx.save_for_forward(*inputs, *output[1:])
 
     @staticmethod
-    def jvp(ctx: Any, of_u: Tensor | None, of_v: Tensor | None) -> tuple[Tensor, None, None]:
+    def jvp(ctx: Any, tangent_u: Tensor | None, tangent_v: Tensor | None) -> tuple[Tensor, None, None]:
         u, v, apart, together = ctx.saved_tensors
-        of_u, of_v = (torch.zeros_like(u) if change is None else change for change in (of_u, of_v))
-        outwards, along = _turning(apart, together)
-        change = outwards * ((u - v) * (of_u - of_v)).sum(-1) - along * ((u + v) * (of_u + of_v)).sum(-1)
+        tangent_u, tangent_v = (torch.zeros_like(u) if change is None else change for change in (tangent_u, tangent_v))
+        outwards, along = _chord_slopes(apart, together)
+        change = outwards * ((u - v) * (tangent_u - tangent_v)).sum(-1) - along * (
+            (u + v) * (tangent_u + tangent_v)
+        ).sum(-1)
         return change, None, None
 
 
-def _turning(apart: Tensor, together: Tensor) -> tuple[Tensor, Tensor]:
+def _chord_slopes(apart: Tensor, together: Tensor) -> tuple[Tensor, Tensor]:
     """How θ = 2 atan2(a, t) follows u − v and u + v: (2/(a² + t²))·(t/a, a/t), and 0 where a length is 0."""
     one = torch.ones_like(apart)
     squares = apart * apart + together * together
@@ -183,45 +185,45 @@ def _turning(apart: Tensor, together: Tensor) -> tuple[Tensor, Tensor]:
     return outwards, along
 
 
-def between(u: Tensor, v: Tensor) -> Tensor:
+def angle_between(u: Tensor, v: Tensor) -> Tensor:
     """Angle [...] between unit vectors [..., D]: `2 atan2(|u − v|, |u + v|)`, exact for small angles.
 
     >>> u = torch.tensor([1.0, 0.0]); v = torch.tensor([1.0, 1e-4])
     >>> round(between(u, direction(v)[0]).item() * 1e4, 4)
     1.0
     """
-    function = _Between if torch.compiler.is_compiling() else _BetweenBothWays
+    function = _AngleBetween if torch.compiler.is_compiling() else _AngleBetweenForwardMode
     return function.apply(u, v)[0]  # type: ignore[no-any-return, no-untyped-call]
 
 
-INNER = 0.9  # cosines up to here have not lost their angle's digits, and arccos has a gentle slope
-_STILL = 0.95
-_short: set[int] = set()  # threads that trace kernels; others keep torch's arccos, to the last bit
+MAX_ACCURATE_COSINE = 0.9  # cosines up to here have not lost their angle's digits, and arccos has a gentle slope
+_CLAMP_COSINE = 0.95
+_polynomial_arccos_threads: set[int] = set()  # threads that trace kernels; others keep torch's arccos, to the last bit
 # Abramowitz and Stegun, 4.4.46: arccos x = √(1 − x) Σ a_k x^k on [0, 1], at most 2e-8 off.
-_SERIES: tuple[float, ...] = (1.570796305, -0.2145988016, 0.0889789874, -0.0501743046)
-_SERIES += (0.030891881, -0.0170881256, 0.0066700901, -0.0012624911)
+_ARCCOS_COEFFICIENTS: tuple[float, ...] = (1.570796305, -0.2145988016, 0.0889789874, -0.0501743046)
+_ARCCOS_COEFFICIENTS += (0.030891881, -0.0170881256, 0.0066700901, -0.0012624911)
 
 
 @contextmanager
-def short_arccos() -> Iterator[None]:
+def use_polynomial_arccos() -> Iterator[None]:
     """In single precision arccos by a series that a compiler turns into a few multiplications; for traced kernels."""
     thread = threading.get_ident()
-    _short.add(thread)
+    _polynomial_arccos_threads.add(thread)
     try:
         yield
     finally:
-        _short.discard(thread)
+        _polynomial_arccos_threads.discard(thread)
 
 
-def _is_short() -> bool:
+def _is_polynomial_arccos_on() -> bool:
     """Whether this thread traces a kernel; the set is looked at first because torch.compile knows no threads."""
-    return bool(_short) and threading.get_ident() in _short
+    return bool(_polynomial_arccos_threads) and threading.get_ident() in _polynomial_arccos_threads
 
 
-def _by_series(cos: Tensor) -> Tensor:
+def _polynomial_arccos(cos: Tensor) -> Tensor:
     near = cos.abs()
-    total = torch.full_like(near, _SERIES[-1])
-    for factor in reversed(_SERIES[:-1]):
+    total = torch.full_like(near, _ARCCOS_COEFFICIENTS[-1])
+    for factor in reversed(_ARCCOS_COEFFICIENTS[:-1]):
         total = total * near + factor
     turned = (1.0 - near).clamp_min(0.0).sqrt() * total
     return torch.where(cos < 0, PI - turned, turned)
@@ -233,10 +235,10 @@ class _Arccos(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    @_kept_signature
+    @_cache_signature
     def forward(cos: Tensor) -> Tensor:
-        if _is_short() and cos.dtype == torch.float32:
-            return _by_series(cos)
+        if _is_polynomial_arccos_on() and cos.dtype == torch.float32:
+            return _polynomial_arccos(cos)
         return torch.acos(cos.clamp(-1.0, 1.0))
 
     @staticmethod
@@ -256,7 +258,7 @@ class _Arccos(torch.autograd.Function):
         return torch.where(inside, -torch.rsqrt(torch.where(inside, squared_sine, 1.0)), 0.0)
 
 
-class _ArccosBothWays(_Arccos):
+class _ArccosForwardMode(_Arccos):
     """With a forward-mode rule, which `torch.compile` refuses to see."""
 
     @staticmethod
@@ -269,29 +271,29 @@ class _ArccosBothWays(_Arccos):
         return tangent * _Arccos.slope(*ctx.saved_tensors)
 
 
-def from_cosine(cos: Tensor) -> Tensor:
+def safe_arccos(cos: Tensor) -> Tensor:
     """arccos with a finite slope everywhere: at cos ≤ −1 and cos ≥ 1 the slope is 0.
 
     >>> c = torch.tensor([1.0, 0.0, -1.0], requires_grad=True)
     >>> from_cosine(c).sum().backward(); c.grad.tolist()
     [0.0, -1.0, 0.0]
     """
-    if not _is_short() and plain_graph(cos) and within(cos, INNER):
-        return from_inner_cosine(cos, certain=True)
-    function = _Arccos if torch.compiler.is_compiling() else _ArccosBothWays
+    if not _is_polynomial_arccos_on() and is_reverse_mode_only(cos) and is_within(cos, MAX_ACCURATE_COSINE):
+        return clamped_arccos(cos, skip_clamp=True)
+    function = _Arccos if torch.compiler.is_compiling() else _ArccosForwardMode
     theta: Tensor = function.apply(cos)  # type: ignore[no-untyped-call]
     return theta
 
 
-def within(cos: Tensor, bound: float) -> bool:
+def is_within(cos: Tensor, bound: float) -> bool:
     """Whether all values lie in ±bound."""
     low, high = torch.aminmax(cos.detach())
     return low.item() >= -bound and high.item() <= bound
 
 
-def from_inner_cosine(cos: Tensor, certain: bool = False) -> Tensor:
+def clamped_arccos(cos: Tensor, skip_clamp: bool = False) -> Tensor:
     """arccos of cosines that lie in ±INNER where it matters; unless that is `certain` of all, it is flat beyond."""
-    return torch.acos(cos if certain else cos.clamp(-_STILL, _STILL))
+    return torch.acos(cos if skip_clamp else cos.clamp(-_CLAMP_COSINE, _CLAMP_COSINE))
 
 
 def falling_cosine(t: Tensor) -> Tensor:

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from .catalogue import Sum
-from .errors import InputError, shown
+from .errors import InputError, format_value
 from .head import Head
 from .objective import Objective
 from .option import Loss
 from .roster import decay_groups
 
 # Names under which vision models keep their last layer, in the order in which they are looked for.
-_USUAL = ("fc", "classifier", "head", "heads", "last_linear")
+_CLASSIFIER_NAMES = ("fc", "classifier", "head", "heads", "last_linear")
 
 
 class MarginModel(nn.Module):
@@ -69,25 +69,27 @@ class MarginModel(nn.Module):
 
     def parameter_groups(self, weight_decay: float | None = None) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer: decay on the backbone's matrices and on class weights with a length."""
-        return decay_groups(self.parameters(), [*self.matrices(), *self.objective.decayed()], weight_decay)
+        return decay_groups(
+            self.parameters(), [*self.decayed_backbone_parameters(), *self.objective.decayed_parameters()], weight_decay
+        )
 
-    def matrices(self) -> list[nn.Parameter]:
+    def decayed_backbone_parameters(self) -> list[nn.Parameter]:
         """The backbone's weights of two and more dimensions, without those it wants left alone.
 
         timm's models name these in `no_weight_decay()`: position embeddings and class tokens are points, not maps.
         """
         asked = getattr(self.backbone, "no_weight_decay", None)
-        spared = set(asked()) if callable(asked) else set()
-        return [p for name, p in self.backbone.named_parameters() if p.ndim > 1 and name not in spared]
+        no_decay_names = set(asked()) if callable(asked) else set()
+        return [p for name, p in self.backbone.named_parameters() if p.ndim > 1 and name not in no_decay_names]
 
 
 def attach(
     model: nn.Module,
     loss: str | Loss | Sum,
-    classes: int,
+    num_classes: int,
     *,
     at: str | None = None,
-    dim: int | None = None,
+    embedding_dim: int | None = None,
     **head_options: Any,
 ) -> MarginModel:
     """Replace the classifier of a timm or torchvision model by a head; the model is changed in place.
@@ -103,10 +105,10 @@ def attach(
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"attach takes a model, got {type(model).__name__}; make one first, as with timm.create_model")
-    path, layer = _find(model, at)
-    width = dim if dim is not None else _input_size(model, path, layer)
+    path, layer = _find_classifier(model, at)
+    width = embedding_dim if embedding_dim is not None else _input_size(model, path, layer)
     like = next((p for p in layer.parameters()), next(model.parameters(), torch.empty(0)))
-    objective = Objective(loss, width, classes, **head_options).to(like.device)
+    objective = Objective(loss, width, num_classes, **head_options).to(like.device)
     parent, _, name = path.rpartition(".")
     setattr(model.get_submodule(parent) if parent else model, name, nn.Identity())
     if hasattr(model, "num_classes"):  # what timm's own reset_classifier(0) leaves behind
@@ -114,12 +116,12 @@ def attach(
     return MarginModel(model, objective)
 
 
-def _find(model: nn.Module, at: str | None) -> tuple[str, nn.Module]:
+def _find_classifier(model: nn.Module, at: str | None) -> tuple[str, nn.Module]:
     """Path and module of the layer that turns embeddings into class scores."""
     modules = dict(model.named_modules())
     if at is not None:
         if not isinstance(at, str) or at not in modules or not at:
-            raise InputError(f"the model has no module {shown(at)}{_linears(modules)}")
+            raise InputError(f"the model has no module {format_value(at)}{_describe_linear_layers(modules)}")
         return at, modules[at]
     known = getattr(model, "get_classifier", None)
     if callable(known):
@@ -130,11 +132,13 @@ def _find(model: nn.Module, at: str | None) -> tuple[str, nn.Module]:
             )
         if isinstance(layer, nn.Linear | nn.Identity):
             return next(path for path, module in modules.items() if module is layer), layer
-    for name in _USUAL:
+    for name in _CLASSIFIER_NAMES:
         inside = [p for p, m in modules.items() if p.split(".")[0] == name and isinstance(m, nn.Linear)]
         if inside:
             return inside[-1], modules[inside[-1]]
-    raise InputError(f"no classifier found in {type(model).__name__}; name it with at={_linears(modules)}")
+    raise InputError(
+        f"no classifier found in {type(model).__name__}; name it with at={_describe_linear_layers(modules)}"
+    )
 
 
 def _input_size(model: nn.Module, path: str, layer: nn.Module) -> int:
@@ -147,6 +151,6 @@ def _input_size(model: nn.Module, path: str, layer: nn.Module) -> int:
     raise InputError(f"{path} is a {type(layer).__name__}, not a linear layer: give its input size as dim=")
 
 
-def _linears(modules: dict[str, nn.Module]) -> str:
+def _describe_linear_layers(modules: dict[str, nn.Module]) -> str:
     paths = [path for path, module in modules.items() if isinstance(module, nn.Linear)]
     return "; linear layers are at " + ", ".join(paths[-6:]) if paths else "; it has no linear layer"

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from .baselines import FIT_ROWS, QUICK, cross_validate_baseline, quick_folds
-from .crossval import Score, check, cross_validate, partitions
-from .data.cells import several
+from .baselines import MAX_FIT_ROWS, QUICK_BASELINES, cross_validate_baseline, quick_folds
+from .crossval import Score, check_cross_validation, cross_validate, partitions
+from .data.cells import join_names
 from .data.table import Table
 from .errors import InputError
-from .pool import Told, run_all
-from .progress import bar
-from .results import BASELINES, MAJORITY, Result, Store, fingerprint, result_of
-from .stack.protocol import Protocol
+from .pool import ProgressCallback, run_all
+from .progress import progress_bar
+from .results import BASELINES, MAJORITY, Result, ResultStore, fingerprint, make_result
+from .stack.protocol import MLPConfig
 
 # The methods of the paper's Table I, spelled out.
 PAPER_LOSSES = (
@@ -35,46 +35,46 @@ PAPER_LOSSES = (
 ADACOS = "adacos"
 
 # From this share of one class on, accuracy is worth a word of warning.
-LOPSIDED = 0.8
+IMBALANCE_THRESHOLD = 0.8
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonPlan:
     """What is compared, and how."""
 
     tables: Sequence[Table]
     methods: Sequence[str]
     """Losses as parse strings, and names of baselines."""
-    runs: int = 10
+    cv_repeats: int = 10
     folds: int = 10
     stratify: bool = False
     seed: int = 0
-    protocol: Protocol = Protocol()
+    mlp_config: MLPConfig = MLPConfig()
     jobs: int = 1
     quick_baselines: bool = False
     """Run baselines on the first few folds only; the majority class, which costs nothing, on all of them."""
 
     def fold_count(self, table: Table, method: str) -> int:
         """On how many folds a method is run: the first so many, run after run."""
-        every = self.runs * self.folds
+        every = self.cv_repeats * self.folds
         if not self.quick_baselines or method not in BASELINES or method == MAJORITY:
             return every
         return min(every, quick_folds(len(table), self.folds))
 
     def settings(self, table: Table, method: str) -> dict[str, Any]:
         """What a result depends on beside set, loss and seed."""
-        found: dict[str, Any] = {"runs": self.runs, "parts": self.folds, "stratify": self.stratify}
+        found: dict[str, Any] = {"runs": self.cv_repeats, "parts": self.folds, "stratify": self.stratify}
         found["data"] = fingerprint(table)
         if method not in BASELINES:
-            return {**found, "protocol": asdict(self.protocol)}
-        if self.fold_count(table, method) < self.runs * self.folds:
+            return {**found, "protocol": asdict(self.mlp_config)}
+        if self.fold_count(table, method) < self.cv_repeats * self.folds:
             found["first_folds"] = self.fold_count(table, method)
-        if method != MAJORITY and len(table) - len(table) // self.folds > FIT_ROWS:
-            found["fit_rows"] = FIT_ROWS
+        if method != MAJORITY and len(table) - len(table) // self.folds > MAX_FIT_ROWS:
+            found["fit_rows"] = MAX_FIT_ROWS
         return found
 
 
-def spelled(losses: str | None, baselines: bool | None = False) -> list[str]:
+def canonical_methods(losses: str | None, baselines: bool | None = False) -> list[str]:
     """Methods in their canonical spelling, each once; the paper's seven by default.
 
     `baselines`: True adds all of them, None the quick ones.
@@ -83,59 +83,59 @@ def spelled(losses: str | None, baselines: bool | None = False) -> list[str]:
 
     values = parse_list(", ".join(PAPER_LOSSES) if losses is None else losses)
     found = [repr(value) for value in values]
-    more = QUICK if baselines is None else BASELINES if baselines else ()
+    more = QUICK_BASELINES if baselines is None else BASELINES if baselines else ()
     return list(dict.fromkeys([*found, *more]))
 
 
-def without_adacos(methods: Sequence[str], tables: Sequence[Table]) -> tuple[list[str], list[str]]:
+def drop_adacos_for_two_classes(methods: Sequence[str], tables: Sequence[Table]) -> tuple[list[str], list[str]]:
     """The default methods without AdaCos where a table has two classes, and a note that says so.
 
     Its scale is then √2 log(C − 1) = 0 and it learns nothing; ranks over several tables need the same methods on
     all of them, so that one such table is enough.
     """
-    two = [table.name for table in tables if len(table.classes) == 2]
+    two = [table.name for table in tables if len(table.class_names) == 2]
     if not two or ADACOS not in methods:
         return list(methods), []
-    where = f"{two[0]} has two classes" if len(two) == 1 else f"{several(two, most=3)} have two classes"
+    where = f"{two[0]} has two classes" if len(two) == 1 else f"{join_names(two, max_names=3)} have two classes"
     include = '--losses "softmax, arcgrad(s=5), adacos(floor=2)" includes it with a floor'
     note = f"{ADACOS} is left out, because {where} and it learns nothing from two; {include}"
     return [method for method in methods if method != ADACOS], [note]
 
 
-def compare(plan: Plan, store: Store) -> list[Result]:
+def compare(plan: ComparisonPlan, store: ResultStore) -> list[Result]:
     """Every method on every table, with a progress bar; what the store holds already is not done again."""
     check_plan(plan)
-    alone = replace(plan, tables=())  # a job carries its own table, and not all of them
-    jobs = [(table, method, alone) for table, method in missing(plan, store)]
+    plan_without_tables = replace(plan, tables=())  # a job carries its own table, and not all of them
+    jobs = [(table, method, plan_without_tables) for table, method in missing_results(plan, store)]
     total = len(plan.tables) * len(plan.methods)
     with (
-        bar("cross-validation", total, total - len(jobs)) as told,
-        closing(run_all(_work, jobs, plan.jobs, told)) as done,
+        progress_bar("cross-validation", total, total - len(jobs)) as on_progress,
+        closing(run_all(_run_job, jobs, plan.jobs, on_progress)) as done,
     ):
         for result in done:
             store.add(result)
     return [store.results[table.name, method] for table in plan.tables for method in plan.methods]
 
 
-def check_plan(plan: Plan) -> None:
+def check_plan(plan: ComparisonPlan) -> None:
     """All mistakes before the first minute of work, and before a result that is there is overwritten."""
     if plan.jobs < 1:
         raise InputError(f"jobs must be at least 1, got {plan.jobs}")
     for table in plan.tables:
-        check(table, plan.runs, plan.folds, plan.seed, plan.protocol)
+        check_cross_validation(table, plan.cv_repeats, plan.folds, plan.seed, plan.mlp_config)
 
 
-def missing(plan: Plan, store: Store) -> list[tuple[Table, str]]:
+def missing_results(plan: ComparisonPlan, store: ResultStore) -> list[tuple[Table, str]]:
     """What the store does not hold yet."""
     return [
         (table, method)
         for table in plan.tables
         for method in plan.methods
-        if stored(plan, store, table, method) is None
+        if find_stored_result(plan, store, table, method) is None
     ]
 
 
-def stored(plan: Plan, store: Store, table: Table, method: str) -> Result | None:
+def find_stored_result(plan: ComparisonPlan, store: ResultStore, table: Table, method: str) -> Result | None:
     """The result that the store holds already, of the same settings; None if there is none, or on too few folds.
 
     Folds of a seed come in one order: a baseline that was run on more of them than are asked for now is taken as it
@@ -146,11 +146,11 @@ def stored(plan: Plan, store: Store, table: Table, method: str) -> Result | None
     if there is not None and method in BASELINES:
         settings.pop("first_folds", None)
         settings |= {name: value for name, value in there.settings.items() if name == "first_folds"}
-    found = store.matching((table.name, method), plan.seed, settings)
+    found = store.find_matching((table.name, method), plan.seed, settings)
     return None if found is None or len(found.folds) < plan.fold_count(table, method) else found
 
 
-def notes(plan: Plan) -> list[str]:
+def notes(plan: ComparisonPlan) -> list[str]:
     """What is worth knowing before the work begins; a loss that cannot choose between these classes raises."""
     import torch
 
@@ -158,28 +158,28 @@ def notes(plan: Plan) -> list[str]:
 
     said: list[str] = [f"{table.name}: {note}" for table in plan.tables for note in table.notes]
     for table in plan.tables:
-        said += _lopsided(table)
-        start = torch.zeros(1, len(table.classes), plan.protocol.hidden[-1])
+        said += _imbalance_notes(table)
+        start = torch.zeros(1, len(table.class_names), plan.mlp_config.hidden[-1])
         for method in plan.methods:
             if method not in BASELINES:
                 with warnings.catch_warnings(record=True) as caught:
                     warnings.simplefilter("always")
-                    StackedObjective(method, start, plan.protocol.smoothing)
+                    StackedObjective(method, start, plan.mlp_config.label_smoothing)
                 said += [f"{table.name}: {warning.message}" for warning in caught]
     return list(dict.fromkeys(said))
 
 
-def _lopsided(table: Table) -> list[str]:
+def _imbalance_notes(table: Table) -> list[str]:
     """A word where one class has so many rows that accuracy says little."""
-    counts = np.bincount(table.y, minlength=len(table.classes))
-    share, name = counts.max() / counts.sum(), table.classes[int(counts.argmax())]
-    if share < LOPSIDED:
+    counts = np.bincount(table.y, minlength=len(table.class_names))
+    share, name = counts.max() / counts.sum(), table.class_names[int(counts.argmax())]
+    if share < IMBALANCE_THRESHOLD:
         return []
     always = f"always answering it would be right in {100 * share:.1f} %"
     return [f"{table.name}: most rows are of class {name!r}, and {always}; accuracy says little here"]
 
 
-def kept(plan: Plan, store: Store) -> list[str]:
+def extra_stored_methods(plan: ComparisonPlan, store: ResultStore) -> list[str]:
     """Methods beyond the plan's that the store holds on every table with the same settings.
 
     Baselines are among them only if the plan has some: who wants none gets none.
@@ -190,7 +190,7 @@ def kept(plan: Plan, store: Store) -> list[str]:
         if method in plan.methods or (none_wanted and method in BASELINES):
             continue
         try:
-            wanted = [stored(plan, store, table, method) for table in plan.tables]
+            wanted = [find_stored_result(plan, store, table, method) for table in plan.tables]
         except InputError:
             continue
         if all(result is not None for result in wanted):
@@ -198,23 +198,23 @@ def kept(plan: Plan, store: Store) -> list[str]:
     return found
 
 
-def diverged(results: Sequence[Result]) -> list[str]:
+def divergence_notes(results: Sequence[Result]) -> list[str]:
     """Which losses ended in no numbers at all on some fold, where the first class is then the answer."""
     return [
         f"{result.set}: {result.loss} diverged on some folds, and its accuracy means nothing; take a smaller --lr"
         for result in results
-        if result.diverged
+        if result.has_diverged
     ]
 
 
-def _work(table: Table, method: str, plan: Plan, told: Told) -> Result:
-    split = partitions(table.y, plan.runs, plan.folds, plan.seed, plan.stratify)
+def _run_job(table: Table, method: str, plan: ComparisonPlan, on_progress: ProgressCallback) -> Result:
+    split = partitions(table.y, plan.cv_repeats, plan.folds, plan.seed, plan.stratify)
     if method in BASELINES:
         split = split[: plan.fold_count(table, method)]
-        score: Score = cross_validate_baseline(table, method, split, plan.seed, told)
+        score: Score = cross_validate_baseline(table, method, split, plan.seed, on_progress)
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said once by the command, not by every worker
-            score = cross_validate(table, method, split, plan.protocol, plan.seed, told=told)
+            score = cross_validate(table, method, split, plan.mlp_config, plan.seed, on_progress=on_progress)
     settings = plan.settings(table, method)
-    return result_of(table, method, score.folds, score.seconds, plan.seed, settings, score.angles, score.train)
+    return make_result(table, method, score.folds, score.seconds, plan.seed, settings, score.angles, score.train)

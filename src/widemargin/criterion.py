@@ -12,29 +12,29 @@ from torch import Tensor, nn
 
 from .errors import InputError
 from .labels import (
+    apply_with_ignore_index,
     check_embeddings,
     check_mix,
-    check_share,
-    elsewhere,
+    check_mix_lam,
+    describe_type,
+    device_mismatch_error,
     is_plain_float,
-    kind_of,
-    must_not_wait,
-    of_counted,
+    must_not_sync,
 )
 from .option import Loss
-from .precision import at_least_fp32, island
+from .precision import at_least_fp32, autocast_disabled
 
 
 class Criterion(Loss):
     """A loss on predictions; subclasses write `pointwise`."""
 
     kind: ClassVar[str] = "classical"
-    takes: ClassVar[str] = "values"
+    target_type: ClassVar[str] = "values"
     """What it is given: `values` (regression), `answers` (a logit per yes or no) or `classes` (logits of C classes)."""
-    chooses: ClassVar[bool] = False
+    is_multiclass: ClassVar[bool] = False
     """Whether it can tell one of C classes, given logits [N, C] and class numbers [N]."""
 
-    def pointwise(self, prediction: Tensor, target: Tensor) -> Tensor:
+    def elementwise_loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         """The loss of every prediction, [N] or [N, …]."""
         raise NotImplementedError
 
@@ -42,22 +42,22 @@ class Criterion(Loss):
         """Loss [N]: the mean over everything but the first dimension."""
         if not is_plain_float(prediction) or prediction.ndim == 0:
             raise InputError(
-                f"{self.name}: predictions must be a float tensor [N] or [N, …], got {kind_of(prediction)}"
+                f"{self.name}: predictions must be a float tensor [N] or [N, …], got {describe_type(prediction)}"
             )
         if not isinstance(target, Tensor) or target.ndim == 0 or len(target) != len(prediction) or target.is_complex():
             raise InputError(f"{self.name}: one target per prediction is needed ({len(prediction)})")
         if target.device != prediction.device:
-            raise elsewhere("targets", target, "predictions", prediction.device)
-        with island(prediction):
-            loss = self.pointwise(at_least_fp32(prediction), target)
+            raise device_mismatch_error("targets", target, "predictions", prediction.device)
+        with autocast_disabled(prediction):
+            loss = self.elementwise_loss(at_least_fp32(prediction), target)
             return loss.flatten(1).mean(1) if loss.ndim > 1 else loss
 
-    def build(self, dim: int, classes: int) -> CriterionPart:
+    def build(self, embedding_dim: int, num_classes: int) -> CriterionModule:
         """The module that an `Objective` holds."""
-        return CriterionPart(self, dim, classes)
+        return CriterionModule(self, embedding_dim, num_classes)
 
 
-def same_shape(name: str, prediction: Tensor, target: Tensor) -> Tensor:
+def check_target_shape(name: str, prediction: Tensor, target: Tensor) -> Tensor:
     """The target in the prediction's dtype, once their shapes agree."""
     if prediction.shape != target.shape:
         raise InputError(
@@ -66,9 +66,9 @@ def same_shape(name: str, prediction: Tensor, target: Tensor) -> Tensor:
     return target.to(prediction.dtype)
 
 
-def probabilities(what: str, values: Tensor) -> Tensor:
+def check_probabilities(what: str, values: Tensor) -> Tensor:
     """The values, once they are seen to lie in [0, 1]; a compiled step does not look."""
-    if values.numel() and not must_not_wait(values):
+    if values.numel() and not must_not_sync(values):
         outside = (values.detach() < 0) | (values.detach() > 1)
         if outside.any():
             worst = values.detach()[outside].flatten()[0].item()
@@ -76,18 +76,18 @@ def probabilities(what: str, values: Tensor) -> Tensor:
     return values
 
 
-class CriterionPart(nn.Module):
+class CriterionModule(nn.Module):
     """A linear layer under a criterion."""
 
-    def __init__(self, criterion: Criterion, dim: int, classes: int) -> None:
+    def __init__(self, criterion: Criterion, embedding_dim: int, num_classes: int) -> None:
         super().__init__()
         self.criterion = criterion
-        self.linear = nn.Linear(dim, classes)
+        self.linear = nn.Linear(embedding_dim, num_classes)
 
     def logits(self, x: Tensor) -> Tensor:
         """Predictions [N, C]."""
         check_embeddings(x, self.linear.in_features, self.linear.weight.device)
-        with island(x):
+        with autocast_disabled(x):
             prediction: Tensor = self.linear(x.to(self.linear.weight.dtype))
             return prediction
 
@@ -98,11 +98,11 @@ class CriterionPart(nn.Module):
         prediction = self.logits(x)
         if isinstance(y, Tensor) and y.ndim == 1 and prediction.shape[1] == 1:
             prediction = prediction.squeeze(1)
-        loss = of_counted(self.criterion, prediction, y, ignore_index)
+        loss = apply_with_ignore_index(self.criterion, prediction, y, ignore_index)
         if mix is not None:
             y_b, lam = check_mix(mix)
-            share = check_share(lam, loss)
-            loss = share * loss + (1.0 - share) * of_counted(self.criterion, prediction, y_b, ignore_index)
+            share = check_mix_lam(lam, loss)
+            loss = share * loss + (1.0 - share) * apply_with_ignore_index(self.criterion, prediction, y_b, ignore_index)
         return loss
 
     def __repr__(self) -> str:

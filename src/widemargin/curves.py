@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import InputError
-from .listing import check_writable, checked_suffix
-from .report.dark_svg import follow_the_page
-from .report.palette import own_colour
+from .listing import check_suffix, check_writable
+from .report.dark_svg import add_dark_mode
+from .report.palette import assigned_loss_colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from .option import Loss
     from .term import Term
 
-FORMATS = (".svg", ".png", ".pdf")
+FIGURE_FORMATS = (".svg", ".png", ".pdf")
 # Colour-blind-safe (Tol's bright and muted).
-_COLOURS = (
+_CURVE_COLOURS = (
     "#4477AA",
     "#EE6677",
     "#228833",
@@ -36,10 +36,10 @@ _COLOURS = (
     "#44AA99",
     "#882255",
 )
-_DASHES = ("-", (0, (5, 2)), (0, (1, 1)))
+_CURVE_LINE_STYLES = ("-", (0, (5, 2)), (0, (1, 1)))
 
 
-def draw(out: str, wanted: str | None = None, classes: int = 10) -> tuple[Path, list[str]]:
+def draw_loss_curves(out: str, loss_specs: str | None = None, num_classes: int = 10) -> tuple[Path, list[str]]:
     """Write the picture of the losses `wanted` (all by default) to `out`; what there is to note beside it."""
     import matplotlib as mpl
 
@@ -48,12 +48,12 @@ def draw(out: str, wanted: str | None = None, classes: int = 10) -> tuple[Path, 
     from .margin import Margin
     from .term import Term
 
-    path = Path(checked_suffix(out, FORMATS))
+    path = Path(check_suffix(out, FIGURE_FORMATS))
     check_writable(out)
-    if not 2 <= classes <= 10**15:
+    if not 2 <= num_classes <= 10**15:
         raise InputError("--classes must be a whole number from 2 to 10^15")
     chosen: list[Loss] = []
-    for value in map(parse, losses()) if wanted is None else parse_list(wanted):
+    for value in map(parse, losses()) if loss_specs is None else parse_list(loss_specs):
         chosen += [part for _, part in value.parts] if isinstance(value, Sum) else [value]
 
     mpl.use("Agg")
@@ -63,13 +63,24 @@ def draw(out: str, wanted: str | None = None, classes: int = 10) -> tuple[Path, 
     terms = [loss for loss in chosen if isinstance(loss, Term)]
     criteria = [loss for loss in chosen if isinstance(loss, Criterion)]
     panels: list[tuple[Callable[[Axes, Any, int], None], Sequence[Loss]]]
-    panels = [(_targets, margins), (_pulls, margins), (_gap, [m for m in margins if m.name == "arcgrad"])]
-    panels += [(_terms, terms)]
-    panels += [(_criteria, [c for c in criteria if (c.takes == "values") is values]) for values in (True, False)]
+    panels = [
+        (_plot_target_logits, margins),
+        (_plot_target_gradients, margins),
+        (_plot_gap_gradients, [m for m in margins if m.name == "arcgrad"]),
+    ]
+    panels += [(_plot_terms, terms)]
+    panels += [
+        (_plot_criteria, [c for c in criteria if (c.target_type == "values") is values]) for values in (True, False)
+    ]
     shown = [(panel, items) for panel, items in panels if items]
     rows = math.ceil(len(shown) / 3)
-    look: Any = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "widemargin"}
-    with plt.rc_context(look), warnings.catch_warnings(record=True) as caught:
+    rc_params: Any = {
+        "font.size": 10,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "svg.hashsalt": "widemargin",
+    }
+    with plt.rc_context(rc_params), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         figure, axes = plt.subplots(
             rows,
@@ -79,15 +90,15 @@ def draw(out: str, wanted: str | None = None, classes: int = 10) -> tuple[Path, 
             layout="constrained",
         )
         for place, (panel, items) in zip(axes.flat, shown, strict=False):
-            panel(place, items, classes)
+            panel(place, items, num_classes)
             place.grid(alpha=0.25, linewidth=0.5)
         for place in axes.flat[len(shown) :]:
             place.set_visible(False)
         try:
-            drawn = path.suffix.lower() == ".svg"
-            figure.savefig(path, dpi=120, metadata={"Date": None} if drawn else None)
-            if drawn:
-                follow_the_page(path)
+            is_svg = path.suffix.lower() == ".svg"
+            figure.savefig(path, dpi=120, metadata={"Date": None} if is_svg else None)
+            if is_svg:
+                add_dark_mode(path)
         except OSError as error:
             raise InputError(f"{out}: cannot be written ({error.strerror or error})") from None
         finally:
@@ -97,83 +108,88 @@ def draw(out: str, wanted: str | None = None, classes: int = 10) -> tuple[Path, 
 
 def _style(label: str, index: int) -> dict[str, Any]:
     # Dashes change from line to line as well: where two lines coincide, both stay visible.
-    return {"color": own_colour(label) or _COLOURS[index % len(_COLOURS)], "linestyle": _DASHES[index % len(_DASHES)]}
+    return {
+        "color": assigned_loss_colour(label) or _CURVE_COLOURS[index % len(_CURVE_COLOURS)],
+        "linestyle": _CURVE_LINE_STYLES[index % len(_CURVE_LINE_STYLES)],
+    }
 
 
-def _angles() -> Tensor:
+def _angle_grid() -> Tensor:
     import torch
 
     return torch.linspace(0.0, math.pi, 721, dtype=torch.float64)
 
 
-def _lines(axes: Axes, at: Tensor, curves: list[tuple[str, Tensor]]) -> None:
+def _plot_curves(axes: Axes, x: Tensor, curves: list[tuple[str, Tensor]]) -> None:
     """One line per curve; losses that share a curve share the line and its label."""
     import torch
 
     drawn: list[tuple[list[str], Tensor, int]] = []
     for index, (label, curve) in enumerate(curves):
-        twin = next((labels for labels, other, _ in drawn if torch.allclose(other, curve, atol=1e-6)), None)
-        if twin is None:
+        shared_labels = next((labels for labels, other, _ in drawn if torch.allclose(other, curve, atol=1e-6)), None)
+        if shared_labels is None:
             drawn.append(([label], curve, index))
         else:
-            twin.append(label)
+            shared_labels.append(label)
     for labels, curve, index in drawn:
-        axes.plot(at, curve, label=",\n".join(labels), linewidth=1.6, **_style(labels[0], index))
+        axes.plot(x, curve, label=",\n".join(labels), linewidth=1.6, **_style(labels[0], index))
     axes.legend(fontsize=8 if len(drawn) <= 6 else 6, frameon=False)
 
 
-def _targets(axes: Axes, margins: list[Margin], classes: int) -> None:
+def _plot_target_logits(axes: Axes, margins: list[Margin], num_classes: int) -> None:
     from .theory import target_curve
 
-    theta = _angles()
-    curves = [(repr(m), target_curve(m, theta, classes)[0] / _scale(m, classes)) for m in margins]
-    _lines(axes, theta * 180 / math.pi, curves)
+    theta = _angle_grid()
+    curves = [(repr(m), target_curve(m, theta, num_classes)[0] / _final_scale(m, num_classes)) for m in margins]
+    _plot_curves(axes, theta * 180 / math.pi, curves)
     axes.set(title="Target logit / s against the target's angle", xlabel="θ of the target (°)", ylabel="ψ(θ)")
 
 
-def _pulls(axes: Axes, margins: list[Margin], classes: int) -> None:
-    from .theory import pull_curve
+def _plot_target_gradients(axes: Axes, margins: list[Margin], num_classes: int) -> None:
+    from .theory import gradient_curve
 
-    theta = _angles()[1:-1]
+    theta = _angle_grid()[1:-1]
     curves = []
     several = len({margin.name for margin in margins}) < len(margins)
     for margin in margins:
-        keeps_lengths = margin.keeps_x or margin.keeps_w
-        scale = 10.0 if keeps_lengths else _scale(margin, classes)
-        pull = pull_curve(margin, theta, classes, x_length=scale if keeps_lengths else 1.0) / scale
+        keeps_lengths = margin.uses_x_norm or margin.uses_w_norm
+        scale = 10.0 if keeps_lengths else _final_scale(margin, num_classes)
+        pull = gradient_curve(margin, theta, num_classes, x_norm=scale if keeps_lengths else 1.0) / scale
         curves.append((repr(margin) if several else margin.name, pull))
-    _lines(axes, theta * 180 / math.pi, curves)
+    _plot_curves(axes, theta * 180 / math.pi, curves)
     axes.set(
-        title=f"Pull / s towards the target, {classes - 1} other(s) at 90°",
+        title=f"Pull / s towards the target, {num_classes - 1} other(s) at 90°",
         xlabel="θ of the target (°)",
         ylabel="∂ loss / ∂θ / s  (‖x‖ = 10 where kept)",
     )
 
 
-def _gap(axes: Axes, margins: list[Margin], classes: int) -> None:
+def _plot_gap_gradients(axes: Axes, margins: list[Margin], num_classes: int) -> None:
     from .theory import gap_gradient, suggest_scale, theoretical_gap
 
     gaps = [i * math.pi / 2 / 300 for i in range(301)]
     for index, scale in enumerate((3.0, 5.0, 10.0, 20.0, 40.0)):
-        curve = [gap_gradient(gap, scale, classes) for gap in gaps]
-        axes.plot([math.degrees(g) for g in gaps], curve, label=f"s = {scale:g}", linewidth=1.6, color=_COLOURS[index])
-        marked = theoretical_gap(classes, scale)
+        curve = [gap_gradient(gap, scale, num_classes) for gap in gaps]
+        axes.plot(
+            [math.degrees(g) for g in gaps], curve, label=f"s = {scale:g}", linewidth=1.6, color=_CURVE_COLOURS[index]
+        )
+        marked = theoretical_gap(num_classes, scale)
         if marked <= gaps[-1]:
-            axes.plot(math.degrees(marked), gap_gradient(marked, scale, classes), "o", color=_COLOURS[index])
-    best = [gap_gradient(gap, suggest_scale(classes, gap), classes) for gap in gaps[6:]]
+            axes.plot(math.degrees(marked), gap_gradient(marked, scale, num_classes), "o", color=_CURVE_COLOURS[index])
+    best = [gap_gradient(gap, suggest_scale(num_classes, gap), num_classes) for gap in gaps[6:]]
     axes.plot([math.degrees(g) for g in gaps[6:]], best, "--", color="0.5", linewidth=1, label="the best s (Eq. 19)")
-    axes.set_ylim(0, gap_gradient(0.0, 40.0, classes) * 1.05)
+    axes.set_ylim(0, gap_gradient(0.0, 40.0, num_classes) * 1.05)
     axes.set(
-        title=f"ArcGrad: how fast a gap grows, {classes} classes",
+        title=f"ArcGrad: how fast a gap grows, {num_classes} classes",
         xlabel="angular gap (°)",
         ylabel="|∂L″/∂gap|",
     )
     axes.legend(fontsize=8, frameon=False)
 
 
-def _terms(axes: Axes, terms: list[Term], classes: int) -> None:
-    theta = _angles()[::6]
-    _lines(axes, theta * 180 / math.pi, [(repr(term), term_curve(term, theta)) for term in terms])
+def _plot_terms(axes: Axes, terms: list[Term], num_classes: int) -> None:
+    theta = _angle_grid()[::6]
+    _plot_curves(axes, theta * 180 / math.pi, [(repr(term), term_curve(term, theta)) for term in terms])
     axes.set(
         title="Terms: an anchor's loss, its own class at 20°",
         xlabel="angle to a sample of another class (°)",
@@ -196,12 +212,12 @@ def term_curve(term: Term, theta: Tensor) -> Tensor:
     return torch.tensor(heights)
 
 
-def _criteria(axes: Axes, criteria: list[Criterion], classes: int) -> None:
+def _plot_criteria(axes: Axes, criteria: list[Criterion], num_classes: int) -> None:
     import torch
 
     grid = torch.linspace(-4.0, 4.0, 401)
-    _lines(axes, grid, [(repr(criterion), criterion_curve(criterion, grid)) for criterion in criteria])
-    if criteria[0].takes == "values":
+    _plot_curves(axes, grid, [(repr(criterion), criterion_curve(criterion, grid)) for criterion in criteria])
+    if criteria[0].target_type == "values":
         axes.set(title="Classical: loss against the error", xlabel="ŷ − y", ylabel="loss")
     else:
         axes.set(title="Classical: loss against the logit of the truth", xlabel="logit", ylabel="loss")
@@ -211,16 +227,16 @@ def criterion_curve(criterion: Criterion, grid: Tensor) -> Tensor:
     """Loss over the error where numbers are predicted, else over the logit of the truth (another class has 0)."""
     import torch
 
-    if criterion.takes == "values":
+    if criterion.target_type == "values":
         return criterion(grid, torch.zeros_like(grid))
-    if criterion.takes == "classes":
+    if criterion.target_type == "classes":
         pair = torch.stack([grid, torch.zeros_like(grid)], 1)
         return criterion(pair, torch.zeros(len(grid), dtype=torch.int64))
     return criterion(grid, torch.ones_like(grid))
 
 
-def _scale(margin: Margin, classes: int) -> float:
+def _final_scale(margin: Margin, num_classes: int) -> float:
     """The scale a margin ends with: what its curves are divided by in the picture (1 where it is 0)."""
     import torch
 
-    return float(margin.sized(classes).at(torch.tensor(10**9), None, torch.float64).s) or 1.0
+    return float(margin.for_num_classes(num_classes).at_step(torch.tensor(10**9), None, torch.float64).s) or 1.0

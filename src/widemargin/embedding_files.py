@@ -15,11 +15,11 @@ from torch import Tensor
 from .errors import InputError
 
 if TYPE_CHECKING:
-    from .training.finished import Finished
+    from .training.finished import Run
 
 
 @dataclass(frozen=True)
-class Embedded:
+class EmbeddingTable:
     """Embeddings [N, D], a name and a label for each; the label of a file is the folder it lies in."""
 
     x: Tensor
@@ -27,37 +27,37 @@ class Embedded:
     labels: list[str]
 
 
-def embedded(run: Finished, data: Sequence[str], data_dir: str | None = None) -> Embedded:
+def embed_images(run: Run, data: Sequence[str], data_dir: str | None = None) -> EmbeddingTable:
     """Embeddings of image files, of folders of them, or of a set by its name (training part, then test part)."""
-    from .data.images import known_set, load_images
+    from .data.images import canonical_set_name, load_images
     from .training.unseen import embed
 
-    if len(data) == 1 and known_set(data[0]) and not os.path.isdir(data[0]):
-        found = load_images(data[0], data_dir)
+    if len(data) == 1 and canonical_set_name(data[0]) and not os.path.isdir(data[0]):
+        image_set = load_images(data[0], data_dir)
         parts, names, labels = [], [], []
-        for kind, part in (("train", found.train), ("test", found.test)):
-            parts.append(embed(run.model, run.seen(part))[0])
-            names += [f"{found.name}/{kind}/{row}" for row in range(len(part))]
-            labels += [found.classes[k] for k in part.y.tolist()]
-        return Embedded(torch.cat(parts), names, labels)
-    paths = [path for word in data for path in _files(Path(word).expanduser())]
-    return Embedded(run.embed_files(paths), [str(path) for path in paths], [path.parent.name for path in paths])
+        for kind, part in (("train", image_set.train), ("test", image_set.test)):
+            parts.append(embed(run.model, run.eval_batches(part))[0])
+            names += [f"{image_set.name}/{kind}/{row}" for row in range(len(part))]
+            labels += [image_set.class_names[k] for k in part.y.tolist()]
+        return EmbeddingTable(torch.cat(parts), names, labels)
+    paths = [path for word in data for path in _find_image_files(Path(word).expanduser())]
+    return EmbeddingTable(run.embed_files(paths), [str(path) for path in paths], [path.parent.name for path in paths])
 
 
-def _files(place: Path) -> list[Path]:
-    from .data.decode import SUFFIXES
+def _find_image_files(source: Path) -> list[Path]:
+    from .data.decode import IMAGE_SUFFIXES
 
-    if place.is_dir():
-        found = sorted(path for path in place.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    if source.is_dir():
+        found = sorted(path for path in source.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
         if not found:
-            raise InputError(f"{place}: no images in it ({', '.join(suffix[1:] for suffix in SUFFIXES)})")
+            raise InputError(f"{source}: no images in it ({', '.join(suffix[1:] for suffix in IMAGE_SUFFIXES)})")
         return found
-    if not place.is_file():
-        raise InputError(f"{place}: no such image, folder or image set")
-    return [place]
+    if not source.is_file():
+        raise InputError(f"{source}: no such image, folder or image set")
+    return [source]
 
 
-def write(path: Path, found: Embedded) -> None:
+def save_embeddings(path: Path, table: EmbeddingTable) -> None:
     """The file that its ending says, whole or not at all."""
     if path.suffix not in (".npz", ".parquet"):
         raise InputError(f"--out {path}: embeddings are written as .npz or .parquet")
@@ -65,10 +65,10 @@ def write(path: Path, found: Embedded) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".npz":
-            arrays = {"embeddings": found.x.numpy(), "names": np.array(found.names), "labels": np.array(found.labels)}
+            arrays = {"embeddings": table.x.numpy(), "names": np.array(table.names), "labels": np.array(table.labels)}
             np.savez(fresh, **arrays)  # type: ignore[arg-type]
         else:
-            _parquet(fresh, found)
+            _write_parquet(fresh, table)
         fresh.replace(path)
     except OSError as error:
         raise InputError(f"--out {path}: cannot be written ({error.strerror or error})") from None
@@ -76,11 +76,11 @@ def write(path: Path, found: Embedded) -> None:
         fresh.unlink(missing_ok=True)
 
 
-def _parquet(path: Path, found: Embedded) -> None:
+def _write_parquet(path: Path, table: EmbeddingTable) -> None:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
         raise InputError('a .parquet file needs pyarrow: pip install "widemargin[parquet]"') from None
-    rows = pa.FixedSizeListArray.from_arrays(pa.array(found.x.numpy().ravel()), found.x.shape[1])
-    pq.write_table(pa.table({"name": found.names, "label": found.labels, "embedding": rows}), path)
+    rows = pa.FixedSizeListArray.from_arrays(pa.array(table.x.numpy().ravel()), table.x.shape[1])
+    pq.write_table(pa.table({"name": table.names, "label": table.labels, "embedding": rows}), path)

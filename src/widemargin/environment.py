@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def changed_environment(changed: Mapping[str, str]) -> Iterator[None]:
+def temporary_environment(variables: Mapping[str, str]) -> Iterator[None]:
     """These variables inside, for this process and those it starts; afterwards all are as they were.
 
     >>> with changed_environment({"WIDEMARGIN_EXAMPLE": "1"}):
@@ -17,8 +17,8 @@ def changed_environment(changed: Mapping[str, str]) -> Iterator[None]:
     >>> "WIDEMARGIN_EXAMPLE" in os.environ
     False
     """
-    before = {name: os.environ.get(name) for name in changed}
-    os.environ.update(changed)
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:

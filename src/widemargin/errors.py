@@ -6,22 +6,22 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-from .printable import printable
+from .printable import escape_unprintable
 
-_LONGEST = 1000  # characters of a message; what is longer came from the input, and nobody reads it
+_MAX_MESSAGE_CHARS = 1000  # characters of a message; what is longer came from the input, and nobody reads it
 
 
-def short(text: str, longest: int = 80) -> str:
+def shorten(text: str, max_chars: int = 80) -> str:
     """The text, or the beginning of a long one, for a message of one line.
 
     >>> print(short("a\\nb"), len(short("x" * 99)), len(short("\\x1b" * 99)))
     a\\nb 78 78
     """
-    found = printable(text[: longest + 1])  # escapes take up to ten characters each
-    return found if len(found) <= longest else found[: longest - 3] + "…"
+    found = escape_unprintable(text[: max_chars + 1])  # escapes take up to ten characters each
+    return found if len(found) <= max_chars else found[: max_chars - 3] + "…"
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Any value as a message shows it: its repr, on one line and not too long.
 
     >>> print(shown("one\\ntwo"), shown([1] * 99)[-5:], shown(1 << 99999))
@@ -30,7 +30,7 @@ def shown(value: Any) -> str:
     if isinstance(value, int) and value.bit_length() > 1000:  # Python writes none of more than 4300 digits
         return f"a number of {value.bit_length()} bits"
     try:
-        return short(" ".join(repr(value).split()))
+        return shorten(" ".join(repr(value).split()))
     except ValueError:  # such a number inside a list
         return f"a {type(value).__name__}"
 
@@ -41,11 +41,11 @@ def one_line(text: str) -> str:
     >>> len(one_line("x" * 10**6)) <= 1000, len(one_line("\\x1b" * 10**6)) <= 1000
     (True, True)
     """
-    return _middle_out(printable(_middle_out(text)))
+    return _elide_middle(escape_unprintable(_elide_middle(text)))
 
 
-def _middle_out(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 300]} … {text[-250:]}"
+def _elide_middle(text: str) -> str:
+    return text if len(text) <= _MAX_MESSAGE_CHARS else f"{text[: _MAX_MESSAGE_CHARS - 300]} … {text[-250:]}"
 
 
 class InputError(ValueError):
@@ -61,16 +61,16 @@ class InputError(ValueError):
 class StoppedError(Exception):
     """A run that a signal has asked to stop, and that has kept all it had done."""
 
-    code = 75  # "try again later" (EX_TEMPFAIL): a scheduler that sent the signal can send the job again
+    exit_code = 75  # "try again later" (EX_TEMPFAIL): a scheduler that sent the signal can send the job again
 
 
-def unknown(kind: str, given: str, allowed: Iterable[str]) -> InputError:
+def unknown_name_error(kind: str, given: str, allowed: Iterable[str]) -> InputError:
     """An error for a name nobody knows, with the nearest one that exists.
 
     >>> print(unknown("loss", "arcfase", ["arcface", "cosface"]))
     unknown loss 'arcfase'; did you mean 'arcface'? (known: arcface, cosface)
     """
-    names, given = sorted(allowed), short(given) if isinstance(given, str) else shown(given)
+    names, given = sorted(allowed), shorten(given) if isinstance(given, str) else format_value(given)
     near = get_close_matches(given.lower(), names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     known = ", ".join(names) if names else "none"

@@ -21,19 +21,19 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .catalogue import Sum, parse
-from .crossval import rows_for
-from .data.encode import Encoded
+from .crossval import build_stacked_table
+from .data.encode import EncodedTable
 from .data.target import are_codes, is_quantity
 from .errors import InputError
 from .metrics.angles import Angles, angles
 from .option import Loss
-from .stack.protocol import Protocol
-from .stack.single import hold_out, train_single
-from .stack.train import Rows
-from .stack.view import Unit, sized
+from .stack.protocol import MLPConfig
+from .stack.single import train_single, train_validation_split
+from .stack.train import StackedTable
+from .stack.view import ColumnScaler, check_magnitude
 
-_PROTOCOL = Protocol()
-_INPUT = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
+_DEFAULT_CONFIG = MLPConfig()
+_VALIDATE_DATA_OPTIONS = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
 
 
 class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -79,16 +79,16 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
     def __init__(
         self,
         loss: str | Sum | Loss = "arcgrad(s=5)",
-        hidden: Sequence[int] = _PROTOCOL.hidden,
+        hidden: Sequence[int] = _DEFAULT_CONFIG.hidden,
         *,
-        epochs: float = _PROTOCOL.epochs,
-        min_steps: int = _PROTOCOL.min_steps,
-        batch: int = _PROTOCOL.batch,
-        lr: float = _PROTOCOL.lr,
-        warmup: float = _PROTOCOL.warmup,
-        weight_decay: float = _PROTOCOL.weight_decay,
-        dropout: float = _PROTOCOL.dropout,
-        smoothing: float = _PROTOCOL.smoothing,
+        epochs: float = _DEFAULT_CONFIG.epochs,
+        min_steps: int = _DEFAULT_CONFIG.min_steps,
+        batch: int = _DEFAULT_CONFIG.batch,
+        lr: float = _DEFAULT_CONFIG.lr,
+        warmup: float = _DEFAULT_CONFIG.warmup,
+        weight_decay: float = _DEFAULT_CONFIG.weight_decay,
+        dropout: float = _DEFAULT_CONFIG.dropout,
+        label_smoothing: float = _DEFAULT_CONFIG.label_smoothing,
         standardize: bool = True,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
@@ -106,7 +106,7 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
         self.warmup = warmup
         self.weight_decay = weight_decay
         self.dropout = dropout
-        self.smoothing = smoothing
+        self.label_smoothing = label_smoothing
         self.standardize = standardize
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
@@ -125,36 +125,47 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on X [n, F] with labels y [n], anew; a y that looks like a number to be predicted is refused."""
-        X, y = validate_data(self, X, y, **_INPUT)
-        self._check_not_quantity(y)
+        X, y = validate_data(self, X, y, **_VALIDATE_DATA_OPTIONS)
+        self._check_not_regression_target(y)
         check_classification_targets(y)
         classes, codes = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise InputError(f"y has only one class, {classes.tolist()[0]!r}; at least two are needed")
-        spec, protocol, device, seed = self._loss(), self._protocol(), self._where(), self._seed()
-        parts = hold_out(codes, self._held_out(), seed) if self.early_stopping else (np.arange(len(X)), None)
-        unit, view = self._view(sized(X.astype(np.float64)), codes.astype(np.int64), len(classes), parts[0])
-        model, course = train_single(
+        spec, config, device, seed = (
+            self._parse_loss(),
+            self._mlp_config(),
+            self._resolve_device(),
+            self._resolve_seed(),
+        )
+        parts = (
+            train_validation_split(codes, self._check_early_stopping(), seed)
+            if self.early_stopping
+            else (np.arange(len(X)), None)
+        )
+        scaler, table = self._fit_preprocessing(
+            check_magnitude(X.astype(np.float64)), codes.astype(np.int64), len(classes), parts[0]
+        )
+        model, history = train_single(
             spec,
-            unit,
-            view,
+            scaler,
+            table,
             parts,
-            protocol,
+            config,
             seed=seed,
             patience=self.patience,
             dtype=self._dtype,
             device=device,
-            told=print if self.verbose else None,
+            on_progress=print if self.verbose else None,
         )
         self.classes_, self._model, self.embedding_dim_ = classes, model, model.head.weight.shape[2]
         self.class_weights_ = model.head.weight[0].numpy().copy()
-        self.loss_curve_, self.n_iter_, self.n_steps_ = course.losses, len(course.losses), course.steps
-        self.validation_scores_ = course.validation_scores
-        self.best_validation_score_ = max(course.validation_scores) if course.validation_scores else None
+        self.loss_curve_, self.n_iter_, self.n_steps_ = history.losses, len(history.losses), history.steps
+        self.validation_scores_ = history.validation_scores
+        self.best_validation_score_ = max(history.validation_scores) if history.validation_scores else None
         return self
 
     @staticmethod
-    def _check_not_quantity(y: NDArray[Any]) -> None:
+    def _check_not_regression_target(y: NDArray[Any]) -> None:
         """Whole numbers that look like a quantity are refused; those with fractions are refused by scikit-learn."""
         if y.dtype.kind not in "iuf" or (y != np.floor(y)).any():
             return
@@ -168,33 +179,33 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
                 "like classes; bin it first, or pass y.astype(str) if these are classes"
             )
 
-    def _view(
-        self, X: NDArray[np.float64], codes: NDArray[np.int64], classes: int, training: NDArray[np.int64]
-    ) -> tuple[Unit, Rows]:
+    def _fit_preprocessing(
+        self, X: NDArray[np.float64], codes: NDArray[np.int64], num_classes: int, training: NDArray[np.int64]
+    ) -> tuple[ColumnScaler, StackedTable]:
         """How the model sees rows: the scaling of its training rows, and what stands in for a missing value."""
-        unit = Unit.of(X[training])
-        columns = Encoded(unit(X), np.ones(X.shape[1], np.bool_), ())
-        view = rows_for(columns, codes, classes, [training], torch.float64)
+        scaler = ColumnScaler.fit(X[training])
+        columns = EncodedTable(scaler(X), np.ones(X.shape[1], np.bool_), ())
+        table = build_stacked_table(columns, codes, num_classes, [training], torch.float64)
         if not self.standardize:
-            size, middle = (torch.from_numpy(values).view_as(view.scale) for values in (unit.size, unit.middle))
-            view = replace(view, scale=size, shift=middle, turn=None)  # back to X as it was
+            scale, center = (torch.from_numpy(values).view_as(table.scale) for values in (scaler.scale, scaler.center))
+            table = replace(table, scale=scale, shift=center, decorrelation=None)  # back to X as it was
         # In these units the median is 0: it also stands in for what will only be missing in new rows.
-        return unit, replace(view, fill=torch.zeros_like(view.scale))
+        return scaler, replace(table, fill=torch.zeros_like(table.scale))
 
-    def _loss(self) -> Sum | Loss:
+    def _parse_loss(self) -> Sum | Loss:
         value = parse(self.loss) if isinstance(self.loss, str) else self.loss
         if not isinstance(value, Sum | Loss):
             raise InputError(f"loss must be a parse string such as 'arcgrad(s=5)' or a loss, got {self.loss!r}")
         return value
 
-    def _protocol(self) -> Protocol:
+    def _mlp_config(self) -> MLPConfig:
         """The protocol with these numbers, which it checks."""
         if not isinstance(self.hidden, list | tuple | np.ndarray):
             raise InputError(f"hidden must be a sequence of whole numbers such as (64, 24), got {self.hidden!r}")
-        numbers = {spec.name: getattr(self, spec.name) for spec in fields(Protocol) if spec.name != "hidden"}
-        return Protocol(hidden=tuple(self.hidden), **numbers)
+        numbers = {spec.name: getattr(self, spec.name) for spec in fields(MLPConfig) if spec.name != "hidden"}
+        return MLPConfig(hidden=tuple(self.hidden), **numbers)
 
-    def _held_out(self) -> float:
+    def _check_early_stopping(self) -> float:
         """The share of rows that early stopping holds out."""
         share: Any = self.validation_fraction
         patience: Any = self.patience
@@ -204,14 +215,14 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
             raise InputError(f"patience must be a whole number of at least 1, got {patience!r}")
         return float(share)
 
-    def _seed(self) -> int:
+    def _resolve_seed(self) -> int:
         """A whole number is the seed itself, so that a comparison with it has the same starts."""
         draw = check_random_state(self.random_state)
         if isinstance(self.random_state, Integral):
             return int(self.random_state)
         return int(draw.randint(np.iinfo(np.int32).max))
 
-    def _where(self) -> torch.device:
+    def _resolve_device(self) -> torch.device:
         try:
             return torch.empty(0, device=self.device).device
         except (RuntimeError, AssertionError, TypeError, NotImplementedError):
@@ -243,14 +254,14 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
     def transform(self, X: Any) -> NDArray[Any]:
         """Embeddings [n, D]."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **_INPUT)
+        X = validate_data(self, X, reset=False, **_VALIDATE_DATA_OPTIONS)
         embedded: NDArray[Any] = self._model.embed(X).numpy().astype(X.dtype, copy=False)
         return embedded
 
     def angles(self, X: Any, y: Any) -> Angles:
         """WC-Intra, W-Inter and C-Inter in radians of these rows against the class weights; see `wm.angles`."""
         check_is_fitted(self)
-        X, y = validate_data(self, X, y, reset=False, **_INPUT)
+        X, y = validate_data(self, X, y, reset=False, **_VALIDATE_DATA_OPTIONS)
         strange = np.setdiff1d(y, self.classes_)
         if len(strange):
             raise InputError(f"label {strange.tolist()[0]!r} was not among the classes in fit")
@@ -259,7 +270,7 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
 
     def _logits(self, X: Any) -> torch.Tensor:
         check_is_fitted(self)
-        return self._model.logits(validate_data(self, X, reset=False, **_INPUT))
+        return self._model.logits(validate_data(self, X, reset=False, **_VALIDATE_DATA_OPTIONS))
 
     @property
     def _n_features_out(self) -> int:

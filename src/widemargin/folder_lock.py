@@ -12,52 +12,52 @@ from pathlib import Path
 
 from .errors import InputError
 
-NAME = ".lock"
-_NOT_HERE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # file systems that know no locks
-_OWN_FILE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-_ours: set[Path] = set()  # a record lock does not hold against its own process
+LOCK_FILE_NAME = ".lock"
+_LOCKS_UNSUPPORTED_ERRNOS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # file systems that know no locks
+_SAFE_OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_locked_folders: set[Path] = set()  # a record lock does not hold against its own process
 
 
 @contextmanager
-def alone_in(folder: str | Path) -> Iterator[None]:
+def lock_folder(folder: str | Path) -> Iterator[None]:
     """Refuses in one line where another process works in the folder, which is made if need be.
 
     A record lock (`lockf`) is the process's own: the system frees it with the process, and children that outlive it
     do not keep it. A folder that was made for the lock and in which nothing came to lie goes with it.
     """
     place = Path(folder).resolve()
-    if place in _ours:
-        raise _taken(folder, _signature())
+    if place in _locked_folders:
+        raise _folder_locked_error(folder, _signature())
     new = [parent for parent in (place, *place.parents) if not parent.exists()]
-    handle = _opened(place / NAME, folder)
-    _ours.add(place)
+    handle = _open_and_lock(place / LOCK_FILE_NAME, folder)
+    _locked_folders.add(place)
     try:
         yield
     finally:
-        _ours.discard(place)
+        _locked_folders.discard(place)
         with suppress(OSError):
-            os.unlink(place / NAME)  # while it is held; whoever has opened it meanwhile sees that it is gone
+            os.unlink(place / LOCK_FILE_NAME)  # while it is held; whoever has opened it meanwhile sees that it is gone
         os.close(handle)
         with suppress(OSError):
             for parent in new:
                 parent.rmdir()
 
 
-def _opened(path: Path, folder: str | Path) -> int:
+def _open_and_lock(path: Path, folder: str | Path) -> int:
     """The lock's file, locked and signed: the one that has the name now, not one that was just taken away."""
     while True:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # No link: what it leads to would be overwritten. No pipe or device: these are waited for.
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | _OWN_FILE, 0o644)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | _SAFE_OPEN_FLAGS, 0o644)
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 os.close(handle)
-                raise OSError(errno.EINVAL, f"{NAME} is not a file")
+                raise OSError(errno.EINVAL, f"{LOCK_FILE_NAME} is not a file")
         except OSError as error:
-            why = f"{NAME} is a link" if error.errno == errno.ELOOP else error.strerror or error
+            why = f"{LOCK_FILE_NAME} is a link" if error.errno == errno.ELOOP else error.strerror or error
             raise InputError(f"{folder}: cannot be written ({why}); mend that, or choose another --out") from None
         try:
-            _lock(handle, folder)
+            _acquire_lock(handle, folder)
             if os.path.samestat(os.fstat(handle), os.stat(path)):
                 return handle
         except FileNotFoundError:
@@ -68,7 +68,7 @@ def _opened(path: Path, folder: str | Path) -> int:
         os.close(handle)
 
 
-def _lock(handle: int, folder: str | Path) -> None:
+def _acquire_lock(handle: int, folder: str | Path) -> None:
     """Take the lock and sign it; where there are no locks, go without."""
     try:
         import fcntl
@@ -77,10 +77,10 @@ def _lock(handle: int, folder: str | Path) -> None:
     try:
         fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in _NOT_HERE:
+        if error.errno in _LOCKS_UNSUPPORTED_ERRNOS:
             return
-        who = os.read(handle, 200).decode(errors="replace").strip()
-        raise _taken(folder, who or "another process") from None
+        owner = os.read(handle, 200).decode(errors="replace").strip()
+        raise _folder_locked_error(folder, owner or "another process") from None
     with suppress(OSError):  # a full disk: the lock holds without a signature too
         os.truncate(handle, 0)
         os.write(handle, f"{_signature()}\n".encode())
@@ -90,5 +90,5 @@ def _signature() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
-def _taken(folder: str | Path, who: str) -> InputError:
-    return InputError(f"{folder}: {who} works in it; wait for its end, or choose another --out")
+def _folder_locked_error(folder: str | Path, owner: str) -> InputError:
+    return InputError(f"{folder}: {owner} works in it; wait for its end, or choose another --out")

@@ -16,16 +16,16 @@ from . import labels, roster, takeover
 from .catalogue import parse_margin
 from .errors import InputError
 from .margin import Margin
-from .numbers import Numbers
+from .numbers import MarginState
 from .option import PerClass
-from .others.choose import checked_road, road_of
-from .others.dense import Dense
-from .others.rays import Rays
-from .others.road import Road, logit_with_margin, loss_on
-from .others.room import Room
+from .others.choose import build_backend, check_backend_options
+from .others.dense import DenseBackend
+from .others.rays import NormalizedEmbeddings
+from .others.road import Backend, compute_margin_loss, logit_with_margin
+from .others.room import GradBuffer
 from .others.sharded import shard_logits
-from .precision import island
-from .ranks import Shared
+from .precision import autocast_disabled
+from .ranks import SyncGroup
 
 # What a head is made of beside its parameters and buffers.
 _SETTINGS: tuple[str, ...] = ("dim", "classes", "spec", "margin", "road", "rate", "shard", "shared", "taken")
@@ -66,14 +66,14 @@ class Head(nn.Module):
 
     def __init__(
         self,
-        dim: int,
-        classes: int,
+        embedding_dim: int,
+        num_classes: int,
         margin: Margin | str = "arcgrad",
         *,
-        road: str = "auto",
-        rate: float = 1.0,
+        backend: str = "auto",
+        sample_rate: float = 1.0,
         group: Any = None,
-        smoothing: float = 0.0,
+        label_smoothing: float = 0.0,
         class_weight: Tensor | Sequence[float] | None = None,
         ignore_index: int | None = None,
         class_names: Iterable[str] | None = None,
@@ -81,39 +81,46 @@ class Head(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.dim, self.classes = roster.whole("dim", dim, 1), roster.whole("classes", classes, 2)
-        dim, classes = self.dim, self.classes
+        self.embedding_dim, self.num_classes = (
+            roster.check_integer("dim", embedding_dim, 1),
+            roster.check_integer("classes", num_classes, 2),
+        )
+        embedding_dim, num_classes = self.embedding_dim, self.num_classes
         self.spec = parse_margin(margin) if isinstance(margin, str) else margin
         if not isinstance(self.spec, Margin):
             raise InputError(f"margin must be a parse string or a Margin, got {type(margin).__name__}")
-        self.taken: str | None = None if road == "auto" else road
-        self.rate, self.shard = checked_road(road, rate, group, smoothing, classes)
-        self.shared = Shared(group, self.spec.name) if self.shard is None else self.shard
+        self.active_backend: str | None = None if backend == "auto" else backend
+        self.sample_rate, self.shard = check_backend_options(backend, sample_rate, group, label_smoothing, num_classes)
+        self.sync_group = SyncGroup(group, self.spec.name) if self.shard is None else self.shard
         if ignore_index is not None:
-            ignore_index = roster.whole("ignore_index", ignore_index, -(2**62))
-        self.road, self.smoothing, self.ignore_index = road, labels.check_smoothing(smoothing), ignore_index
-        self.margin = self.spec.sized(classes)
-        here = classes if self.shard is None else len(self.shard)
-        self.weight = nn.Parameter(roster.room_for(here, dim, device, dtype))
+            ignore_index = roster.check_integer("ignore_index", ignore_index, -(2**62))
+        self.backend, self.label_smoothing, self.ignore_index = (
+            backend,
+            labels.check_label_smoothing(label_smoothing),
+            ignore_index,
+        )
+        self.margin = self.spec.for_num_classes(num_classes)
+        here = num_classes if self.shard is None else len(self.shard)
+        self.weight = nn.Parameter(roster.allocate_class_matrix(here, embedding_dim, device, dtype))
         self.bias = nn.Parameter(self.weight.new_zeros(here)) if self.margin.bias else None
-        factors = roster.checked_class_weight(class_weight, classes, self.weight.device)
-        self.numbers = Numbers(self.margin, self.weight.device, self.weight.dtype, factors)
-        self.class_names = roster.checked_names(class_names, classes)
-        self.room = Room()  # of the gradient, from step to step
+        factors = roster.check_class_weight(class_weight, num_classes, self.weight.device)
+        self.margin_state = MarginState(self.margin, self.weight.device, self.weight.dtype, factors)
+        self.class_names = roster.check_class_names(class_names, num_classes)
+        self.grad_buffer = GradBuffer()  # of the gradient, from step to step
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Class weights in random directions, of length about 1; schedules and adaptive state at their start."""
-        self.numbers.reset()
-        draw = None if self.shard is None else self.shard.generator(self.weight.device)
-        nn.init.normal_(self.weight, std=self.dim**-0.5, generator=draw)
+        self.margin_state.reset()
+        draw = None if self.shard is None else self.shard.make_generator(self.weight.device)
+        nn.init.normal_(self.weight, std=self.embedding_dim**-0.5, generator=draw)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
     def train(self, mode: bool = True) -> Self:
         """As every module's; evaluation gives back the memory that training keeps for the next gradient."""
         if not mode:
-            self.room.clear()
+            self.grad_buffer.clear()
         return super().train(mode)
 
     # ---------------------------------------------------------------- the loss
@@ -132,22 +139,22 @@ class Head(nn.Module):
         one set of cosines and one update of the state, y's. Where `ignore_index` (loss 0) leaves samples out, divide by
         the number that counts, not by N.
         """
-        with island(x):
-            rays = self._rays(x)
+        with autocast_disabled(x):
+            embeddings = self._prepare_embeddings(x)
             # Everything is checked before anything moves: a refused call leaves the state as it was.
-            y, keep = self._labels(y, rays)
+            y, sample_mask = self._prepare_labels(y, embeddings)
             other, lam = (y, 1.0) if mix is None else labels.check_mix(mix)
-            y_b, keep_b = (y, keep) if mix is None else self._labels(other, rays)
-            share = lam if mix is None else labels.check_share(lam, rays.length)
-            factor = 1.0 if sample_weight is None else labels.check_sample_weight(sample_weight, rays.length)
-            road = road_of(self, rays)
-            loss = self._loss(road, y, keep, adapt=self.training)
+            y_b, sample_mask_b = (y, sample_mask) if mix is None else self._prepare_labels(other, embeddings)
+            share = lam if mix is None else labels.check_mix_lam(lam, embeddings.norm)
+            factor = 1.0 if sample_weight is None else labels.check_sample_weight(sample_weight, embeddings.norm)
+            backend = build_backend(self, embeddings)
+            loss = self._compute_loss(backend, y, sample_mask, adapt=self.training)
             if mix is not None:
-                loss = share * loss + (1.0 - share) * self._loss(road, y_b, keep_b, adapt=False)
+                loss = share * loss + (1.0 - share) * self._compute_loss(backend, y_b, sample_mask_b, adapt=False)
             if sample_weight is not None:
                 loss = factor * loss
             if self.training:
-                self.numbers.advance()
+                self.margin_state.advance()
             return loss
 
     def logits(self, x: Tensor, y: Tensor | None = None) -> Tensor:
@@ -156,73 +163,75 @@ class Head(nn.Module):
         In evaluation `F.cross_entropy(head.logits(x, y), y, reduction="none")` is the loss (before smoothing and class
         weights), so any criterion on logits can be used with the margin. Never changes adaptive numbers.
         """
-        with island(x):
-            rays = self._rays(x)
-            now = self.numbers.now(None, rays.dtype)
+        with autocast_disabled(x):
+            embeddings = self._prepare_embeddings(x)
+            margin = self.margin_state.current_margin(None, embeddings.dtype)
             if self.shard is not None:
-                return shard_logits(self.shard, now, rays, self.weight, self.bias, y)
-            road = Dense(now, rays, self.weight, self.bias)
-            z = road.logits(now)
+                return shard_logits(self.shard, margin, embeddings, self.weight, self.bias, y)
+            backend = DenseBackend(margin, embeddings, self.weight, self.bias)
+            z = backend.logits(margin)
             if y is None:
                 return z
-            y, keep = self._labels(y, rays)
-            p = logit_with_margin(self.numbers.now(y, rays.dtype), road.target_among(z, now, y))
-            if keep is not None:
-                p = torch.where(keep, p, z.gather(1, y.unsqueeze(1)).squeeze(1))
+            y, sample_mask = self._prepare_labels(y, embeddings)
+            p = logit_with_margin(
+                self.margin_state.current_margin(y, embeddings.dtype), backend.target_from_logits(z, margin, y)
+            )
+            if sample_mask is not None:
+                p = torch.where(sample_mask, p, z.gather(1, y.unsqueeze(1)).squeeze(1))
             return z.scatter(1, y.unsqueeze(1), p.unsqueeze(1))
 
     def target_angles(self, x: Tensor, y: Tensor) -> Tensor:
         """Angle θ_y [N] between each embedding and its class weight, in radians, exact when small."""
-        with island(x):
-            rays = self._rays(x)
-            return road_of(self, rays).target(self.margin, self._labels(y, rays)[0]).theta
+        with autocast_disabled(x):
+            embeddings = self._prepare_embeddings(x)
+            return build_backend(self, embeddings).target(self.margin, self._prepare_labels(y, embeddings)[0]).theta
 
-    def _loss(self, road: Road, y: Tensor, keep: Tensor | None, adapt: bool) -> Tensor:
-        now = self.numbers.now(y, road.lengths.dtype)
+    def _compute_loss(self, backend: Backend, y: Tensor, sample_mask: Tensor | None, adapt: bool) -> Tensor:
+        margin = self.margin_state.current_margin(y, backend.x_norm.dtype)
         if self.shard is not None:
-            now = self.shard.shared_numbers(now)
-        loss, used = loss_on(
-            road,
-            now,
+            margin = self.shard.average_margin_gradients(margin)
+        loss, used = compute_margin_loss(
+            backend,
+            margin,
             y,
-            step=self.numbers.steps,
-            keep=keep,
+            step=self.margin_state.steps,
+            sample_mask=sample_mask,
             adapt=adapt,
-            smoothing=self.smoothing,
-            gather=self.shared.gather_rows,
+            label_smoothing=self.label_smoothing,
+            gather=self.sync_group.gather_rows,
         )
         if adapt:
-            self.numbers.keep(used)
-        if keep is not None:
-            loss = torch.where(keep, loss, torch.zeros_like(loss))
-        weight = self.numbers.class_weight
+            self.margin_state.store_adaptive(used)
+        if sample_mask is not None:
+            loss = torch.where(sample_mask, loss, torch.zeros_like(loss))
+        weight = self.margin_state.class_weight
         return loss if weight is None else loss * weight[y].to(loss.dtype)
 
-    def _rays(self, x: Tensor) -> Rays:
-        labels.check_embeddings(x, self.dim, self.weight.device)
+    def _prepare_embeddings(self, x: Tensor) -> NormalizedEmbeddings:
+        labels.check_embeddings(x, self.embedding_dim, self.weight.device)
         # In one piece, so that the same numbers give the same bits however they lie in memory.
-        return Rays(x.to(torch.promote_types(self.weight.dtype, torch.float32)).contiguous())
+        return NormalizedEmbeddings(x.to(torch.promote_types(self.weight.dtype, torch.float32)).contiguous())
 
-    def _labels(self, y: Tensor, rays: Rays) -> tuple[Tensor, Tensor | None]:
+    def _prepare_labels(self, y: Tensor, embeddings: NormalizedEmbeddings) -> tuple[Tensor, Tensor | None]:
         """Checked labels as int64, and which samples count (None: all)."""
-        keep = None
+        sample_mask = None
         if self.ignore_index is not None and isinstance(y, Tensor):
-            keep = labels.counted(y, self.ignore_index)
-            y = torch.where(keep, y, torch.zeros_like(y))
-        lengths = rays.length if rays.rough is None else None
-        labels.check_labels(y, len(rays), self.classes, lengths, rays.given.device)
-        return y.long(), keep
+            sample_mask = labels.not_ignored_mask(y, self.ignore_index)
+            y = torch.where(sample_mask, y, torch.zeros_like(y))
+        lengths = embeddings.norm if embeddings.safe_norm is None else None
+        labels.check_labels(y, len(embeddings), self.num_classes, lengths, embeddings.raw.device)
+        return y.long(), sample_mask
 
     @property
     def scale(self) -> float:
         """The scale `s` as it stands."""
-        return float(torch.as_tensor(self.numbers.now(None, torch.float64).s).detach())
+        return float(torch.as_tensor(self.margin_state.current_margin(None, torch.float64).s).detach())
 
     @property
-    def now(self) -> dict[str, float]:
+    def margin_values(self) -> dict[str, float]:
         """Every number of the margin as it stands, for logs; numbers per class are left out."""
         found = {}
-        for name, value in self.numbers.now(None, torch.float64).values():
+        for name, value in self.margin_state.current_margin(None, torch.float64).named_values():
             if isinstance(value, Tensor | float | int) and not isinstance(value, bool):
                 found[name] = float(torch.as_tensor(value).detach())
         return found
@@ -230,25 +239,25 @@ class Head(nn.Module):
     # ---------------------------------------------------------------- the classes
 
     @torch.no_grad()
-    def gathered_weight(self) -> Tensor:
+    def gather_weight(self) -> Tensor:
         """The weights of all classes [C, D], from all ranks where they are split; a copy there."""
-        return self.weight.detach() if self.shard is None else self.shard.gathered_classes(self.weight.detach())
+        return self.weight.detach() if self.shard is None else self.shard.all_gather_classes(self.weight.detach())
 
     def parameter_groups(self, weight_decay: float | None = None) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer; only weights whose length matters are decayed (by its own rate, if none is
         given): where they count by direction alone, decay only shrinks them and so raises their learning rate.
         """
-        return roster.decay_groups(self.parameters(), [self.weight] if self.margin.keeps_w else [], weight_decay)
+        return roster.decay_groups(self.parameters(), [self.weight] if self.margin.uses_w_norm else [], weight_decay)
 
     @torch.no_grad()
     def init_from_means(self, x: Tensor, y: Tensor) -> None:
         """Point class weights at the mean direction of their embeddings; lengths and classes without a sample stay."""
-        rays = self._rays(x)
-        y, keep = self._labels(y, rays)
-        unit = rays.unit if keep is None else rays.unit * keep.unsqueeze(1)
+        embeddings = self._prepare_embeddings(x)
+        y, sample_mask = self._prepare_labels(y, embeddings)
+        unit = embeddings.unit if sample_mask is None else embeddings.unit * sample_mask.unsqueeze(1)
         if self.shard is not None:
-            unit, y = self.shard.own_rows(unit, y)
-        self.weight.copy_(roster.pointed_at_means(self.weight, unit, y))
+            unit, y = self.shard.gather_own_class_rows(unit, y)
+        self.weight.copy_(roster.align_to_class_means(self.weight, unit, y))
 
     def extend(
         self,
@@ -262,51 +271,51 @@ class Head(nn.Module):
         Per-class numbers need values for the new classes: `extend(2, m=[0.3, 0.4])`. Defaults that depend on the
         number of classes follow; adaptive state and step are kept.
         """
-        self.become(roster.extended(self, n, class_names, class_weight, per_class))
+        self.assign_from(roster.extend_head(self, n, class_names, class_weight, per_class))
 
     def per_class_options(self) -> list[str]:
         """Options of the margin that hold one number per class."""
-        return [name for name, value in self.spec.values() if isinstance(value, PerClass)]
+        return [name for name, value in self.spec.named_values() if isinstance(value, PerClass)]
 
-    def become(self, new: Head) -> None:
+    def assign_from(self, other: Head) -> None:
         """Take over all that another head holds and does, staying the same object.
 
         What was registered on this head (hooks) stays; memory for the gradient is this head's own.
         """
-        self.weight, self.bias, self.numbers = new.weight, new.bias, new.numbers
+        self.weight, self.bias, self.margin_state = other.weight, other.bias, other.margin_state
         for name in _SETTINGS:
-            setattr(self, name, getattr(new, name))
-        self.room.clear()
-        self.train(new.training)
+            setattr(self, name, getattr(other, name))
+        self.grad_buffer.clear()
+        self.train(other.training)
 
-    def take_over(self, source: takeover.Source) -> None:
+    def load_class_weights(self, source: takeover.WeightSource) -> None:
         """Class weights from a head of pytorch-metric-learning, insightface or the like.
 
         `source` is a state dict, a file, or the files of all ranks in their order, read as tensors only.
         """
-        takeover.into(self, source)
+        takeover.copy_into_head(self, source)
 
     # ---------------------------------------------------------------- keeping
 
     def get_extra_state(self) -> Tensor:
         """Margin and class names as bytes in a tensor, so that any checkpoint format carries them."""
-        return roster.as_bytes(self.spec, self.class_names)
+        return roster.encode_extra_state(self.spec, self.class_names)
 
     def set_extra_state(self, state: Tensor) -> None:
         """Take over the class names, and say if the weights were trained under another margin."""
-        trained, names = roster.from_bytes(state)
+        trained, names = roster.decode_extra_state(state)
         if trained != repr(self.spec):
             warnings.warn(f"these weights were trained with {trained}, this head has {self.spec!r}", stacklevel=2)
         if names is not None:
-            self.class_names = roster.checked_names(names, self.classes)
+            self.class_names = roster.check_class_names(names, self.num_classes)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self.shard is not None:
-            self.shard.write(destination, prefix)
+            self.shard.write_dtensors(destination, prefix)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        found = state_dict if self.shard is None else self.shard.read(state_dict, prefix)
+        found = state_dict if self.shard is None else self.shard.local_state_dict(state_dict, prefix)
         super()._load_from_state_dict(found, prefix, *rest)
         missing: list[str] = rest[2]
         # Weights that were not written by a head (another library's, a bare tensor) have no names.
@@ -314,9 +323,11 @@ class Head(nn.Module):
             missing.remove(prefix + "_extra_state")
 
     def __repr__(self) -> str:
-        smoothing = f", smoothing={self.smoothing:g}" if self.smoothing else ""
-        rate = f", rate={self.rate:g}" if self.rate < 1.0 else ""
-        road = self.road if self.taken in (None, self.road) else f"{self.road} ({self.taken})"
+        label_smoothing = f", smoothing={self.label_smoothing:g}" if self.label_smoothing else ""
+        sample_rate = f", rate={self.sample_rate:g}" if self.sample_rate < 1.0 else ""
+        backend = (
+            self.backend if self.active_backend in (None, self.backend) else f"{self.backend} ({self.active_backend})"
+        )
         written = repr(self.spec)
         margin = written if len(written) <= 120 else written[:117] + "…"  # one number per class may be very many
-        return f"Head({self.dim}, {self.classes}, {margin}, road={road}{rate}{smoothing})"
+        return f"Head({self.embedding_dim}, {self.num_classes}, {margin}, road={backend}{sample_rate}{label_smoothing})"

@@ -17,64 +17,67 @@ from typing import TYPE_CHECKING
 
 from . import plain_json
 from .errors import InputError
-from .printable import printable
-from .report.escaped import in_code, markdown
-from .run import Run
-from .tensor_files import TensorFileError, stored_tensors
+from .printable import escape_unprintable
+from .report.escaped import escape_markdown, escape_markdown_code
+from .run import TrainConfig
+from .tensor_files import TensorFileError, read_safetensors_header
 
 if TYPE_CHECKING:
-    from .training.finished import Finished
+    from .training.finished import Run
 
-_FORMAT = 1
-WEIGHTS, FACTS, CARD = "model.safetensors", "widemargin.json", "README.md"
+_FORMAT_VERSION = 1
+WEIGHTS_FILE, METADATA_FILE, CARD_FILE = "model.safetensors", "widemargin.json", "README.md"
 
 
-def write_weights(run: Finished, path: Path) -> None:
+def write_weights(run: Run, path: Path) -> None:
     """The weights alone, as they are judged."""
     from safetensors.torch import save_file
 
-    from .training.checkpoint import own
+    from .training.checkpoint import clone_contiguous
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_name(path.name + ".new")
-        save_file(own(run.model.state_dict()), fresh)
+        save_file(clone_contiguous(run.model.state_dict()), fresh)
         fresh.replace(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
 
 
-def write_folder(run: Finished, folder: Path, licence: str) -> None:
+def write_folder(run: Run, folder: Path, licence: str) -> None:
     """Weights, facts and card."""
-    write_weights(run, folder / WEIGHTS)
-    told = asdict(run.run)
-    told["data"], told["init_from"] = Path(run.run.data).name, None  # no path of the machine it was trained on
-    facts = {"format": _FORMAT, "run": told, "sees": run.sees}
-    (folder / FACTS).write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
-    (folder / CARD).write_text(card(run, licence), encoding="utf-8")
+    write_weights(run, folder / WEIGHTS_FILE)
+    config_dict = asdict(run.config)
+    config_dict["data"], config_dict["init_from"] = (
+        Path(run.config.data).name,
+        None,
+    )  # no path of the machine it was trained on
+    metadata = {"format": _FORMAT_VERSION, "run": config_dict, "sees": run.input_spec}
+    (folder / METADATA_FILE).write_text(json.dumps(metadata, indent=1, ensure_ascii=False), encoding="utf-8")
+    (folder / CARD_FILE).write_text(model_card(run, licence), encoding="utf-8")
 
 
-def card(run: Finished, licence: str) -> str:
+def model_card(run: Run, licence: str) -> str:
     """What the model is, in words and numbers."""
-    record = run.record()
+    record = run.read_record()
     figures = [(name, value) for name, value in record.get("test", {}).items() if isinstance(value, int | float)]
     angles = {"wc_intra": "WC-Intra", "w_inter": "W-Inter", "c_inter": "C-Inter"}
     lines = [
         "---",
         "library_name: widemargin",
-        f"license: {_quoted(licence)}",
+        f"license: {_yaml_quote(licence)}",
         "---",
         "",
-        f"# {markdown(run.run.model)} on {markdown(Path(run.run.data).name)}",
+        f"# {escape_markdown(run.config.model)} on {escape_markdown(Path(run.config.data).name)}",
         "",
-        f"Trained with `{in_code(run.run.loss)}` for {run.run.epochs} epochs, seed {run.run.seed}, by widemargin.",
+        f"Trained with `{escape_markdown_code(run.config.loss)}` for {run.config.epochs} epochs, seed {run.config.seed}, by widemargin.",
         "",
         "| on the test images | |",
         "|---|---|",
         *(f"| {name} | {value:.4g} |" for name, value in figures),
         *(f"| {angles[k]} | {math.degrees(v):.1f}° |" for k, v in record.get("angles", {}).items() if k in angles),
         "",
-        f"Classes: {len(run.sees['classes'])}. Images: {run.sees['channels']} channels, {run.sees['size']} pixels.",
+        f"Classes: {len(run.input_spec['classes'])}. Images: {run.input_spec['channels']} channels, {run.input_spec['size']} pixels.",
         "",
         "```python",
         "import widemargin",
@@ -86,33 +89,33 @@ def card(run: Finished, licence: str) -> str:
         "",
     ]
     if record.get("command"):
-        lines += ["Made by:", "", "```bash", in_code(str(record["command"])), "```", ""]
+        lines += ["Made by:", "", "```bash", escape_markdown_code(str(record["command"])), "```", ""]
     return "\n".join(lines)
 
 
-def _quoted(licence: str) -> str:
+def _yaml_quote(licence: str) -> str:
     """A licence's name as YAML takes it; other words in quotes."""
     plain = re.fullmatch("[A-Za-z0-9 ._+-]+", licence)
-    return licence if plain else json.dumps(printable(licence).replace("<", "‹"), ensure_ascii=False)
+    return licence if plain else json.dumps(escape_unprintable(licence).replace("<", "‹"), ensure_ascii=False)
 
 
-def load(folder: str | Path) -> Finished:
+def load(folder: str | Path) -> Run:
     """The model of a folder that `widemargin export --hub` wrote, or of a run's own folder."""
-    from .training.finished import finished, kept_model
+    from .training.finished import load_run, restore_run
 
     folder = Path(folder)
     if (folder / "run.json").is_file():
-        return finished(folder)
+        return load_run(folder)
     try:
-        facts = plain_json.read(folder / FACTS)
-        if facts["format"] != _FORMAT:
-            raise InputError(f"{folder / FACTS}: format {facts['format']!r} is not known to this version")
-        run = Run.from_json(json.dumps(facts["run"]), str(folder / FACTS))
-        weights = stored_tensors(folder / WEIGHTS)
+        metadata = plain_json.read_json(folder / METADATA_FILE)
+        if metadata["format"] != _FORMAT_VERSION:
+            raise InputError(f"{folder / METADATA_FILE}: format {metadata['format']!r} is not known to this version")
+        config = TrainConfig.from_json(json.dumps(metadata["run"]), str(folder / METADATA_FILE))
+        weights = read_safetensors_header(folder / WEIGHTS_FILE)
     except FileNotFoundError as error:
         raise InputError(f"{error.filename or folder}: not there; is {folder} a model's folder?") from None
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         if isinstance(error, InputError) and not isinstance(error, plain_json.NotJSONError | TensorFileError):
             raise
         raise InputError(f"{folder}: damaged, cannot be read ({error})") from None
-    return kept_model(run, facts.get("sees"), weights, folder / WEIGHTS, str(folder / FACTS))
+    return restore_run(config, metadata.get("sees"), weights, folder / WEIGHTS_FILE, str(folder / METADATA_FILE))

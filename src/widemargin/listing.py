@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import InputError
-from .printable import printable
+from .printable import escape_unprintable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .option import Loss, Option
 
-SHELF_TITLES = {
+FAMILY_TITLES = {
     "margins": "Margins: cross-entropy with a margin, head(x, y)",
     "terms": "Terms on embeddings: beside a margin; contrastive and triplet also alone",
     "classical": "Classical: what they grew out of",
@@ -39,71 +39,71 @@ def console(width: int = 120) -> Console:
     return Screen() if sys.stdout.isatty() else Screen(width=width)
 
 
-def plain(text: str, style: str = "") -> Text:
+def plain_text(text: str, style: str = "") -> Text:
     """Words of others for a table: neither markup nor escape sequences in them are obeyed."""
     from rich.text import Text
 
-    return Text(printable(text), style=style)
+    return Text(escape_unprintable(text), style=style)
 
 
-def page(kind: type[Loss]) -> dict[str, Any]:
+def describe_loss(loss_type: type[Loss]) -> dict[str, Any]:
     """Everything there is to say about a loss, from its file alone."""
-    text = inspect.getdoc(sys.modules[kind.__module__]) or ""
+    text = inspect.getdoc(sys.modules[loss_type.__module__]) or ""
     head, _, example = text.partition("\n>>> ")
     sentence, _, body = head.partition("\n\n")
     return {
-        "name": kind.name,
-        "class": kind.__name__,
-        "kind": kind.kind,
-        "aliases": list(kind.aliases),
+        "name": loss_type.name,
+        "class": loss_type.__name__,
+        "kind": loss_type.kind,
+        "aliases": list(loss_type.aliases),
         "sentence": " ".join(sentence.split()),
         "body": body.strip(),
         "example": ">>> " + example.strip() if example else "",
-        "reference": kind.reference,
-        "default": repr(kind()),
+        "reference": loss_type.reference,
+        "default": repr(loss_type()),
         "options": {
             name: {
-                "default": _plain(default),
+                "default": _json_default(default),
                 "domain": rule.domain(),
                 "meaning": rule.meaning,
-                "may_be": _also(rule),
+                "may_be": _format_also_accepts(rule),
             }
-            for name, (rule, default) in kind.options().items()
+            for name, (rule, default) in loss_type.options().items()
         },
     }
 
 
-def _plain(default: Any) -> Any:
+def _json_default(default: Any) -> Any:
     return default if default is None or isinstance(default, bool | int | float | str) else repr(default)
 
 
-def print_listing(names: list[str], form: str) -> None:
+def print_losses(names: list[str], output_format: str) -> None:
     """All losses, or the pages of those named."""
-    from .catalogue import SHELVES, Sum, loss_class, losses, parse_list
+    from .catalogue import LOSS_FAMILIES, Sum, loss_class, losses, parse_list
 
     if names:
-        kinds: list[type[Loss]] = []
+        loss_types: list[type[Loss]] = []
         for value in (value for name in names for value in parse_list(name)):
-            kinds += [type(part) for _, part in value.parts] if isinstance(value, Sum) else [type(value)]
+            loss_types += [type(part) for _, part in value.parts] if isinstance(value, Sum) else [type(value)]
     else:
-        kinds = [loss_class(name) for name in losses()]
-    if form == "json":
-        print(json.dumps([page(kind) for kind in kinds], indent=2, ensure_ascii=False))
-    elif form == "md":
-        print("\n".join(markdown(kind) for kind in kinds))
+        loss_types = [loss_class(name) for name in losses()]
+    if output_format == "json":
+        print(json.dumps([describe_loss(kind) for kind in loss_types], indent=2, ensure_ascii=False))
+    elif output_format == "md":
+        print("\n".join(loss_markdown(kind) for kind in loss_types))
     elif names:
-        for kind in kinds:
-            _print_page(kind)
+        for loss_type in loss_types:
+            _print_loss(loss_type)
     else:
-        for shelf in SHELVES:
-            _print_shelf(SHELF_TITLES[shelf], [loss_class(name) for name in losses(shelf)])
+        for family in LOSS_FAMILIES:
+            _print_family(FAMILY_TITLES[family], [loss_class(name) for name in losses(family)])
         _print_schedules()
         console().print("[dim]widemargin losses NAME explains one; widemargin curves draws them all[/dim]")
 
 
-def markdown(kind: type[Loss]) -> str:
+def loss_markdown(loss_type: type[Loss]) -> str:
     """A loss's page in Markdown."""
-    facts = page(kind)
+    facts = describe_loss(loss_type)
     also = f" (also `{'`, `'.join(facts['aliases'])}`)" if facts["aliases"] else ""
     lines = [f"## `{facts['name']}`{also}", "", facts["sentence"], "", facts["body"], ""]
     if facts["options"]:
@@ -118,22 +118,22 @@ def option_table(facts: dict[str, Any]) -> list[str]:
     lines = ["| option | default | domain | meaning | may also be |", "|---|---|---|---|---|"]
     for name, option in facts["options"].items():
         domain = option["domain"].replace("|", "\\|")
-        default = _shown(option["default"])
+        default = _format_default(option["default"])
         lines.append(f"| `{name}` | `{default}` | {domain} | {option['meaning']} | {option['may_be']} |")
     return lines
 
 
-def _print_shelf(title: str, kinds: list[type[Loss]]) -> None:
+def _print_family(title: str, loss_types: list[type[Loss]]) -> None:
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", title_style="bold", expand=True)
     table.add_column("name", style="bold cyan", no_wrap=True)
     table.add_column("options and defaults", ratio=2, overflow="fold")
     table.add_column("what it is", ratio=4, overflow="fold")
-    for kind in kinds:
-        facts = page(kind)
+    for loss_type in loss_types:
+        facts = describe_loss(loss_type)
         name = "\n".join([facts["name"], *(f"= {alias}" for alias in facts["aliases"])])
-        chosen = ", ".join(f"{key}={_shown(option['default'])}" for key, option in facts["options"].items())
+        chosen = ", ".join(f"{key}={_format_default(option['default'])}" for key, option in facts["options"].items())
         table.add_row(name, chosen or "–", facts["sentence"].partition(": ")[2] or facts["sentence"])
     console().print(table)
 
@@ -154,22 +154,22 @@ def _print_schedules() -> None:
     console().print(table)
 
 
-def _shown(default: Any) -> str:
-    from .schedule import written
+def _format_default(default: Any) -> str:
+    from .schedule import format_number
 
-    return "–" if default is None else written(default)
+    return "–" if default is None else format_number(default)
 
 
-def _also(rule: Option) -> str:
-    kinds = {"a schedule": rule.may_move, "learnable": rule.may_learn, "one per class": rule.per_class}
+def _format_also_accepts(rule: Option) -> str:
+    kinds = {"a schedule": rule.allows_schedule, "learnable": rule.allows_learnable, "one per class": rule.per_class}
     return ", ".join(kind for kind, possible in kinds.items() if possible)
 
 
-def _print_page(kind: type[Loss]) -> None:
+def _print_loss(loss_type: type[Loss]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    facts = page(kind)
+    facts = describe_loss(loss_type)
     out = console()
     out.print(f"\n[bold cyan]{facts['name']}[/bold cyan]  [dim]{facts['kind']}, widemargin.{facts['class']}[/dim]")
     out.print(escape(facts["sentence"]))
@@ -182,14 +182,14 @@ def _print_page(kind: type[Loss]) -> None:
         for column in ("option", "default", "domain", "meaning", "may also be"):
             table.add_column(column, overflow="fold")
         for name, option in facts["options"].items():
-            cells = (_shown(option["default"]), option["domain"], option["meaning"], option["may_be"])
+            cells = (_format_default(option["default"]), option["domain"], option["meaning"], option["may_be"])
             table.add_row(name, *map(escape, cells))
         out.print(table)
     if facts["example"]:
         out.print(escape(facts["example"]), style="green", highlight=False)
 
 
-def print_theory(classes: int, scales: list[float], gaps: list[float]) -> None:
+def print_theory(num_classes: int, scales: list[float], gaps: list[float]) -> None:
     """Scale against gap (Eq. 19), either way; both for some usual numbers when none is given."""
     import warnings
 
@@ -199,8 +199,8 @@ def print_theory(classes: int, scales: list[float], gaps: list[float]) -> None:
 
     if not scales and not gaps:
         gaps = [0.1, 0.3, 0.5, 1.0, math.pi / 2]
-        scales = [s for s in (1.0, 5.0, 10.0, 30.0, 64.0) if s >= suggest_scale(classes, math.pi)]
-    title = f"ArcGrad's scale against the angular gap for {classes} classes (Eq. 19)"
+        scales = [s for s in (1.0, 5.0, 10.0, 30.0, 64.0) if s >= suggest_scale(num_classes, math.pi)]
+    title = f"ArcGrad's scale against the angular gap for {num_classes} classes (Eq. 19)"
     table = Table(title=title, title_justify="left", title_style="bold")
     for column in ("given", "scale s", "gap (rad)", "gap (°)", "gradient there"):
         table.add_column(column, justify="right")
@@ -210,10 +210,12 @@ def print_theory(classes: int, scales: list[float], gaps: list[float]) -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             s, gap = (
-                (value, theoretical_gap(classes, value)) if given == "s" else (suggest_scale(classes, value), value)
+                (value, theoretical_gap(num_classes, value))
+                if given == "s"
+                else (suggest_scale(num_classes, value), value)
             )
         notes += [str(warning.message) for warning in caught]
-        steepness = gap_gradient(gap, s, classes)
+        steepness = gap_gradient(gap, s, num_classes)
         table.add_row(given, f"{s:.4g}", f"{gap:.4f}", f"{math.degrees(gap):.1f}°", f"{steepness:.3g}")
     console().print(table)
     for note in notes:
@@ -229,7 +231,7 @@ def check_writable(path: str) -> None:
         raise InputError(f"{path}: cannot be written")
 
 
-def checked_suffix(path: str, allowed: tuple[str, ...]) -> str:
+def check_suffix(path: str, allowed: tuple[str, ...]) -> str:
     """The file name, if its ending is one of those that can be written."""
     if not path.lower().endswith(allowed):
         raise InputError(f"{path or 'an empty name'}: the file must end in {', '.join(allowed)}")

@@ -13,13 +13,13 @@ import re
 import warnings
 from typing import Any
 
-from .errors import InputError, short
+from .errors import InputError, shorten
 
-LONGEST = 10_000  # characters; longer than any honest value
-_WORD = re.compile(r"[A-Za-z_][\w.:/+-]*")
-_CALL = re.compile(r"([^\s()=,]+)\s*(?:\((.*)\))?", re.DOTALL)
-_LONGEST_NAME = 200
-_MISSPELT = {"true": "True", "false": "False", "none": "None", "null": "None"}
+MAX_LITERAL_CHARS = 10_000  # characters; longer than any honest value
+_WORD_PATTERN = re.compile(r"[A-Za-z_][\w.:/+-]*")
+_CALL_PATTERN = re.compile(r"([^\s()=,]+)\s*(?:\((.*)\))?", re.DOTALL)
+_MAX_NAME_CHARS = 200
+_MISSPELLED_CONSTANTS = {"true": "True", "false": "False", "none": "None", "null": "None"}
 
 
 def is_number(value: Any) -> bool:
@@ -27,7 +27,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, float) or (type(value) is int and abs(value) < 10**300)
 
 
-def literal(text: str, where: str) -> Any:
+def parse_literal(text: str, where: str) -> Any:
     """The value of `text`; `where` begins the message if it has none.
 
     >>> literal("(0.8, 1)", "scale"), literal("deep", "stem_type"), literal("rand-m9-mstd0.5", "auto_augment")
@@ -36,33 +36,33 @@ def literal(text: str, where: str) -> Any:
     text = text.strip()
     if not text:
         raise InputError(f"{where}: no value after =")
-    if _WORD.fullmatch(text) and text not in ("True", "False", "None"):
-        return _word(text, where)
-    return _plain(_tree(text, where, text), where, text)
+    if _WORD_PATTERN.fullmatch(text) and text not in ("True", "False", "None"):
+        return _check_word(text, where)
+    return _evaluate_literal(_parse_literal_expression(text, where, text), where, text)
 
 
-def named(text: str, what: str) -> tuple[str, dict[str, Any]]:
+def parse_call(text: str, what: str) -> tuple[str, dict[str, Any]]:
     """Name and options of `name(option=value, …)`; `what` it is begins the message if it cannot be read.
 
     >>> named("fast(width=0.5)", "the model"), named("paper", "the augmentation")
     (('fast', {'width': 0.5}), ('paper', {}))
     """
-    found = _CALL.fullmatch(text.strip())
-    if found is None or len(found[1]) > _LONGEST_NAME:
-        raise InputError(f"cannot read {what} {short(text)!r}; write name(option=value, …)")
+    found = _CALL_PATTERN.fullmatch(text.strip())
+    if found is None or len(found[1]) > _MAX_NAME_CHARS:
+        raise InputError(f"cannot read {what} {shorten(text)!r}; write name(option=value, …)")
     name, inside = found[1], found[2]
-    return name, keywords(inside, name) if inside and inside.strip() else {}
+    return name, parse_keywords(inside, name) if inside and inside.strip() else {}
 
 
-def keywords(text: str, where: str) -> dict[str, Any]:
+def parse_keywords(text: str, where: str) -> dict[str, Any]:
     """The options of `name=value, name=value`, the inside of the parentheses of a call.
 
     >>> keywords("width=0.5, stem_type=deep", "fast")
     {'width': 0.5, 'stem_type': 'deep'}
     """
-    call = _tree(f"f({text})", where, text)
+    call = _parse_literal_expression(f"f({text})", where, text)
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
-        raise InputError(f"{where}: cannot read {short(text)!r}; options are given by name, as in name(option=value)")
+        raise InputError(f"{where}: cannot read {shorten(text)!r}; options are given by name, as in name(option=value)")
     found: dict[str, Any] = {}
     for pair in call.keywords:
         if pair.arg is None:
@@ -71,34 +71,36 @@ def keywords(text: str, where: str) -> dict[str, Any]:
             raise InputError(f"{where}: {pair.arg} is given twice")
         place = f"{where}: {pair.arg}"
         node = pair.value
-        found[pair.arg] = _word(node.id, place) if isinstance(node, ast.Name) else _plain(node, place, text)
+        found[pair.arg] = (
+            _check_word(node.id, place) if isinstance(node, ast.Name) else _evaluate_literal(node, place, text)
+        )
     return found
 
 
-def _tree(text: str, where: str, shown: str) -> ast.expr:
-    if len(text) > LONGEST:
-        raise InputError(f"{where}: a value of {len(text)} characters is too long (at most {LONGEST})")
+def _parse_literal_expression(text: str, where: str, source: str) -> ast.expr:
+    if len(text) > MAX_LITERAL_CHARS:
+        raise InputError(f"{where}: a value of {len(text)} characters is too long (at most {MAX_LITERAL_CHARS})")
     try:
         with warnings.catch_warnings():  # Python remarks on odd spellings; the line below says enough
             warnings.simplefilter("ignore")
             return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise _unreadable(where, shown) from None
+        raise _unreadable_error(where, source) from None
 
 
-def _word(text: str, where: str) -> str:
-    if text.lower() in _MISSPELT:  # as a word it would count as true wherever it goes
-        raise InputError(f"{where}={text}: write {_MISSPELT[text.lower()]}")
+def _check_word(text: str, where: str) -> str:
+    if text.lower() in _MISSPELLED_CONSTANTS:  # as a word it would count as true wherever it goes
+        raise InputError(f"{where}={text}: write {_MISSPELLED_CONSTANTS[text.lower()]}")
     return text
 
 
-def _plain(node: ast.expr, where: str, shown: str) -> Any:
+def _evaluate_literal(node: ast.expr, where: str, source: str) -> Any:
     try:
         value = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        raise _unreadable(where, shown) from None
+        raise _unreadable_error(where, source) from None
     if not _is_plain(value):
-        raise _unreadable(where, shown)
+        raise _unreadable_error(where, source)
     return value
 
 
@@ -112,5 +114,5 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
 
 
-def _unreadable(where: str, shown: str) -> InputError:
-    return InputError(f"{where}: cannot read {short(shown)!r}; a value is a number, a word, True, False or a list")
+def _unreadable_error(where: str, source: str) -> InputError:
+    return InputError(f"{where}: cannot read {shorten(source)!r}; a value is a number, a word, True, False or a list")

@@ -29,15 +29,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import angle
-from .errors import InputError, shown
-from .labels import check_labels, check_smoothing, exceeds, is_plain_float, kind_of
+from .errors import InputError, format_value
+from .labels import check_label_smoothing, check_labels, describe_type, exceeds, is_plain_float
 from .option import Loss, Number, PerClass
-from .precision import at_least_fp32, island, widest
+from .precision import at_least_fp32, autocast_disabled, widest_float_dtype
 from .schedule import Schedule
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchStatistics:
     """What an adaptive margin may see of a training batch: the samples of all ranks, no gradient.
 
     Rows are those that count, of all ranks. `here_…` are the rows of this process alone, every one
@@ -49,44 +49,44 @@ class Batch:
     """Target angles [M]."""
     step: Tensor
     """Training calls before this one."""
-    log_others: Callable[[Margin], Tensor]
+    logsumexp_others: Callable[[Margin], Tensor]
     """`L` [M] of a margin on this batch."""
-    nearest: Callable[[], Tensor]
+    nearest_other_theta: Callable[[], Tensor]
     """Angle [M] to the nearest class that is not the target's."""
-    lengths: Callable[[], Tensor]
+    x_norm: Callable[[], Tensor]
     """Lengths ‖x‖ [M]."""
-    here_theta: Tensor
+    local_theta: Tensor
     """Target angles [N] of this process."""
-    here_lengths: Tensor
+    local_x_norm: Tensor
     """Lengths ‖x‖ [N] of this process."""
 
     @classmethod
-    def of(
+    def from_batch(
         cls,
         theta: Tensor,
-        lengths: Tensor,
+        x_norm: Tensor,
         step: Tensor,
-        log_others: Callable[[Margin], Tensor],
+        logsumexp_others: Callable[[Margin], Tensor],
         largest_cosine: Callable[[], Tensor],
-        keep: Tensor | None = None,
+        sample_mask: Tensor | None = None,
         gather: Callable[[Tensor], Tensor] | None = None,
-    ) -> Batch:
+    ) -> BatchStatistics:
         """A batch whose rows are those of all ranks; `keep` marks the samples that count, `gather` asks the ranks."""
 
-        def everywhere(rows: Tensor) -> Tensor:
+        def gather_rows(rows: Tensor) -> Tensor:
             if rows.ndim == 2:  # a stack of models lives in one process
                 return rows
-            rows = (rows if keep is None else rows[keep]).detach()
+            rows = (rows if sample_mask is None else rows[sample_mask]).detach()
             return rows if gather is None else gather(rows)
 
         return cls(
-            theta=everywhere(theta.detach()),
+            theta=gather_rows(theta.detach()),
             step=step,
-            log_others=lambda margin: everywhere(log_others(margin)),
-            nearest=lambda: everywhere(angle.from_cosine(largest_cosine())),
-            lengths=lambda: everywhere(lengths),
-            here_theta=theta.detach(),
-            here_lengths=lengths.detach(),
+            logsumexp_others=lambda margin: gather_rows(logsumexp_others(margin)),
+            nearest_other_theta=lambda: gather_rows(angle.safe_arccos(largest_cosine())),
+            x_norm=lambda: gather_rows(x_norm),
+            local_theta=theta.detach(),
+            local_x_norm=x_norm.detach(),
         )
 
     def median(self, rows: Tensor) -> Tensor:
@@ -109,11 +109,11 @@ class Margin(Loss):
     """
 
     kind: ClassVar[str] = "margin"
-    keeps_x: ClassVar[bool] = False
+    uses_x_norm: ClassVar[bool] = False
     """Whether the logits keep the length of the embedding."""
-    keeps_w: ClassVar[bool] = False
+    uses_w_norm: ClassVar[bool] = False
     """Whether the logits keep the lengths of the class weights."""
-    adaptive: ClassVar[tuple[str, ...]] = ()
+    adaptive_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that `adapted` moves; the head keeps them in buffers."""
     neutral: ClassVar[tuple[Mapping[str, Any], str] | None] = None
     """Options under which the margin vanishes, and the plain loss it then is."""
@@ -134,51 +134,53 @@ class Margin(Loss):
         return 0.0
 
     @property
-    def keeps_any(self) -> bool:
+    def uses_any_norm(self) -> bool:
         """Whether the logits keep a length at all."""
-        return self.keeps_x or self.keeps_w
+        return self.uses_x_norm or self.uses_w_norm
 
     @property
-    def linear(self) -> bool:
+    def is_linear(self) -> bool:
         """Whether φ is the cosine itself, so that lengths fold into the matrix product."""
         return type(self).phi is Margin.phi
 
     @property
-    def plain_target(self) -> bool:
+    def has_plain_target(self) -> bool:
         """Whether the target's curve is the others', so that its logit is an ordinary one, less the offset."""
-        return self.linear and type(self).psi is Margin.psi
+        return self.is_linear and type(self).psi is Margin.psi
 
-    def sized(self, classes: int) -> Self:
+    def for_num_classes(self, num_classes: int) -> Self:
         """The same margin with the defaults that depend on the number of classes filled in."""
-        for name, value in self.values():
-            if isinstance(value, PerClass) and len(value) != classes:
-                raise InputError(f"{self.name}: {name} has {len(value)} numbers for {classes} classes")
+        for name, value in self.named_values():
+            if isinstance(value, PerClass) and len(value) != num_classes:
+                raise InputError(f"{self.name}: {name} has {len(value)} numbers for {num_classes} classes")
         return self
 
-    def adapted(self, batch: Batch) -> Self:
+    def adapt_to_batch(self, batch: BatchStatistics) -> Self:
         """The margin for this training batch; fields named in `adaptive` may change."""
         return self
 
-    def at(self, step: Tensor, y: Tensor | None, dtype: torch.dtype, held: Mapping[str, Tensor] | None = None) -> Self:
+    def at_step(
+        self, step: Tensor, y: Tensor | None, dtype: torch.dtype, state: Mapping[str, Tensor] | None = None
+    ) -> Self:
         """The margin with every moving number put in its place as a tensor.
 
         `held` are the tensors a head keeps for fields (adaptive state, learnable and per-class
         numbers); a per-class number is looked up at `y`, and left alone without labels.
         """
-        held = held or {}
-        now: dict[str, Any] = {}
-        for name, value in self.values():
+        state = state or {}
+        replacements: dict[str, Any] = {}
+        for name, value in self.named_values():
             if isinstance(value, PerClass):
                 if y is not None:
-                    table = held.get(name)
+                    table = state.get(name)
                     if table is None:
-                        table = torch.tensor(value.values, dtype=widest(y.device), device=y.device)
-                    now[name] = table[y].to(dtype)
-            elif name in held:
-                now[name] = held[name]
+                        table = torch.tensor(value.values, dtype=widest_float_dtype(y.device), device=y.device)
+                    replacements[name] = table[y].to(dtype)
+            elif name in state:
+                replacements[name] = state[name]
             elif isinstance(value, Schedule):
-                now[name] = value.at(step)
-        return self.with_values(**now) if now else self
+                replacements[name] = value.value_at(step)
+        return self.with_values(**replacements) if replacements else self
 
 
 def target_logit(margin: Margin, theta: Tensor, radius: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -188,27 +190,29 @@ def target_logit(margin: Margin, theta: Tensor, radius: Tensor | None, bias: Ten
         p = p * radius
     if bias is not None:
         p = p + bias
-    return less_offset(margin, p)
+    return subtract_offset(margin, p)
 
 
-def less_offset(margin: Margin, p: Tensor) -> Tensor:
+def subtract_offset(margin: Margin, p: Tensor) -> Tensor:
     """The target's logit [N] less what the margin takes off it as it stands."""
     offset = margin.offset()
     return p - offset if isinstance(offset, Tensor) or offset != 0.0 else p
 
 
-def split_softmax(p: Tensor, log_others: Tensor) -> Tensor:
+def split_softmax(p: Tensor, logsumexp_others: Tensor) -> Tensor:
     """`log(1 + exp(L − p))` [N], exact from 1e-300 to 1e300; its slope is exact too.
 
     >>> split_softmax(torch.tensor(30.0), torch.tensor(4.5)).item() > 0  # fp32 cross-entropy says 0
     True
     """
-    return -F.logsigmoid(p - log_others)
+    return -F.logsigmoid(p - logsumexp_others)
 
 
-def smoothed(loss: Tensor, p: Tensor, total_others: Tensor, classes: int, smoothing: float) -> Tensor:
+def apply_label_smoothing(
+    loss: Tensor, p: Tensor, other_logits_sum: Tensor, num_classes: int, label_smoothing: float
+) -> Tensor:
     """Label smoothing ε of a split softmax: `loss + ε [p − (Σ_{j≠y} z_j + p)/C]`."""
-    return loss + smoothing * (p - (total_others + p) / classes)
+    return loss + label_smoothing * (p - (other_logits_sum + p) / num_classes)
 
 
 def margin_softmax(
@@ -218,7 +222,7 @@ def margin_softmax(
     *,
     radius: Tensor | None = None,
     step: int = 0,
-    smoothing: float = 0.0,
+    label_smoothing: float = 0.0,
 ) -> Tensor:
     """Per-sample loss [N] of a margin on your own cosines `cos` [N, C] and labels `y` [N].
 
@@ -231,36 +235,43 @@ def margin_softmax(
     [0.0189]
     """
     from .catalogue import parse_margin  # here, because these import the margins
-    from .others.dense import Given
-    from .others.road import loss_on
+    from .others.dense import PrecomputedCosinesBackend
+    from .others.road import compute_margin_loss
 
     margin = parse_margin(margin) if isinstance(margin, str) else margin
     if not isinstance(margin, Margin):
-        raise InputError(f"margin must be a parse string or a Margin such as ArcFace(), got {shown(margin)}")
+        raise InputError(f"margin must be a parse string or a Margin such as ArcFace(), got {format_value(margin)}")
     check_cosines(cos, y)
     if margin.bias:
         raise InputError(f"{margin.name} with a bias has parameters: use Head")
-    with island(cos):
+    with autocast_disabled(cos):
         cos = at_least_fp32(cos)
-        road = Given(cos, _checked_radius(margin, radius, cos))
+        backend = PrecomputedCosinesBackend(cos, _check_radius(margin, radius, cos))
         if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < 2**63:
-            raise InputError(f"step={shown(step)} must be a whole number of at least 0")
-        when = torch.tensor(step, device=cos.device)
-        now = margin.sized(cos.shape[1]).at(when, y.long(), cos.dtype)
-        return loss_on(road, now, y.long(), step=when, adapt=True, smoothing=check_smoothing(smoothing))[0]
+            raise InputError(f"step={format_value(step)} must be a whole number of at least 0")
+        step_tensor = torch.tensor(step, device=cos.device)
+        current_margin = margin.for_num_classes(cos.shape[1]).at_step(step_tensor, y.long(), cos.dtype)
+        return compute_margin_loss(
+            backend,
+            current_margin,
+            y.long(),
+            step=step_tensor,
+            adapt=True,
+            label_smoothing=check_label_smoothing(label_smoothing),
+        )[0]
 
 
-def _checked_radius(margin: Margin, radius: Tensor | None, cos: Tensor) -> Tensor | None:
+def _check_radius(margin: Margin, radius: Tensor | None, cos: Tensor) -> Tensor | None:
     """‖x‖ or ‖x‖‖w_j‖ as [N, C] for the losses that keep lengths, None for the others."""
-    keeps_lengths = margin.keeps_x or margin.keeps_w
+    uses_norms = margin.uses_x_norm or margin.uses_w_norm
     if radius is None:
-        if keeps_lengths:
+        if uses_norms:
             raise InputError(f"{margin.name} keeps lengths: pass radius=‖x‖ [N] or ‖x‖‖w‖ [N, C]")
         return None
-    if not keeps_lengths:
+    if not uses_norms:
         raise InputError(f"{margin.name} lives on the unit sphere: it takes no radius")
     if not isinstance(radius, Tensor) or radius.is_complex() or radius.device != cos.device:
-        raise InputError(f"radius must be a tensor of lengths on {cos.device}, got {kind_of(radius)}")
+        raise InputError(f"radius must be a tensor of lengths on {cos.device}, got {describe_type(radius)}")
     if radius.shape not in (cos.shape[:1], cos.shape):
         raise InputError(f"radius must have shape [{cos.shape[0]}] or {list(cos.shape)}, got {list(radius.shape)}")
     return radius.to(cos.dtype).reshape(len(cos), -1).expand_as(cos)
@@ -269,7 +280,7 @@ def _checked_radius(margin: Margin, radius: Tensor | None, cos: Tensor) -> Tenso
 def check_cosines(cos: Tensor, y: Tensor) -> None:
     """Shapes and label range of `margin_softmax`; says what was given and what is allowed."""
     if not is_plain_float(cos) or cos.ndim != 2:
-        given = f"{tuple(cos.shape)} {kind_of(cos)}" if isinstance(cos, Tensor) else kind_of(cos)
+        given = f"{tuple(cos.shape)} {describe_type(cos)}" if isinstance(cos, Tensor) else describe_type(cos)
         raise InputError(f"cosines must be a float tensor [N, C], got {given}")
     if cos.shape[1] < 2:
         raise InputError(f"a softmax needs at least 2 classes, the cosines have {cos.shape[1]} column(s)")

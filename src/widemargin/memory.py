@@ -12,7 +12,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 def available_memory() -> int | None:
     """Bytes that can be used, swap included, in the machine and in the container; None where nobody tells."""
-    known = [found for found in (_of_machine(), _of_container()) if found is not None]
+    known = [found for found in (_machine_available_memory(), _cgroup_available_memory()) if found is not None]
     return min(known, default=None)
 
 
@@ -23,7 +23,7 @@ def check_memory(needed: int, what: str) -> None:
         raise InputError(f"{what}: {needed:,} bytes of memory are needed, {there:,} are available")
 
 
-def _of_machine() -> int | None:
+def _machine_available_memory() -> int | None:
     try:
         text = _MEMINFO.read_text("ascii")
     except (OSError, ValueError):
@@ -34,7 +34,7 @@ def _of_machine() -> int | None:
     return (int(sizes["MemAvailable"]) + int(sizes.get("SwapFree", 0))) << 10
 
 
-def _of_container() -> int | None:
+def _cgroup_available_memory() -> int | None:
     """What the control group leaves (version 2), its clean file pages counted as free."""
     try:
         most, used = ((_CGROUP / f"memory.{name}").read_text("ascii").strip() for name in ("max", "current"))

@@ -12,10 +12,10 @@ import sys
 
 import torch
 
-_kept: list[torch.library.Library] = []  # the schemas live as long as this library does
+_libraries: list[torch.library.Library] = []  # the schemas live as long as this library does
 
 
-def mend() -> None:
+def ensure_torchvision() -> None:
     """Make `import torchvision` work; does nothing where it works already."""
     try:
         importlib.import_module("torchvision")
@@ -28,8 +28,8 @@ def mend() -> None:
         for operator in ("nms", "qnms"):
             schema = f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
             library.define(schema)  # type: ignore[no-untyped-call]
-        _kept.append(library)
+        _libraries.append(library)
         importlib.import_module("torchvision")
 
 
-mend()
+ensure_torchvision()

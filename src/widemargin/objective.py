@@ -9,14 +9,14 @@ from typing import Any
 from torch import Tensor, nn
 
 from .catalogue import Sum, parse
-from .criterion import Criterion, CriterionPart
-from .errors import InputError, unknown
+from .criterion import Criterion, CriterionModule
+from .errors import InputError, unknown_name_error
 from .head import Head
 from .labels import check_sample_weight
 from .margin import Margin
 from .option import Loss
-from .roster import decay_groups, extended, whole
-from .term import Term, TermPart
+from .roster import check_integer, decay_groups, extend_head
+from .term import Term, TermModule
 
 _HEAD_OPTIONS = [p.name for p in inspect.signature(Head).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
@@ -40,31 +40,31 @@ class Objective(nn.Module):
     (torch.Size([3]), ['arcface', 'center'])
     """
 
-    def __init__(self, spec: str | Sum | Loss, dim: int, classes: int, **head_options: Any) -> None:
+    def __init__(self, spec: str | Sum | Loss, embedding_dim: int, num_classes: int, **head_options: Any) -> None:
         super().__init__()
         value = parse(spec) if isinstance(spec, str) else spec
         if not isinstance(value, Sum | Loss):
             raise InputError(f"an objective is a parse string or a loss, got {type(spec).__name__}")
         self.spec = value if isinstance(value, Sum) else Sum(((1.0, value),))
-        whole("dim", dim, 1), whole("classes", classes, 1)
+        check_integer("dim", embedding_dim, 1), check_integer("classes", num_classes, 1)
         for option in head_options:
             if option not in _HEAD_OPTIONS:
-                raise unknown("option of Head", option, _HEAD_OPTIONS)
+                raise unknown_name_error("option of Head", option, _HEAD_OPTIONS)
         self.parts = nn.ModuleDict()
         self.factors: dict[str, float] = {}
-        self.last: dict[str, Tensor] = {}
+        self.last_losses: dict[str, Tensor] = {}
         for factor, loss in self.spec.parts:
-            name = self._free_name(loss.name)
-            self.parts[name] = _part(loss, dim, classes, head_options)
+            name = self._unique_name(loss.name)
+            self.parts[name] = _build_part(loss, embedding_dim, num_classes, head_options)
             self.factors[name] = factor
         unused = [option for option in head_options if option != "group"]
         if unused and self.head is None:
             raise InputError(f"{self.spec!r} has no margin that could take {', '.join(unused)}")
         for part in self.parts.values():
-            if isinstance(part, TermPart):
-                part.share(head_options.get("group"), head_options.get("road"))
+            if isinstance(part, TermModule):
+                part.set_sync_group(head_options.get("group"), head_options.get("road"))
 
-    def _free_name(self, name: str) -> str:
+    def _unique_name(self, name: str) -> str:
         names = (name, *(f"{name}_{i}" for i in range(2, len(self.parts) + 3)))
         return next(candidate for candidate in names if candidate not in self.parts)
 
@@ -74,13 +74,13 @@ class Objective(nn.Module):
         return next((part for part in self.parts.values() if isinstance(part, Head)), None)
 
     @property
-    def classifies(self) -> bool:
+    def has_logits(self) -> bool:
         """Whether a part has class weights, and so logits; pairs and triplets alone only embed."""
-        return any(isinstance(part, Head | CriterionPart) for part in self.parts.values())
+        return any(isinstance(part, Head | CriterionModule) for part in self.parts.values())
 
-    def mined(self) -> dict[str, dict[str, Tensor]]:
+    def mining_stats(self) -> dict[str, dict[str, Tensor]]:
         """What each term had to report of the last batch, by name: triplets found, triplets active, …"""
-        return {name: part.stats for name, part in self.parts.items() if isinstance(part, TermPart) and part.stats}
+        return {name: part.stats for name, part in self.parts.items() if isinstance(part, TermModule) and part.stats}
 
     def forward(
         self,
@@ -94,11 +94,11 @@ class Objective(nn.Module):
         if sample_weight is not None and isinstance(x, Tensor) and x.is_floating_point():
             check_sample_weight(sample_weight, x.new_empty(x.shape[:1]))  # before any part moves its state
         total: Tensor | None = None
-        self.last = {}
+        self.last_losses = {}
         ignored = None if self.head is None else {"ignore_index": self.head.ignore_index}
         for name, part in self.parts.items():
             loss = part(x, y, mix=mix, **({} if isinstance(part, Head) else ignored or {}))
-            self.last[name] = loss.detach()
+            self.last_losses[name] = loss.detach()
             scaled = self.factors[name] * loss
             total = scaled if total is None else total + scaled
         assert total is not None
@@ -109,7 +109,7 @@ class Objective(nn.Module):
         for part in self.parts.values():
             if isinstance(part, Head):
                 return part.logits(x, y)
-            if isinstance(part, CriterionPart):
+            if isinstance(part, CriterionModule):
                 return part.logits(x)
         raise InputError(f"{self.spec!r} has no class weights, so no logits; compare embeddings instead")
 
@@ -124,50 +124,50 @@ class Objective(nn.Module):
 
         Give the optimizer the new parameters afterwards.
         """
-        n = whole("n", n, 1)
+        n = check_integer("n", n, 1)
         grown: dict[str, Head] = {}
         for name, part in self.parts.items():
-            if isinstance(part, CriterionPart):
+            if isinstance(part, CriterionModule):
                 raise InputError(f"{name} has a linear layer that cannot be extended; use softmax(bias=True) instead")
             if isinstance(part, Head):
                 own = {key: per_class[key] for key in per_class if key in part.per_class_options()}
-                grown[name] = extended(part, n, class_names, class_weight, own)
+                grown[name] = extend_head(part, n, class_names, class_weight, own)
         unused = set(per_class).difference(*(head.per_class_options() for head in grown.values()))
         if unused:
-            raise unknown("per-class option", sorted(unused)[0], [])
+            raise unknown_name_error("per-class option", sorted(unused)[0], [])
         for name, part in self.parts.items():
             if isinstance(part, Head):
-                part.become(grown[name])
-            elif isinstance(part, TermPart):
+                part.assign_from(grown[name])
+            elif isinstance(part, TermModule):
                 part.extend(n)
-        losses = [part.spec if isinstance(part, Head) else loss for part, (_, loss) in self._with_losses()]
+        losses = [part.spec if isinstance(part, Head) else loss for part, (_, loss) in self._parts_with_losses()]
         self.spec = Sum(tuple(zip(self.factors.values(), losses, strict=True)))
 
-    def _with_losses(self) -> Iterable[tuple[nn.Module, tuple[float, Loss]]]:
+    def _parts_with_losses(self) -> Iterable[tuple[nn.Module, tuple[float, Loss]]]:
         return zip(self.parts.values(), self.spec.parts, strict=True)
 
-    def decayed(self) -> list[Tensor]:
+    def decayed_parameters(self) -> list[Tensor]:
         """The parameters whose length matters, and which weight decay may therefore shrink."""
         found: list[Tensor] = []
         for part in self.parts.values():
-            if isinstance(part, Head) and part.margin.keeps_w:
+            if isinstance(part, Head) and part.margin.uses_w_norm:
                 found.append(part.weight)
-            elif isinstance(part, CriterionPart):
+            elif isinstance(part, CriterionModule):
                 found.append(part.linear.weight)
         return found
 
     def parameter_groups(self, weight_decay: float | None = None) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer; only weights whose length matters are decayed."""
-        return decay_groups(self.parameters(), self.decayed(), weight_decay)
+        return decay_groups(self.parameters(), self.decayed_parameters(), weight_decay)
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{factor:g}*{self.parts[name]!r}" for name, factor in self.factors.items())
         return f"Objective({inside})"
 
 
-def _part(loss: Loss, dim: int, classes: int, head_options: dict[str, Any]) -> nn.Module:
+def _build_part(loss: Loss, embedding_dim: int, num_classes: int, head_options: dict[str, Any]) -> nn.Module:
     if isinstance(loss, Margin):
-        return Head(dim, classes, loss, **head_options)
+        return Head(embedding_dim, num_classes, loss, **head_options)
     if isinstance(loss, Term | Criterion):
-        return loss.build(dim, classes)
+        return loss.build(embedding_dim, num_classes)
     raise InputError(f"{loss!r} is not a margin, a term or a classical loss")

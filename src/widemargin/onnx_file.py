@@ -19,58 +19,60 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from .environment import changed_environment
+from .environment import temporary_environment
 from .errors import InputError
 
 if TYPE_CHECKING:
-    from .training.finished import Finished
+    from .training.finished import Run
 
-LARGEST_DIFFERENCE = 1e-4
-_SAMPLES = 5
+MAX_RELATIVE_DIFFERENCE = 1e-4
+_NUM_CHECK_IMAGES = 5
 
 
-class Handed(nn.Module):
+class ExportModule(nn.Module):
     """What goes into the file: uint8 images [N, C, H, W] → embeddings [N, D] and, where there are classes, logits."""
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, run: Finished) -> None:
+    def __init__(self, run: Run) -> None:
         super().__init__()
         self.model = run.model.eval()
-        augment = run.augment
+        augment = run.eval_augment
         for name in ("mean", "std"):
             self.register_buffer(name, torch.tensor(getattr(augment, name)).view(1, -1, 1, 1))
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         x = (images.to(torch.float32) / 255.0 - self.mean) / self.std
         embedding = self.model.embed(x)
-        if not self.model.objective.classifies:
+        if not self.model.objective.has_logits:
             return (embedding,)
         return embedding, self.model.objective.logits(embedding)
 
 
-def write_onnx(run: Finished, path: Path) -> float:
+def write_onnx(run: Run, path: Path) -> float:
     """Write the file and its JSON; the largest difference to PyTorch, relative to the largest number, at most 1e-4."""
-    with _private():
-        return _write(run, path)
+    with _isolate_onnxruntime():
+        return _export_and_check(run, path)
 
 
-def _write(run: Finished, path: Path) -> float:
+def _export_and_check(run: Run, path: Path) -> float:
     try:
         onnxruntime: Any = importlib.import_module("onnxruntime")
         importlib.import_module("onnxscript")  # the exporter's own need, said here in our words
     except ImportError:
         raise InputError('--onnx needs onnx, onnxscript and onnxruntime: pip install "widemargin[onnx]"') from None
-    module = Handed(run)
+    module = ExportModule(run)
     module.model.float()
-    shape = (run.sees["channels"], run.sees["size"], run.sees["size"])
-    images = torch.randint(256, (_SAMPLES, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    names = ["embedding", "logits"] if module.model.objective.classifies else ["embedding"]
+    shape = (run.input_spec["channels"], run.input_spec["size"], run.input_spec["size"])
+    images = torch.randint(
+        256, (_NUM_CHECK_IMAGES, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
+    names = ["embedding", "logits"] if module.model.objective.has_logits else ["embedding"]
     fresh = path.with_name(f".{path.stem}.new.onnx")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with torch.no_grad(), _quietly():
+        with torch.no_grad(), _suppress_export_logging():
             torch.onnx.export(
                 module,
                 (images[:2],),
@@ -82,52 +84,54 @@ def _write(run: Finished, path: Path) -> float:
                 external_data=False,
                 verbose=False,
             )
-            wanted = module(images)
+            expected = module(images)
         session = onnxruntime.InferenceSession(str(fresh), providers=["CPUExecutionProvider"])
-        found = [session.run(None, {"images": images[:count].numpy()}) for count in (1, _SAMPLES)]
-        apart = max(
-            _difference(a[: len(b)], torch.from_numpy(b)) for got in found for a, b in zip(wanted, got, strict=True)
+        found = [session.run(None, {"images": images[:count].numpy()}) for count in (1, _NUM_CHECK_IMAGES)]
+        difference = max(
+            _difference(a[: len(b)], torch.from_numpy(b)) for got in found for a, b in zip(expected, got, strict=True)
         )
-        if not apart <= LARGEST_DIFFERENCE:
+        if not difference <= MAX_RELATIVE_DIFFERENCE:
             raise InputError(
-                f"{path}: onnxruntime differs from PyTorch by {apart:.1e}, more than {LARGEST_DIFFERENCE:g}"
+                f"{path}: onnxruntime differs from PyTorch by {difference:.1e}, more than {MAX_RELATIVE_DIFFERENCE:g}"
             )
-        path.with_suffix(".json").write_text(json.dumps(facts(run), indent=1, ensure_ascii=False), encoding="utf-8")
+        path.with_suffix(".json").write_text(
+            json.dumps(onnx_metadata(run), indent=1, ensure_ascii=False), encoding="utf-8"
+        )
         fresh.replace(path)
-        return apart
+        return difference
     except OSError as error:
         raise InputError(f"--onnx {path}: cannot be written ({error.strerror or error})") from None
     finally:
         fresh.unlink(missing_ok=True)
 
 
-def _difference(one: Tensor, other: Tensor) -> float:
-    return float((one - other).abs().max() / one.abs().max().clamp(min=1e-12))
+def _difference(expected: Tensor, actual: Tensor) -> float:
+    return float((expected - actual).abs().max() / expected.abs().max().clamp(min=1e-12))
 
 
-def facts(run: Finished) -> dict[str, Any]:
+def onnx_metadata(run: Run) -> dict[str, Any]:
     """What must be known to use the file."""
-    sees = run.sees
+    input_spec = run.input_spec
     return {
         "input": {
             "name": "images",
             "dtype": "uint8",
-            "shape": ["batch", sees["channels"], sees["size"], sees["size"]],
-            "colours": "RGB" if sees["channels"] == 3 else "grey",
-            "resize_shorter_side_to": int(sees["size"] * run.augment.zoom(sees["native"])),
-            "then_centre_crop_to": sees["size"],
-            "interpolation": run.augment.interpolation,
+            "shape": ["batch", input_spec["channels"], input_spec["size"], input_spec["size"]],
+            "colours": "RGB" if input_spec["channels"] == 3 else "grey",
+            "resize_shorter_side_to": int(input_spec["size"] * run.eval_augment.zoom(input_spec["native"])),
+            "then_centre_crop_to": input_spec["size"],
+            "interpolation": run.eval_augment.interpolation,
         },
         "outputs": {"embedding": "compare by cosine", "logits": "softmax gives probabilities"},
-        "classes": sees["classes"],
-        "loss": run.run.loss,
-        "model": run.run.model,
-        "data": Path(run.run.data).name,
+        "classes": input_spec["classes"],
+        "loss": run.config.loss,
+        "model": run.config.model,
+        "data": Path(run.config.data).name,
     }
 
 
 @contextmanager
-def _private() -> Iterator[None]:
+def _isolate_onnxruntime() -> Iterator[None]:
     """While onnxruntime runs, it keeps its cache in a folder that goes away, and reports to nobody.
 
     Its official builds keep a number for the machine and events for its maker in the user's cache, from its import on,
@@ -135,12 +139,12 @@ def _private() -> Iterator[None]:
     """
     with tempfile.TemporaryDirectory(prefix="widemargin-", ignore_cleanup_errors=True) as folder:
         names = ("ORT_DISABLE_TELEMETRY", "ORT_TELEMETRY_DISABLED")  # the second in versions between
-        with changed_environment({"XDG_CACHE_HOME": folder, **dict.fromkeys(names, "1")}):
+        with temporary_environment({"XDG_CACHE_HOME": folder, **dict.fromkeys(names, "1")}):
             yield
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def _suppress_export_logging() -> Iterator[None]:
     """The exporter tells much that is no user's business."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import InputError, shown, unknown
-from .schedule import Learnable, Schedule, written
+from .errors import InputError, format_value, unknown_name_error
+from .schedule import Learnable, Schedule, format_number
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,7 +27,7 @@ class PerClass:
     values: tuple[float, ...]
 
     def __repr__(self) -> str:
-        return f"[{', '.join(written(v) for v in self.values)}]"
+        return f"[{', '.join(format_number(v) for v in self.values)}]"
 
     def __len__(self) -> int:
         return len(self.values)
@@ -45,13 +45,13 @@ class Option:
     high: float = math.inf
     open_low: bool = False
     integer: bool = False
-    may_move: bool = False
-    may_learn: bool = False
+    allows_schedule: bool = False
+    allows_learnable: bool = False
     per_class: bool = False
     choices: tuple[str, ...] = ()
     flag: bool = False
     optional: bool = False
-    quiet: bool = False
+    hide_default: bool = False
     meaning: str = ""
 
     def domain(self) -> str:
@@ -64,19 +64,19 @@ class Option:
             return " | ".join(self.choices)
         if self.flag:
             return "True | False"
-        low = "" if self.low == -math.inf else f"{written(float(self.low))} {'<' if self.open_low else '≤'} "
-        high = "" if self.high == math.inf else f" ≤ {written(round(float(self.high), 4))}"
+        low = "" if self.low == -math.inf else f"{format_number(float(self.low))} {'<' if self.open_low else '≤'} "
+        high = "" if self.high == math.inf else f" ≤ {format_number(round(float(self.high), 4))}"
         if low and not high:
-            body = f"value {'>' if self.open_low else '≥'} {written(float(self.low))}"
+            body = f"value {'>' if self.open_low else '≥'} {format_number(float(self.low))}"
         else:
             body = f"{low}value{high}" if low or high else "any number"
         return f"whole number, {body}" if self.integer else body
 
-    def checked(self, where: str, value: Any) -> Any:
+    def check_value(self, where: str, value: Any) -> Any:
         """`value` in its normal form, or an error that says what is allowed."""
         if isinstance(value, Tensor):
             if value.is_meta or value.is_complex() or value.layout != torch.strided:
-                raise InputError(f"{where}: a tensor of real numbers with values is wanted, got {shown(value)}")
+                raise InputError(f"{where}: a tensor of real numbers with values is wanted, got {format_value(value)}")
             value = value.detach().cpu().to(torch.float64).tolist()
         elif isinstance(value, np.ndarray | np.generic):
             value = value.tolist()
@@ -85,56 +85,58 @@ class Option:
         if self.choices:
             if isinstance(value, str) and value in self.choices:
                 return value
-            raise unknown(f"value for {where}", value if isinstance(value, str) else shown(value), self.choices)
+            raise unknown_name_error(
+                f"value for {where}", value if isinstance(value, str) else format_value(value), self.choices
+            )
         if self.flag:
             if isinstance(value, bool):
                 return value
             hint = f" (write {value.title()})" if isinstance(value, str) and value.lower() in ("true", "false") else ""
-            raise InputError(f"{where}={shown(value)} must be True or False{hint}")
+            raise InputError(f"{where}={format_value(value)} must be True or False{hint}")
         if isinstance(value, PerClass | list | tuple):
-            return self._per_class(where, value)
+            return self._check_per_class(where, value)
         if isinstance(value, Schedule):
-            return self._moving(where, value)
-        return self._number(where, value)
+            return self._check_schedule(where, value)
+        return self._check_number(where, value)
 
-    def _per_class(self, where: str, value: Any) -> PerClass:
+    def _check_per_class(self, where: str, value: Any) -> PerClass:
         if not self.per_class:
             raise InputError(f"{where}: one number per class is not possible here, give one number")
         numbers = value.values if isinstance(value, PerClass) else value
         if not numbers:
             raise InputError(f"{where}: an empty list; give one number per class")
-        return PerClass(tuple(self._number(f"{where}[{i}]", v) for i, v in enumerate(numbers)))
+        return PerClass(tuple(self._check_number(f"{where}[{i}]", v) for i, v in enumerate(numbers)))
 
-    def _moving(self, where: str, value: Schedule) -> Schedule:
-        if not self.may_move:
+    def _check_schedule(self, where: str, value: Schedule) -> Schedule:
+        if not self.allows_schedule:
             raise InputError(f"{where}={value!r}: this option is fixed, give one number")
-        if isinstance(value, Learnable) and not self.may_learn:
+        if isinstance(value, Learnable) and not self.allows_learnable:
             raise InputError(f"{where}={value!r}: only a scale can be learnable, its domain has no upper end")
-        for end in value.ends():
-            self._number(where, end)
+        for end in value.bounds():
+            self._check_number(where, end)
         return value
 
-    def _number(self, where: str, value: Any) -> float | int:
+    def _check_number(self, where: str, value: Any) -> float | int:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InputError(f"{where}={shown(value)} must be a number ({self.domain()})")
+            raise InputError(f"{where}={format_value(value)} must be a number ({self.domain()})")
         below = value <= self.low if self.open_low else value < self.low
         # Half a float32 step of slack above, so that `math.pi / 2` computed elsewhere passes.
         if not abs(value) < 1e300 or below or value > self.high + 1e-7:
             hint = ""
             if "radian" in self.meaning and self.high < value <= 180:
                 hint = f"; it is in radians: {value:g}° = {math.radians(value):.4g}"
-            told = written(value) if abs(value) < 1e300 else "a number"
-            raise InputError(f"{where}={told} is outside its domain: {self.domain()}{hint}")
+            value_text = format_number(value) if abs(value) < 1e300 else "a number"
+            raise InputError(f"{where}={value_text} is outside its domain: {self.domain()}{hint}")
         if self.integer:
             if value != int(value):
-                raise InputError(f"{where}={written(value)} is outside its domain: {self.domain()}")
+                raise InputError(f"{where}={format_number(value)} is outside its domain: {self.domain()}")
             return int(value)
         return float(value)
 
 
-def option(default: Any, meaning: str, **manners: Any) -> Any:
+def option(default: Any, meaning: str, **constraints: Any) -> Any:
     """A field of a loss with its domain; see `Option` for the manners."""
-    return field(default=default, metadata={"option": Option(meaning=meaning, **manners)})
+    return field(default=default, metadata={"option": Option(meaning=meaning, **constraints)})
 
 
 class Loss:
@@ -157,13 +159,13 @@ class Loss:
     def __new__(cls, *values: Any, **options: Any) -> Self:
         for name in options:
             if name not in cls.options():
-                raise unknown(f"option of {cls.name}", name, cls.options())
+                raise unknown_name_error(f"option of {cls.name}", name, cls.options())
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for spec in fields(self):  # type: ignore[arg-type]
             rule: Option = spec.metadata["option"]
-            value = rule.checked(f"{self.name}({spec.name})", getattr(self, spec.name))
+            value = rule.check_value(f"{self.name}({spec.name})", getattr(self, spec.name))
             object.__setattr__(self, spec.name, value)
 
     @classmethod
@@ -172,7 +174,7 @@ class Loss:
         found: tuple[Field[Any], ...] = fields(cls)  # type: ignore[arg-type]
         return {f.name: (f.metadata["option"], None if f.default is MISSING else f.default) for f in found}
 
-    def values(self) -> Iterator[tuple[str, Any]]:
+    def named_values(self) -> Iterator[tuple[str, Any]]:
         """Every option's name and value."""
         for spec in fields(self):  # type: ignore[arg-type]
             yield spec.name, getattr(self, spec.name)
@@ -180,16 +182,16 @@ class Loss:
     def with_values(self, **values: Any) -> Self:
         """The same loss with some numbers replaced by this step's tensors, unchecked."""
         new = object.__new__(type(self))
-        for name, value in self.values():
+        for name, value in self.named_values():
             object.__setattr__(new, name, values.get(name, value))
         return new
 
     def __repr__(self) -> str:
         known = self.options()
-        shown = []
-        for name, value in self.values():
+        parts = []
+        for name, value in self.named_values():
             rule, default = known[name]
-            if value is None or (rule.quiet and not isinstance(value, Tensor) and value == default):
+            if value is None or (rule.hide_default and not isinstance(value, Tensor) and value == default):
                 continue
-            shown.append(f"{name}={written(value)}")
-        return f"{self.name}({', '.join(shown)})" if shown else self.name
+            parts.append(f"{name}={format_number(value)}")
+        return f"{self.name}({', '.join(parts)})" if parts else self.name

@@ -7,37 +7,37 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-_PATIENCE = 10.0  # seconds; a record without a commit is better than a run that hangs
+_GIT_TIMEOUT_SECONDS = 10.0  # seconds; a record without a commit is better than a run that hangs
 
 
 @cache
-def commit(folder: Path = Path(__file__).parent) -> str | None:
+def source_commit(folder: Path = Path(__file__).parent) -> str | None:
     """The commit of the checkout that tracks this package, with "+changes" if the package differs from it.
 
     None for an installed package, also for one that lies in somebody's checkout without being part of it.
     """
-    if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
+    if _run_git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
-    found, changes = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--", ".")
+    found, changes = _run_git(folder, "rev-parse", "HEAD"), _run_git(folder, "status", "--porcelain", "--", ".")
     if not found or changes is None:
         return None
     return found.strip() + ("+changes" if changes.strip() else "")
 
 
-def _git(folder: Path, *words: str) -> str | None:
+def _run_git(folder: Path, *args: str) -> str | None:
     """What git says; None if there is no git, or it refuses or dawdles."""
     plain = {
         name: value for name, value in os.environ.items() if not name.startswith("GIT_")
     }  # a hook's are of another
     try:
         done = subprocess.run(
-            ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", *words],
+            ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", *args],
             cwd=folder,
             env={**plain, "GIT_TERMINAL_PROMPT": "0"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=_PATIENCE,
+            timeout=_GIT_TIMEOUT_SECONDS,
             check=True,
         )
     except (OSError, subprocess.SubprocessError):

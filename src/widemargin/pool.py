@@ -20,33 +20,33 @@ from contextlib import contextmanager
 from multiprocessing import connection, resource_tracker
 from typing import Any, TypeVar
 
-from .environment import changed_environment
+from .environment import temporary_environment
 from .errors import InputError
 
 T = TypeVar("T")
 
-Told = Callable[[float], None]
-MOST = 60  # Windows waits for no more than 63 things at once
+ProgressCallback = Callable[[float], None]
+MAX_PROCESSES = 60  # Windows waits for no more than 63 things at once
 _PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def run_all(
-    work: Callable[..., T], jobs: Sequence[tuple[Any, ...]], processes: int, told: Told
+    work: Callable[..., T], jobs: Sequence[tuple[Any, ...]], processes: int, on_progress: ProgressCallback
 ) -> Generator[T, None, None]:
     """`work(*job, told)` for every job, results as they come; `told` hears shares of a job."""
-    processes = min(processes, len(jobs), MOST)
+    processes = min(processes, len(jobs), MAX_PROCESSES)
     if processes <= 1:
         for job in jobs:
-            yield work(*job, told)
+            yield work(*job, on_progress)
         return
     workers: dict[Any, Any] = {}  # line → process
     try:
         # As many workers as cores need one thread each.
-        with changed_environment(dict.fromkeys(_THREADS, "1")), undisturbed():
+        with temporary_environment(dict.fromkeys(_THREAD_COUNT_VARIABLES, "1")), block_sigint():
             for _ in range(processes):
-                _start(workers)
-        yield from _answers(work, jobs, workers, told)
+                _start_worker(workers)
+        yield from _iter_results(work, jobs, workers, on_progress)
     except (EOFError, ConnectionError):
         raise InputError(
             "a worker process died, most likely for lack of memory; try --jobs 1. What was done is kept"
@@ -54,48 +54,48 @@ def run_all(
     finally:
         for process in workers.values():
             process.terminate()
-        for line, process in workers.items():
+        for pipe, process in workers.items():
             process.join()
-            line.close()
+            pipe.close()
 
 
-def _start(workers: dict[Any, Any]) -> None:
+def _start_worker(workers: dict[Any, Any]) -> None:
     context = multiprocessing.get_context("spawn")  # safe with threads, and the same on every system
     ours, theirs = context.Pipe()
     # Linux ends a child with the thread that started it, which is the process's own life for the main thread only.
-    for_life = threading.current_thread() is threading.main_thread()
-    process = context.Process(target=_serve, args=(theirs, os.getpid() if for_life else None), daemon=True)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    process = context.Process(target=_worker_main, args=(theirs, os.getpid() if in_main_thread else None), daemon=True)
     process.start()
     theirs.close()  # so that the line ends with the worker
     workers[ours] = process
 
 
-def _answers(
-    work: Callable[..., T], jobs: Sequence[tuple[Any, ...]], workers: dict[Any, Any], told: Told
+def _iter_results(
+    work: Callable[..., T], jobs: Sequence[tuple[Any, ...]], workers: dict[Any, Any], on_progress: ProgressCallback
 ) -> Iterator[T]:
     waiting = iter(jobs)
     busy = list(workers)
-    for line in busy:
-        line.send((work, next(waiting)))
+    for pipe in busy:
+        pipe.send((work, next(waiting)))
     while busy:
         ready: list[Any] = list(connection.wait(busy))
-        for line in ready:
-            kind, value = line.recv()
+        for pipe in ready:
+            kind, value = pipe.recv()
             if kind == "share":
-                told(value)
+                on_progress(value)
                 continue
             if kind == "error":
                 raise value
             job = next(waiting, None)
             if job is None:
-                busy.remove(line)
+                busy.remove(pipe)
             else:
-                line.send((work, job))  # before anybody does anything with the result
+                pipe.send((work, job))  # before anybody does anything with the result
             yield value
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def block_sigint() -> Iterator[None]:
     """Workers started inside never hear an interrupt, not even while they import; the first process hears it after."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
@@ -109,35 +109,35 @@ def undisturbed() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(line: Any, parent: int | None) -> None:
+def _worker_main(pipe: Any, parent_pid: int | None) -> None:
     """A worker: one job after the other, until the line breaks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears the interrupt and ends its workers
-    end_with_parent(parent)
+    end_with_parent(parent_pid)
     try:
         while True:
-            work, job = line.recv()
-            teller = _Teller(line)
+            work, job = pipe.recv()
+            on_progress = _ProgressSender(pipe)
             try:
-                answer = "done", work(*job, teller)
-                teller.send()
+                answer = "done", work(*job, on_progress)
+                on_progress.send()
             except ConnectionError:
                 raise
             except Exception as error:
                 error.add_note(f"in a worker process:\n{traceback.format_exc()}")
                 answer = "error", error
-            line.send(answer)
+            pipe.send(answer)
     except (EOFError, ConnectionError):
         return  # the first process is no more
 
 
-def end_with_parent(parent: int | None) -> None:
+def end_with_parent(parent_pid: int | None) -> None:
     """End this process as soon as the one that started it has ended, in the middle of whatever it does.
 
     `parent` is the number of that process, if its main thread has started this one.
     """
-    if parent is not None and sys.platform == "linux":
+    if parent_pid is not None and sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent:  # it was gone before the system was asked
+        if os.getppid() != parent_pid:  # it was gone before the system was asked
             os._exit(1)
     threading.Thread(target=_watch_parent, daemon=True).start()
 
@@ -149,21 +149,21 @@ def _watch_parent() -> None:
         os._exit(1)
 
 
-class _Teller:
+class _ProgressSender:
     """Shares of a job, told to the first process now and then."""
 
-    def __init__(self, line: Any) -> None:
-        self.line, self.share, self.last = line, 0.0, time.monotonic()
+    def __init__(self, pipe: Any) -> None:
+        self.pipe, self.fraction, self.last_sent = pipe, 0.0, time.monotonic()
 
-    def __call__(self, share: float) -> None:
-        self.share += share
-        if time.monotonic() - self.last > 0.1:
+    def __call__(self, fraction: float) -> None:
+        self.fraction += fraction
+        if time.monotonic() - self.last_sent > 0.1:
             self.send()
 
     def send(self) -> None:
         """What was not told yet."""
-        self.line.send(("share", self.share))
-        self.share, self.last = 0.0, time.monotonic()
+        self.pipe.send(("share", self.fraction))
+        self.fraction, self.last_sent = 0.0, time.monotonic()
 
 
 def peak_memory(processes: int) -> float | None:

@@ -16,7 +16,7 @@ from unicodedata import category
 _JOINERS = "\u200c\u200d"  # parts of words in Persian and Hindi, and of emoji; they move nothing
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     r"""The text on one line, without anything that a terminal would act on.
 
     >>> print(printable("Zoë 🙂"), printable("\x1b[31mred\nline"), printable("abc\u202ecba"))
@@ -24,23 +24,27 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(one if _harmless(one) else one.encode("unicode_escape").decode() for one in text)
+    return "".join(one if _is_safe_char(one) else one.encode("unicode_escape").decode() for one in text)
 
 
-def _harmless(one: str) -> bool:
-    return one.isprintable() or one in _JOINERS or category(one) == "Zs"
+def _is_safe_char(char: str) -> bool:
+    return char.isprintable() or char in _JOINERS or category(char) == "Zs"
 
 
-def lines(text: str) -> str:
+def escape_unprintable_lines(text: str) -> str:
     """The same for text that has lines of its own, as a page shows it."""
-    return "\n".join(map(printable, text.split("\n")))
+    return "\n".join(map(escape_unprintable, text.split("\n")))
 
 
-def say(text: str, *, aside: bool = False) -> None:
+def print_escaped(text: str, *, to_stderr: bool = False) -> None:
     """Print one line in which words of others stand; `aside` goes to standard error, and is cut like an error."""
     from .errors import one_line
 
-    print(one_line(text) if aside else printable(text), file=sys.stderr if aside else sys.stdout, flush=aside)
+    print(
+        one_line(text) if to_stderr else escape_unprintable(text),
+        file=sys.stderr if to_stderr else sys.stdout,
+        flush=to_stderr,
+    )
 
 
 @contextmanager
@@ -50,11 +54,11 @@ def plain_warnings() -> Iterator[None]:
 
     before = warnings.formatwarning
 
-    def formatted(message: Warning | str, category: type[Warning], *_: object, **__: object) -> str:
+    def format_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> str:
         what = "note" if issubclass(category, UserWarning) else category.__name__
         return one_line(f"widemargin: {what}: {' '.join(str(message).split())}") + "\n"
 
-    warnings.formatwarning = formatted
+    warnings.formatwarning = format_warning
     try:
         yield
     finally:

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 
-def several() -> bool:
+def has_multiple_ranks() -> bool:
     """Whether more than one process trains together."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
-def speaks() -> bool:
+def is_rank_zero() -> bool:
     """Whether this is the process that prints for all, as torchrun or SLURM has numbered them."""
     return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
 
@@ -30,7 +30,7 @@ def gather_rows(rows: Tensor, group: ProcessGroup | None = None) -> Tensor:
     Ranks may hold unequal numbers.
     """
     rows = rows.detach()
-    if not several():
+    if not has_multiple_ranks():
         return rows
     size = torch.tensor([rows.shape[0]], device=rows.device)
     sizes = [torch.zeros_like(size) for _ in range(dist.get_world_size(group))]
@@ -43,52 +43,52 @@ def gather_rows(rows: Tensor, group: ProcessGroup | None = None) -> Tensor:
     return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
 
-class Shared:
+class SyncGroup:
     """The processes that share adaptive numbers and centres: those of a process group, or this process alone.
 
     Only what was given a group communicates, and only with that group: a head that one rank calls by itself must not
     wait for the others. A copy has the same group; a pickle is read by other processes and has none.
     """
 
-    def __init__(self, group: ProcessGroup | None, what: str) -> None:
-        self.group, self._what, self._warned = group, what, False
+    def __init__(self, group: ProcessGroup | None, owner_name: str) -> None:
+        self.group, self._owner_name, self._warned = group, owner_name, False
 
     def gather_rows(self, rows: Tensor) -> Tensor:
         """The rows of all processes that share, in rank order, without a gradient."""
         if self.group is not None:
             return gather_rows(rows, self.group)
-        if not self._warned and several():
+        if not self._warned and has_multiple_ranks():
             self._warned = True
             warnings.warn(
-                f"{self._what} adapts to the samples of this process alone; where several ranks train one model, "
+                f"{self._owner_name} adapts to the samples of this process alone; where several ranks train one model, "
                 "pass group=torch.distributed.group.WORLD (or the group of these ranks)",
                 stacklevel=2,
             )
         return rows.detach()
 
-    def __deepcopy__(self, memo: Any) -> Shared:
-        return Shared(self.group, self._what)
+    def __deepcopy__(self, memo: Any) -> SyncGroup:
+        return SyncGroup(self.group, self._owner_name)
 
     def __reduce__(self) -> Any:
-        return Shared, (None, self._what)
+        return SyncGroup, (None, self._owner_name)
 
 
 def check_group(group: Any) -> None:
     """Refuse what is no process group that this process belongs to."""
     if group is None:
         return
-    from .errors import InputError, shown
+    from .errors import InputError, format_value
 
     if not (dist.is_available() and isinstance(group, dist.ProcessGroup)):
         raise InputError(
-            f"group={shown(group)} must be a process group of torch.distributed that this process belongs to, such as "
+            f"group={format_value(group)} must be a process group of torch.distributed that this process belongs to, such as "
             "torch.distributed.group.WORLD"
         )
 
 
-def add_up(total: Tensor) -> Tensor:
+def all_reduce_sum(total: Tensor) -> Tensor:
     """Sum of `total` over all ranks."""
-    if several():
+    if has_multiple_ranks():
         total = total.clone()
         dist.all_reduce(total)
     return total

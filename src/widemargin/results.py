@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from . import plain_json
-from .bounded_files import LARGEST_HELD, NotAFileError, open_regular, read_lines
+from .bounded_files import MAX_IN_MEMORY_LOG_BYTES, NotAFileError, open_regular, read_lines
 from .data.table import Table
 from .errors import InputError
 from .literal import is_number
@@ -29,7 +29,7 @@ MAJORITY = "majority"
 """The baseline that always answers the most frequent class of the table."""
 BASELINES = (MAJORITY, "logistic_regression", "svm", "random_forest", "mlp")
 
-TRAIN_ROWS = 2000
+MAX_TRAIN_ACCURACY_ROWS = 2000
 """Accuracy on a training part is measured on at most so many of its rows: its error is then about one percent."""
 
 
@@ -63,7 +63,7 @@ class Result:
         return self.loss in BASELINES
 
     @property
-    def diverged(self) -> bool:
+    def has_diverged(self) -> bool:
         """Whether a loss ended in no numbers at all on some fold; its accuracy then means nothing."""
         return not self.is_baseline and "w_inter" not in self.angles
 
@@ -78,7 +78,7 @@ class Result:
         return self.set, self.loss
 
 
-def result_of(
+def make_result(
     table: Table,
     loss: str,
     folds: list[float],
@@ -110,7 +110,7 @@ def versions() -> dict[str, str]:
 
 def fingerprint(table: Table) -> str:
     """A short hash of everything a model sees of a table."""
-    digest = hashlib.sha256(repr(table.classes).encode())
+    digest = hashlib.sha256(repr(table.class_names).encode())
     digest.update(table.y.tobytes())
     for column in table.columns:
         digest.update(repr((column.name, column.levels)).encode())
@@ -118,7 +118,7 @@ def fingerprint(table: Table) -> str:
     return digest.hexdigest()[:16]
 
 
-class Store:
+class ResultStore:
     """`results.jsonl` of a folder."""
 
     def __init__(self, folder: str | Path, overwrite: bool = False) -> None:
@@ -143,25 +143,28 @@ class Store:
         """Lines that are there; a last line that was cut off is forgotten and its work done again."""
         found: dict[tuple[str, str], Result] = {}
         whole = 0  # bytes of lines that have an end
-        for number, line in enumerate(read_lines(self.path, LARGEST_HELD), 1):
+        for number, line in enumerate(read_lines(self.path, MAX_IN_MEMORY_LOG_BYTES), 1):
             if not line.endswith(b"\n"):
                 os.truncate(self.path, whole)  # in place: what is there stays there whatever happens
                 break
             whole += len(line)
             try:
-                result = from_json(line)
+                result = parse_result_line(line)
             except (ValueError, TypeError, KeyError):
                 advice = "delete the line, or start anew with --overwrite"
                 raise InputError(f"{self.path}: line {number} is not a result; {advice}") from None
             found[result.key] = result
         return found
 
-    def matching(self, key: tuple[str, str], seed: int, settings: dict[str, Any]) -> Result | None:
+    def find_matching(self, key: tuple[str, str], seed: int, settings: dict[str, Any]) -> Result | None:
         """The result that is there already; one of other settings is a mistake to be told."""
         found = self.results.get(key)
         if found is None:
             return None
-        wanted, there = _flat(seed, json.loads(json.dumps(settings))), _flat(found.seed, found.settings)
+        wanted, there = (
+            _flatten_settings(seed, json.loads(json.dumps(settings))),
+            _flatten_settings(found.seed, found.settings),
+        )
         for name in sorted({*wanted, *there}):
             if wanted.get(name) != there.get(name):
                 if name == "data":
@@ -184,18 +187,24 @@ class Store:
             os.fsync(file.fileno())
 
 
-def _flat(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
+def _flatten_settings(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
     """All settings by name, those of the protocol among them, so that the one which differs can be named."""
     return {"seed": seed, **settings, "protocol": None, **settings.get("protocol", {})}
 
 
-_KINDS: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float), "list": list, "dict": dict}
+_JSON_TYPES: dict[str, type | tuple[type, ...]] = {
+    "str": str,
+    "int": int,
+    "float": (int, float),
+    "list": list,
+    "dict": dict,
+}
 
 
-def from_json(line: str | bytes) -> Result:
+def parse_result_line(line: str | bytes) -> Result:
     """A line as a result; unknown fields are an error, as a line of something else would have."""
-    value = plain_json.parsed(line, "a line")
-    kinds = {spec.name: _KINDS[str(spec.type).partition("[")[0]] for spec in fields(Result)}
+    value = plain_json.parse_json(line, "a line")
+    kinds = {spec.name: _JSON_TYPES[str(spec.type).partition("[")[0]] for spec in fields(Result)}
     if not isinstance(value, dict) or not all(isinstance(value[name], kinds[name]) for name in value):
         raise ValueError("not a result")
     result = Result(**value)

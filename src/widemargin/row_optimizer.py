@@ -31,16 +31,18 @@ class RowOptimizer:
     [1.0, 0.9, 1.0, 0.9]
     """
 
-    def __init__(self, parameter: Tensor, make: Callable[..., torch.optim.Optimizer], **options: Any) -> None:
+    def __init__(
+        self, parameter: Tensor, optimizer_factory: Callable[..., torch.optim.Optimizer], **options: Any
+    ) -> None:
         if not isinstance(parameter, Tensor) or parameter.ndim != 2:
             raise InputError("RowOptimizer takes one matrix, such as head.weight")
         self.parameter = parameter
-        self._first = _first_memory(make, options, parameter)
-        self._part = nn.Parameter(parameter.detach()[:0].clone())
-        self.inner = make([self._part], **options)
-        self.memory: dict[str, Tensor] = {}
+        self._initial_state = _probe_initial_state(optimizer_factory, options, parameter)
+        self._row_parameter = nn.Parameter(parameter.detach()[:0].clone())
+        self.inner = optimizer_factory([self._row_parameter], **options)
+        self.row_state: dict[str, Tensor] = {}
         self.scalars: dict[str, Any] = {}
-        self._keep(torch.arange(0, device=parameter.device))  # what is remembered before the first step
+        self._store_row_state(torch.arange(0, device=parameter.device))  # what is remembered before the first step
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -62,33 +64,33 @@ class RowOptimizer:
             rows, values = gradient.indices()[0], gradient.values()
         else:
             rows, values = torch.arange(len(self.parameter), device=gradient.device), gradient
-        self._part.data, self._part.grad = self.parameter.index_select(0, rows), values
-        self._remember(rows)
+        self._row_parameter.data, self._row_parameter.grad = self.parameter.index_select(0, rows), values
+        self._load_row_state(rows)
         self.inner.step()
-        self._keep(rows)
-        self.parameter.index_copy_(0, rows, self._part.data)
-        self._part.grad = None
+        self._store_row_state(rows)
+        self.parameter.index_copy_(0, rows, self._row_parameter.data)
+        self._row_parameter.grad = None
 
-    def _remember(self, rows: Tensor) -> None:
-        if self.memory or self.scalars:
-            state = {name: value.index_select(0, rows) for name, value in self.memory.items()}
-            self.inner.state[self._part] = {**self.scalars, **state}
+    def _load_row_state(self, rows: Tensor) -> None:
+        if self.row_state or self.scalars:
+            state = {name: value.index_select(0, rows) for name, value in self.row_state.items()}
+            self.inner.state[self._row_parameter] = {**self.scalars, **state}
 
-    def _keep(self, rows: Tensor) -> None:
-        for name, value in self.inner.state[self._part].items():
-            if isinstance(value, Tensor) and value.shape == self._part.shape and value.ndim == 2:
-                if name not in self.memory:
-                    first = self._first.get(name, 0.0)
-                    self.memory[name] = torch.full_like(self.parameter, first, dtype=value.dtype)
-                self.memory[name].index_copy_(0, rows, value)
+    def _store_row_state(self, rows: Tensor) -> None:
+        for name, value in self.inner.state[self._row_parameter].items():
+            if isinstance(value, Tensor) and value.shape == self._row_parameter.shape and value.ndim == 2:
+                if name not in self.row_state:
+                    first = self._initial_state.get(name, 0.0)
+                    self.row_state[name] = torch.full_like(self.parameter, first, dtype=value.dtype)
+                self.row_state[name].index_copy_(0, rows, value)
             else:
                 self.scalars[name] = value
-        self.inner.state[self._part] = {}
+        self.inner.state[self._row_parameter] = {}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything to go on from."""
         options = [{key: value for key, value in group.items() if key != "params"} for group in self.param_groups]
-        return {"memory": dict(self.memory), "scalars": dict(self.scalars), "param_groups": options}
+        return {"memory": dict(self.row_state), "scalars": dict(self.scalars), "param_groups": options}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
@@ -98,59 +100,66 @@ class RowOptimizer:
         for name, value in state["memory"].items():
             if value.shape != self.parameter.shape:
                 raise InputError(f"{name} is {list(value.shape)}, the weights are {list(self.parameter.shape)}")
-        self.memory = {name: value.clone() for name, value in state["memory"].items()}
+        self.row_state = {name: value.clone() for name, value in state["memory"].items()}
         self.scalars = {n: v.clone() if isinstance(v, Tensor) else v for n, v in state["scalars"].items()}
         for group, options in zip(self.param_groups, state["param_groups"], strict=True):
             group.update(options)
 
 
-_ROWS, _WIDE = 5, 7  # of the matrix an optimizer is tried on; different, so that no other shape is taken for its own
-_SUITABLE = "SGD, Adam, AdamW, Adagrad, RMSprop, Adadelta, Adamax, NAdam, RAdam, Rprop and ASGD can"
+_PROBE_ROWS, _PROBE_COLUMNS = (
+    5,
+    7,
+)  # of the matrix an optimizer is tried on; different, so that no other shape is taken for its own
+_SUPPORTED_HINT = "SGD, Adam, AdamW, Adagrad, RMSprop, Adadelta, Adamax, NAdam, RAdam, Rprop and ASGD can"
 
 
-def _first_memory(
-    make: Callable[..., torch.optim.Optimizer], options: dict[str, Any], like: Tensor
+def _probe_initial_state(
+    optimizer_factory: Callable[..., torch.optim.Optimizer], options: dict[str, Any], like: Tensor
 ) -> dict[str, float]:
     """What an optimizer remembers of a weight that has had no gradient yet, by name.
 
     Found out by its first step with gradients of zero. An optimizer that cannot work on rows alone is refused.
     """
-    name = getattr(make, "__name__", type(make).__name__)
-    whole = slice(0, _ROWS)
+    name = getattr(optimizer_factory, "__name__", type(optimizer_factory).__name__)
+    whole = slice(0, _PROBE_ROWS)
     try:
         with torch.random.fork_rng(devices=[]):
-            moved, again = (_tried(make, options, like, [whole])[0] for _ in range(2))
-            apart, _ = _tried(make, options, like, [slice(0, 2), slice(2, _ROWS)])
-            _, state = _tried(make, options, like, [whole], steps=1, size=0.0)
+            moved, again = (_run_probe(optimizer_factory, options, like, [whole])[0] for _ in range(2))
+            apart, _ = _run_probe(optimizer_factory, options, like, [slice(0, 2), slice(2, _PROBE_ROWS)])
+            _, state = _run_probe(optimizer_factory, options, like, [whole], steps=1, scale=0.0)
     except InputError:
         raise
     except (RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
-        raise InputError(f"RowOptimizer: {name} cannot move rows with these options ({error}); {_SUITABLE}") from None
+        raise InputError(
+            f"RowOptimizer: {name} cannot move rows with these options ({error}); {_SUPPORTED_HINT}"
+        ) from None
     shapes = {key: list(value.shape) for key, value in state.items() if isinstance(value, Tensor) and value.ndim}
     for key, shape in shapes.items():
-        if shape != [_ROWS, _WIDE]:
-            raise InputError(f"RowOptimizer: {name} keeps {key}, which belongs to no row; {_SUITABLE}")
+        if shape != [_PROBE_ROWS, _PROBE_COLUMNS]:
+            raise InputError(f"RowOptimizer: {name} keeps {key}, which belongs to no row; {_SUPPORTED_HINT}")
     # One that draws its steps moves otherwise each time, and nothing can be said.
     if torch.equal(moved, again) and float((moved - apart).abs().max()) > 0.01 * float(moved.abs().max()):
-        raise InputError(f"RowOptimizer: {name} moves rows together, not each by its own gradient; {_SUITABLE}")
+        raise InputError(f"RowOptimizer: {name} moves rows together, not each by its own gradient; {_SUPPORTED_HINT}")
     return {key: float(state[key].flatten()[0]) for key in shapes}
 
 
-def _tried(
-    make: Callable[..., torch.optim.Optimizer],
+def _run_probe(
+    optimizer_factory: Callable[..., torch.optim.Optimizer],
     options: dict[str, Any],
     like: Tensor,
     parts: list[slice],
     steps: int = 2,
-    size: float = 1.0,
+    scale: float = 1.0,
 ) -> tuple[Tensor, dict[str, Any]]:
     """How far some steps move a small matrix, its parts each with an optimizer of its own; what the last remembers."""
-    draws = torch.Generator().manual_seed(0)
-    start, *gradients = (size * torch.randn(_ROWS, _WIDE, generator=draws) for _ in range(steps + 1))
+    generator = torch.Generator().manual_seed(0)
+    start, *gradients = (
+        scale * torch.randn(_PROBE_ROWS, _PROBE_COLUMNS, generator=generator) for _ in range(steps + 1)
+    )
     moved, state = [], dict[str, Any]()
     for part in parts:
         weight = nn.Parameter(start[part].to(like.device, like.dtype, copy=True))
-        optimizer = make([weight], **options)
+        optimizer = optimizer_factory([weight], **options)
         for gradient in gradients:
             weight.grad = gradient[part].to(weight)
             optimizer.step()

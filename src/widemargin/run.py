@@ -10,19 +10,19 @@ from typing import Any
 
 from . import plain_json
 from .bounded_files import read_file
-from .errors import InputError, shown, unknown
+from .errors import InputError, format_value, unknown_name_error
 
 OPTIMIZERS = ("adam", "adamw", "sgd", "muon")
 SCHEDULES = ("onecycle", "cosine", "plateau", "constant")
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true")
-LARGEST_SIDE = 4096  # pixels of an image as a network sees it: 200 MB of numbers in colour
-_MOST = 2**31 - 1  # of anything that is counted; beyond it something deep inside would give up
-_LAST_SEED = 2**63 - 1
-_LARGEST = 1e300
+MAX_IMAGE_SIZE = 4096  # pixels of an image as a network sees it: 200 MB of numbers in colour
+_MAX_COUNT = 2**31 - 1  # of anything that is counted; beyond it something deep inside would give up
+_MAX_SEED = 2**63 - 1
+_MAX_FLOAT = 1e300
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainConfig:
     """What is trained, on what, and how. Defaults are the paper's for CIFAR-10 (its Table III), except the rate."""
 
     data: str = "cifar10"
@@ -39,23 +39,23 @@ class Run:
     warmup_epochs: float = 0.0
     warmup_lr: float = 1e-6
     min_lr: float = 0.0
-    smoothing: float = 0.0
+    label_smoothing: float = 0.0
     augment: str = "paper"
     augment_options: Mapping[str, Any] = field(default_factory=dict)
     model_options: Mapping[str, Any] = field(default_factory=dict)
     neck: bool = False
-    dim: int = 0
+    embedding_dim: int = 0
     """Length of the embeddings, by a linear layer behind the backbone; 0 keeps the backbone's own."""
-    repeats: int = 1
+    repeated_augmentation: int = 1
     """Repeated augmentation: how often each image stands in an epoch's order, one after the other."""
     input_size: int | None = None
     per_class: int = 0
     """Images of each class in a batch (P×K batches, for losses on pairs and triplets); 0 takes images as they come."""
-    unseen: float = 0.0
+    unseen_classes: float = 0.0
     """Part of the classes that training never sees; their images are what the run is judged on."""
-    share: float = 1.0
+    train_fraction: float = 1.0
     """Part of the training images that is used (Figure 3)."""
-    hold_out: float = 0.0
+    val_fraction: float = 0.0
     """Part of the training images kept back to choose by; the test images never choose anything."""
     accumulate: int = 1
     clip: float = 0.0
@@ -76,22 +76,22 @@ class Run:
         for name in ("augment_options", "model_options"):
             value = getattr(self, name)
             if not isinstance(value, Mapping):
-                raise InputError(f"{name} must be names with values, got {shown(value)}")
-            object.__setattr__(self, name, {_written(key): _settled(inner) for key, inner in value.items()})
+                raise InputError(f"{name} must be names with values, got {format_value(value)}")
+            object.__setattr__(self, name, {_check_utf8(key): _normalize_value(inner) for key, inner in value.items()})
         for name in ("data", "model", "loss", "augment", "opt", "schedule", "precision", "init_from", "name"):
             value = getattr(self, name)
             optional = name in ("init_from", "name")
             if not (
                 value is None if optional and not isinstance(value, str) else isinstance(value, str) and value.strip()
             ):
-                raise InputError(f"{name} must be a text{' or nothing' if optional else ''}, got {shown(value)}")
-            _settled(value)
+                raise InputError(f"{name} must be a text{' or nothing' if optional else ''}, got {format_value(value)}")
+            _normalize_value(value)
         for name in ("neck", "compile", "channels_last", "sync_bn"):
             if not isinstance(getattr(self, name), bool):  # the word "false" would count as true
-                raise InputError(f"{name} must be true or false, got {shown(getattr(self, name))}")
+                raise InputError(f"{name} must be true or false, got {format_value(getattr(self, name))}")
         for name, allowed in (("opt", OPTIMIZERS), ("schedule", SCHEDULES), ("precision", PRECISIONS)):
             if getattr(self, name) not in allowed:
-                raise unknown(name, getattr(self, name), allowed)
+                raise unknown_name_error(name, getattr(self, name), allowed)
         for name, low in (
             ("epochs", 1),
             ("batch_size", 1),
@@ -103,15 +103,15 @@ class Run:
             ("seed", 0),
         ):
             value = getattr(self, name)
-            most = _LAST_SEED if name == "seed" else _MOST
+            most = _MAX_SEED if name == "seed" else _MAX_COUNT
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
-                raise InputError(f"{name} must be a whole number of at least {low}, got {shown(value)}")
+                raise InputError(f"{name} must be a whole number of at least {low}, got {format_value(value)}")
             if value > most:
-                raise InputError(f"{name} must be at most {most:,}, got {shown(value)}")
+                raise InputError(f"{name} must be at most {most:,}, got {format_value(value)}")
         for name in ("lr", "weight_decay", "momentum", "warmup_epochs", "warmup_lr", "min_lr", "clip"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _LARGEST:
-                raise InputError(f"{name} must be a number of at least 0, got {shown(value)}")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MAX_FLOAT:
+                raise InputError(f"{name} must be a number of at least 0, got {format_value(value)}")
         for name, low, high in (
             ("share", 0, 1),
             ("hold_out", 0, 1),
@@ -122,10 +122,12 @@ class Run:
             value = getattr(self, name)
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not number or not (low < value <= high if name == "share" else low <= value < high):
-                raise InputError(f"{name} must lie between {low} and {high}, got {shown(value)}")
+                raise InputError(f"{name} must lie between {low} and {high}, got {format_value(value)}")
         size = self.input_size
-        if size is not None and (type(size) is not int or not 1 <= size <= LARGEST_SIDE):
-            raise InputError(f"input_size must be a whole number from 1 to {LARGEST_SIDE:,}, got {shown(size)}")
+        if size is not None and (type(size) is not int or not 1 <= size <= MAX_IMAGE_SIZE):
+            raise InputError(
+                f"input_size must be a whole number from 1 to {MAX_IMAGE_SIZE:,}, got {format_value(size)}"
+            )
 
     @property
     def data_name(self) -> str:
@@ -137,46 +139,46 @@ class Run:
         return json.dumps(asdict(self), indent=1, ensure_ascii=False)
 
     @classmethod
-    def from_json(cls, text: str | bytes, where: str = "run.json") -> Run:
+    def from_json(cls, text: str | bytes, where: str = "run.json") -> TrainConfig:
         """A run from its text; a field that does not exist is an error, not silence."""
-        values = plain_json.parsed(text, where)
+        values = plain_json.parse_json(text, where)
         if not isinstance(values, dict):
             raise InputError(f"{where}: holds no run")
         allowed = [spec.name for spec in fields(cls)]
         for name in values:
             if name not in allowed:
-                raise InputError(f"{where}: {unknown('field of a run', name, allowed)}")
+                raise InputError(f"{where}: {unknown_name_error('field of a run', name, allowed)}")
         try:
             return cls(**values)
         except (TypeError, ValueError) as error:
             raise InputError(f"{where}: {error}") from None
 
     @classmethod
-    def read(cls, folder: str | Path) -> Run:
+    def read(cls, folder: str | Path) -> TrainConfig:
         """The run of a folder."""
         path = Path(folder) / "run.json"
         try:
-            return cls.from_json(read_file(path, plain_json.LARGEST), str(path))
+            return cls.from_json(read_file(path, plain_json.MAX_JSON_BYTES), str(path))
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror or error}); is {folder} a run?") from None
 
 
-def _settled(value: Any) -> Any:
+def _normalize_value(value: Any) -> Any:
     """Lists as tuples: JSON has only the former, and a run that was read back must equal the one written."""
     if isinstance(value, str):
-        return _written(value)
-    if isinstance(value, int | float) and not abs(value) < _LARGEST:  # JSON has no NaN, and NaN is not itself
-        raise InputError(f"{shown(value)} is no value for an option of a run; write a finite number")
+        return _check_utf8(value)
+    if isinstance(value, int | float) and not abs(value) < _MAX_FLOAT:  # JSON has no NaN, and NaN is not itself
+        raise InputError(f"{format_value(value)} is no value for an option of a run; write a finite number")
     if isinstance(value, Mapping):
-        return {_written(key): _settled(inner) for key, inner in value.items()}
-    return tuple(_settled(inner) for inner in value) if isinstance(value, list | tuple) else value
+        return {_check_utf8(key): _normalize_value(inner) for key, inner in value.items()}
+    return tuple(_normalize_value(inner) for inner in value) if isinstance(value, list | tuple) else value
 
 
-def _written(text: Any) -> str:
+def _check_utf8(text: Any) -> str:
     """A text that can be written to a file; bytes of a path that are no UTF-8 cannot."""
     found = str(text)
     try:
         found.encode()
     except UnicodeEncodeError:
-        raise InputError(f"{shown(found)} is no text in UTF-8; rename it") from None
+        raise InputError(f"{format_value(found)} is no text in UTF-8; rename it") from None
     return found

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from .errors import InputError, shown, unknown
-from .precision import widest
+from .errors import InputError, format_value, unknown_name_error
+from .precision import widest_float_dtype
 
 
-def written(value: Any) -> str:
+def format_number(value: Any) -> str:
     """A value as the little language writes it: `64`, `0.3`, `semihard`, `[0.1, 0.2]`.
 
     >>> written(64.0), written(0.3), written("semihard"), written(True)
@@ -35,11 +35,11 @@ class Schedule:
 
     name: ClassVar[str]
 
-    def at(self, step: Tensor) -> Tensor:
+    def value_at(self, step: Tensor) -> Tensor:
         """The value after `step` training calls, as a tensor without a gradient."""
         raise NotImplementedError
 
-    def ends(self) -> tuple[float, ...]:
+    def bounds(self) -> tuple[float, ...]:
         """The values between which the schedule stays."""
         raise NotImplementedError
 
@@ -47,22 +47,22 @@ class Schedule:
         for spec in fields(self):
             value = getattr(self, spec.name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
-                raise InputError(f"{self.name}: {spec.name}={shown(value)} must be a finite number")
+                raise InputError(f"{self.name}: {spec.name}={format_value(value)} must be a finite number")
         steps = getattr(self, "steps", 1)
         if steps < 1 or int(steps) != steps:
-            raise InputError(f"{self.name}: steps={written(steps)} must be a whole number of at least 1")
+            raise InputError(f"{self.name}: steps={format_number(steps)} must be a whole number of at least 1")
 
     def __repr__(self) -> str:
-        parts = (f"{spec.name}={written(getattr(self, spec.name))}" for spec in fields(self))
+        parts = (f"{spec.name}={format_number(getattr(self, spec.name))}" for spec in fields(self))
         return f"{self.name}({', '.join(parts)})"
 
 
-def _count(step: Tensor) -> Tensor:
-    return step.to(widest(step.device))
+def _step_as_float(step: Tensor) -> Tensor:
+    return step.to(widest_float_dtype(step.device))
 
 
 def _fraction(step: Tensor, steps: float) -> Tensor:
-    return (_count(step) / steps).clamp(max=1.0)
+    return (_step_as_float(step) / steps).clamp(max=1.0)
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,10 +78,10 @@ class Warmup(Schedule):
     end: float
     steps: int
 
-    def at(self, step: Tensor) -> Tensor:
+    def value_at(self, step: Tensor) -> Tensor:
         return self.start + (self.end - self.start) * _fraction(step, self.steps)
 
-    def ends(self) -> tuple[float, ...]:
+    def bounds(self) -> tuple[float, ...]:
         return self.start, self.end
 
 
@@ -98,11 +98,11 @@ class Cosine(Schedule):
     end: float
     steps: int
 
-    def at(self, step: Tensor) -> Tensor:
+    def value_at(self, step: Tensor) -> Tensor:
         wave = torch.cos(math.pi * _fraction(step, self.steps))
         return self.end + 0.5 * (self.start - self.end) * (1.0 + wave)
 
-    def ends(self) -> tuple[float, ...]:
+    def bounds(self) -> tuple[float, ...]:
         return self.start, self.end
 
 
@@ -127,11 +127,11 @@ class Decay(Schedule):
         if not (self.start > 0 and self.end > 0):
             raise InputError(f"{self!r}: start and end must be above 0")
 
-    def at(self, step: Tensor) -> Tensor:
+    def value_at(self, step: Tensor) -> Tensor:
         ratio = math.log(self.end / self.start)
         return self.start * torch.exp(ratio * _fraction(step, self.steps))
 
-    def ends(self) -> tuple[float, ...]:
+    def bounds(self) -> tuple[float, ...]:
         return self.start, self.end
 
 
@@ -154,11 +154,11 @@ class Anneal(Schedule):
         if min(self.start, self.gamma, self.power, self.floor) < 0:
             raise InputError(f"{self!r}: every number must be at least 0")
 
-    def at(self, step: Tensor) -> Tensor:
-        falling = (1.0 + self.gamma * _count(step)) ** -self.power
+    def value_at(self, step: Tensor) -> Tensor:
+        falling = (1.0 + self.gamma * _step_as_float(step)) ** -self.power
         return (self.start * falling).clamp(min=self.floor)
 
-    def ends(self) -> tuple[float, ...]:
+    def bounds(self) -> tuple[float, ...]:
         return max(self.start, self.floor), self.floor
 
 
@@ -177,17 +177,17 @@ class Learnable(Schedule):
         if not self.start > 0:
             raise InputError(f"{self!r}: a learnable number starts above 0")
 
-    def at(self, step: Tensor) -> Tensor:
-        return torch.full_like(_count(step), self.start)
+    def value_at(self, step: Tensor) -> Tensor:
+        return torch.full_like(_step_as_float(step), self.start)
 
-    def ends(self) -> tuple[float, ...]:
+    def bounds(self) -> tuple[float, ...]:
         return (self.start,)
 
 
 SCHEDULES: dict[str, type[Schedule]] = {kind.name: kind for kind in (Warmup, Cosine, Decay, Anneal, Learnable)}
 
 
-def build(name: str, positional: list[Any], keywords: dict[str, Any]) -> Schedule:
+def build_schedule(name: str, positional: list[Any], keywords: dict[str, Any]) -> Schedule:
     """The schedule `name(…)` of the little language; unknown options raise."""
     kind = SCHEDULES[name]
     known = [spec.name for spec in fields(kind)]
@@ -196,7 +196,7 @@ def build(name: str, positional: list[Any], keywords: dict[str, Any]) -> Schedul
     given = dict(zip(known, positional, strict=False))
     for key, value in keywords.items():
         if key not in known:
-            raise unknown(f"option of {name}", key, known)
+            raise unknown_name_error(f"option of {name}", key, known)
         if key in given:
             raise InputError(f"{name}: {key} is given twice")
         given[key] = value

@@ -12,19 +12,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .errors import InputError, short, shown, unknown
-from .literal import LONGEST, literal
+from .errors import InputError, format_value, shorten, unknown_name_error
+from .literal import MAX_LITERAL_CHARS, parse_literal
 
 # The seeds' script has s = 10 for each of its three losses unless MarginHead.s says otherwise, and its softmax is
 # a cosine softmax: embeddings and class weights on the unit sphere.
 _SEED_LOSSES = {"arcface": "arcface(s=10)", "arcgrad": "arcgrad(s=10)", "softmax": "normface(s=10)"}
 # Names of the model's options that other flags decide.
-_NOT_THE_MODELS = {"size": "--input_size", "channels": "the data", "in_chans": "the data", "num_classes": "the data"}
+_RESERVED_MODEL_OPTIONS = {
+    "size": "--input_size",
+    "channels": "the data",
+    "in_chans": "the data",
+    "num_classes": "the data",
+}
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
 
-_START = re.compile(r"[A-Za-z_]\w*\s*\.\s*[A-Za-z_]\w*\s*=(?!=)")
-_ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*\.\s*([A-Za-z_]\w*)\s*=(.*)", re.DOTALL)
-_EXAMPLE = "write scope.name=value, such as MarginHead.s=10"
+_ASSIGNMENT_START = re.compile(r"[A-Za-z_]\w*\s*\.\s*[A-Za-z_]\w*\s*=(?!=)")
+_ASSIGNMENT_PATTERN = re.compile(r"\s*([A-Za-z_]\w*)\s*\.\s*([A-Za-z_]\w*)\s*=(.*)", re.DOTALL)
+_SYNTAX_HINT = "write scope.name=value, such as MarginHead.s=10"
 
 
 def parse_gin(tokens: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -35,15 +40,15 @@ def parse_gin(tokens: Sequence[str]) -> dict[str, dict[str, Any]]:
     """
     found: dict[str, dict[str, Any]] = {scope: {} for scope in _SCOPES}
     for token in [tokens] if isinstance(tokens, str) else tokens:
-        for text in _assignments(token):
-            scope, name, value = _assignment(text)
+        for text in _split_assignments(token):
+            scope, name, value = _parse_assignment(text)
             if name in found[scope]:
                 raise InputError(f"--gin {scope}.{name} is given twice")
             found[scope][name] = value
     return found
 
 
-def margin_of(name: str, head: Mapping[str, Any]) -> str:
+def seed_loss_spec(name: str, head_options: Mapping[str, Any]) -> str:
     """The parse string of our loss for `--margin_loss` and the values of `MarginHead`.
 
     A name of the seeds' means the seeds' loss with its silent s = 10; anything else is read as the catalogue does,
@@ -57,24 +62,26 @@ def margin_of(name: str, head: Mapping[str, Any]) -> str:
 
     value = parse(_SEED_LOSSES.get(name.strip().lower(), name) if isinstance(name, str) else name)
     parts: list[tuple[float, Any]] = list(value.parts) if isinstance(value, Sum) else [(1.0, value)]
-    places = [place for place, (_, loss) in enumerate(parts) if isinstance(loss, Margin)]
-    if not places:
-        raise InputError(f"{short(name)!r} has no margin, so no head; margins are {', '.join(losses('margins'))}")
-    factor, margin = parts[places[0]]
-    for key in head:
+    margin_indices = [place for place, (_, loss) in enumerate(parts) if isinstance(loss, Margin)]
+    if not margin_indices:
+        raise InputError(f"{shorten(name)!r} has no margin, so no head; margins are {', '.join(losses('margins'))}")
+    factor, margin = parts[margin_indices[0]]
+    for key in head_options:
         if key not in margin.options():
-            what = f"--gin MarginHead: {margin.name}, which --margin_loss {short(name)!r} means, has"
+            what = f"--gin MarginHead: {margin.name}, which --margin_loss {shorten(name)!r} means, has"
             raise InputError(f"{what} no {key} (it has {', '.join(margin.options()) or 'none'})")
-    parts[places[0]] = (factor, replace(margin, **head))
+    parts[margin_indices[0]] = (factor, replace(margin, **head_options))
     return repr(Sum(tuple(parts)) if isinstance(value, Sum) else parts[0][1])
 
 
-def _assignments(token: str) -> list[str]:
+def _split_assignments(token: str) -> list[str]:
     """The assignments in one word: split at blanks outside brackets and quotes where another one begins."""
     if not isinstance(token, str) or not token.strip():
-        raise InputError(f"--gin got an empty word; {_EXAMPLE}")
-    if len(token) > LONGEST:
-        raise InputError(f"--gin {short(token)!r}: {len(token)} characters are too many (at most {LONGEST})")
+        raise InputError(f"--gin got an empty word; {_SYNTAX_HINT}")
+    if len(token) > MAX_LITERAL_CHARS:
+        raise InputError(
+            f"--gin {shorten(token)!r}: {len(token)} characters are too many (at most {MAX_LITERAL_CHARS})"
+        )
     cuts, depth, quote, escaped = [0], 0, "", False
     for place, letter in enumerate(token):
         if quote:
@@ -86,88 +93,88 @@ def _assignments(token: str) -> list[str]:
             depth += 1
         elif letter in ")]}":
             depth -= 1
-        elif depth == 0 and letter.isspace() and token[:place].strip() and _START.match(token, place + 1):
+        elif depth == 0 and letter.isspace() and token[:place].strip() and _ASSIGNMENT_START.match(token, place + 1):
             cuts.append(place)
     return [token[start:end] for start, end in zip(cuts, [*cuts[1:], len(token)], strict=True)]
 
 
-def _assignment(text: str) -> tuple[str, str, Any]:
-    found = _ASSIGNMENT.fullmatch(text)
+def _parse_assignment(text: str) -> tuple[str, str, Any]:
+    found = _ASSIGNMENT_PATTERN.fullmatch(text)
     if found is None:
         missing = "has no =" if "=" not in text else "has no scope.name before its ="
-        raise InputError(f"--gin {short(text.strip())!r} {missing}; {_EXAMPLE}")
+        raise InputError(f"--gin {shorten(text.strip())!r} {missing}; {_SYNTAX_HINT}")
     scope, name, written = found.groups()
     if scope not in _SCOPES:
-        raise unknown("scope in --gin", scope, _SCOPES)
+        raise unknown_name_error("scope in --gin", scope, _SCOPES)
     where = f"--gin {scope}.{name}"
     checks = _SCOPES[scope]
     if checks is not None and name not in checks:
-        raise unknown(f"name in --gin {scope}", name, checks)
-    if checks is None and name in _NOT_THE_MODELS:
-        raise InputError(f"{where}: this is decided by {_NOT_THE_MODELS[name]}")
-    value = literal(written, where)
+        raise unknown_name_error(f"name in --gin {scope}", name, checks)
+    if checks is None and name in _RESERVED_MODEL_OPTIONS:
+        raise InputError(f"{where}: this is decided by {_RESERVED_MODEL_OPTIONS[name]}")
+    value = parse_literal(written, where)
     if isinstance(value, str) and value[:1] in ("(", "["):  # quotes that a shell has left around a tuple
-        value = literal(value, where)
+        value = parse_literal(value, where)
     return scope, name, value if checks is None else checks[name](value, where)
 
 
-def _numbers(value: Any, where: str, example: str) -> tuple[float, ...]:
+def _check_numbers(value: Any, where: str, example: str) -> tuple[float, ...]:
     items = value if isinstance(value, tuple | list) else (value,)
     if not items or any(isinstance(item, bool) or not isinstance(item, int | float) for item in items):
-        raise InputError(f"{where}={shown(value)} must be numbers, such as {example}")
+        raise InputError(f"{where}={format_value(value)} must be numbers, such as {example}")
     return tuple(float(item) for item in items)
 
 
-def _range(highest: float, example: str) -> Callable[[Any, str], Any]:
+def _range_checker(max_value: float, example: str) -> Callable[[Any, str], Any]:
     def check(value: Any, where: str) -> tuple[float, float]:
-        pair = _numbers(value, where, example)
-        if len(pair) != 2 or not 0 < pair[0] <= pair[1] <= highest:
-            most = f", at most {highest:g}" if highest < 1e9 else ""
-            raise InputError(f"{where}={shown(value)} must be two numbers above 0{most}, rising, as {example}")
+        pair = _check_numbers(value, where, example)
+        if len(pair) != 2 or not 0 < pair[0] <= pair[1] <= max_value:
+            most = f", at most {max_value:g}" if max_value < 1e9 else ""
+            raise InputError(f"{where}={format_value(value)} must be two numbers above 0{most}, rising, as {example}")
         return pair[0], pair[1]
 
     return check
 
 
-def _mean(value: Any, where: str) -> tuple[float, ...]:
-    return _numbers(value, where, "(0.4914, 0.4822, 0.4465), one per channel")
+def _check_mean(value: Any, where: str) -> tuple[float, ...]:
+    return _check_numbers(value, where, "(0.4914, 0.4822, 0.4465), one per channel")
 
 
-def _std(value: Any, where: str) -> tuple[float, ...]:
-    numbers = _numbers(value, where, "(0.2470, 0.2435, 0.2616), one per channel")
+def _check_std(value: Any, where: str) -> tuple[float, ...]:
+    numbers = _check_numbers(value, where, "(0.2470, 0.2435, 0.2616), one per channel")
     if min(numbers) <= 0:
-        raise InputError(f"{where}={shown(value)} must be above 0 in every channel")
+        raise InputError(f"{where}={format_value(value)} must be above 0 in every channel")
     return numbers
 
 
-def _chance(value: Any, where: str) -> float:
+def _check_probability(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise InputError(f"{where}={shown(value)} must be a number from 0 to 1")
+        raise InputError(f"{where}={format_value(value)} must be a number from 0 to 1")
     return float(value)
 
 
-def _interpolation(value: Any, where: str) -> str:
+def _check_interpolation(value: Any, where: str) -> str:
     if value not in INTERPOLATIONS:
-        raise unknown(f"value of {where}", short(str(value)), INTERPOLATIONS)
+        raise unknown_name_error(f"value of {where}", shorten(str(value)), INTERPOLATIONS)
     return str(value)
 
 
-def _number(value: Any, where: str) -> float | int:
+def _check_number(value: Any, where: str) -> float | int:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"{where}={shown(value)} must be a number")
+        raise InputError(f"{where}={format_value(value)} must be a number")
     return value
 
 
 # Scope → name → check of its value; a scope without checks hands its values on to what it names.
 _SCOPES: dict[str, dict[str, Callable[[Any, str], Any]] | None] = {
     "build_transform": {
-        "scale": _range(1.0, "(0.8, 1)"),
-        "ratio": _range(1e9, "(0.75, 1.3333)"),
-        "mean": _mean,
-        "std": _std,
-        "hflip": _chance,
-        "interpolation": _interpolation,
+        "scale": _range_checker(1.0, "(0.8, 1)"),
+        "ratio": _range_checker(1e9, "(0.75, 1.3333)"),
+        "mean": _check_mean,
+        "std": _check_std,
+        "hflip": _check_probability,
+        "interpolation": _check_interpolation,
     },
     "build_model": None,
-    "MarginHead": {"s": _number, "m": _number},
+    "MarginHead": {"s": _check_number, "m": _check_number},
 }

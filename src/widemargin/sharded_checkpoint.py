@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from .errors import InputError
 from .head import Head
-from .others.shard import Shard
+from .others.shard import ClassShard
 
 
 def save_sharded(folder: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
@@ -32,12 +32,12 @@ def save_sharded(folder: str | Path, model: nn.Module, optimizer: torch.optim.Op
         shards = _shards(model)
         for i, parameter in enumerate(_parameters(optimizer)):
             for name, value in optimizer.state.get(parameter, {}).items():
-                kept = value if isinstance(value, Tensor) else torch.tensor(float(value))
-                state[f"optimizer.{i}.{name}"] = _as_whole(kept, parameter, shards)
-    from .sharded_index import Writer
+                tensor = value if isinstance(value, Tensor) else torch.tensor(float(value))
+                state[f"optimizer.{i}.{name}"] = _as_dtensor_if_sharded(tensor, parameter, shards)
+    from .sharded_index import JsonIndexWriter
 
-    with _quietly_alone():
-        save(state, storage_writer=Writer(str(folder)), no_dist=not _several())
+    with _ignore_single_process_warning():
+        save(state, storage_writer=JsonIndexWriter(str(folder)), no_dist=not _is_distributed())
 
 
 def load_sharded(folder: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
@@ -46,74 +46,80 @@ def load_sharded(folder: str | Path, model: nn.Module, optimizer: torch.optim.Op
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
     from torch.distributed.checkpoint.state_dict_loader import load
 
-    from .sharded_index import Reader, read_index
+    from .sharded_index import JsonIndexReader, read_index
 
-    place = str(folder)
+    path = str(folder)
     sizes = {
         name: tuple(found.size)
         for name, found in read_index(Path(folder)).state_dict_metadata.items()
         if isinstance(found, TensorStorageMetadata)
     }
     state: dict[str, Any] = {"model": model.state_dict()}
-    _check(place, state["model"], sizes)
-    kept: dict[Tensor, dict[str, Tensor]] = {}
+    _check_shapes(path, state["model"], sizes)
+    optimizer_state: dict[Tensor, dict[str, Tensor]] = {}
     if optimizer is not None:
         shards = _shards(model)
         for i, parameter in enumerate(_parameters(optimizer)):
             start = f"optimizer.{i}."
             names = [name for name in sizes if name.startswith(start)]
-            kept[parameter] = {name.removeprefix(start): _room(sizes[name], parameter, shards) for name in names}
+            optimizer_state[parameter] = {
+                name.removeprefix(start): _allocate_optimizer_state(sizes[name], parameter, shards) for name in names
+            }
             for name in names:
-                state[name] = _as_whole(kept[parameter][name.removeprefix(start)], parameter, shards)
-    with _quietly_alone():
+                state[name] = _as_dtensor_if_sharded(
+                    optimizer_state[parameter][name.removeprefix(start)], parameter, shards
+                )
+    with _ignore_single_process_warning():
         try:
-            load(state, storage_reader=Reader(place), no_dist=not _several())
+            load(state, storage_reader=JsonIndexReader(path), no_dist=not _is_distributed())
         except CheckpointException as error:
-            raise InputError(f"{place}: damaged, cannot be read ({_first(error)}); take an earlier one") from None
+            raise InputError(
+                f"{path}: damaged, cannot be read ({_first_failure(error)}); take an earlier one"
+            ) from None
     try:
         model.load_state_dict(state["model"])
     except InputError as error:
-        raise InputError(f"{place}: {error}") from None
+        raise InputError(f"{path}: {error}") from None
     if optimizer is not None:
-        for parameter, values in kept.items():
+        for parameter, values in optimizer_state.items():
             optimizer.state[parameter] = dict(values)
 
 
-def _first(error: Any) -> str:
+def _first_failure(error: Any) -> str:
     """What went wrong on the first rank that failed, in one line."""
     failures = [failure[0] if isinstance(failure, tuple) else failure for failure in error.failures.values()]
     said = str(failures[0]).strip().splitlines() if failures else []
     return said[0][:200] if said else "a part is not what the index says"
 
 
-def _several() -> bool:
+def _is_distributed() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 @contextmanager
-def _quietly_alone() -> Iterator[None]:
+def _ignore_single_process_warning() -> Iterator[None]:
     """torch warns that a single process is a single process."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         yield
 
 
-def _check(place: str, wanted: dict[str, Any], sizes: dict[str, tuple[int, ...]]) -> None:
-    for name, value in wanted.items():
+def _check_shapes(folder: str, expected: dict[str, Any], sizes: dict[str, tuple[int, ...]]) -> None:
+    for name, value in expected.items():
         there = sizes.get(f"model.{name}")
         if there is None:
-            raise InputError(f"{place} has no {name}: it is the checkpoint of another model")
+            raise InputError(f"{folder} has no {name}: it is the checkpoint of another model")
         if there != tuple(value.shape) and not name.endswith("_extra_state"):
-            raise InputError(f"{place}: {name} is {list(there)}, the model's is {list(value.shape)}")
+            raise InputError(f"{folder}: {name} is {list(there)}, the model's is {list(value.shape)}")
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def _shards(model: nn.Module) -> dict[int, Shard]:
+def _shards(model: nn.Module) -> dict[int, ClassShard]:
     """Parameters that are split over ranks, by identity."""
-    found: dict[int, Shard] = {}
+    found: dict[int, ClassShard] = {}
     for module in model.modules():
         if isinstance(module, Head) and module.shard is not None:
             found[id(module.weight)] = module.shard
@@ -122,15 +128,15 @@ def _shards(model: nn.Module) -> dict[int, Shard]:
     return found
 
 
-def _as_whole(value: Tensor, parameter: Tensor, shards: dict[int, Shard]) -> Tensor:
+def _as_dtensor_if_sharded(value: Tensor, parameter: Tensor, shards: dict[int, ClassShard]) -> Tensor:
     shard = shards.get(id(parameter))
-    return shard.whole(value) if shard is not None and value.shape == parameter.shape else value
+    return shard.as_dtensor(value) if shard is not None and value.shape == parameter.shape else value
 
 
-def _room(size: tuple[int, ...], parameter: Tensor, shards: dict[int, Shard]) -> Tensor:
+def _allocate_optimizer_state(size: tuple[int, ...], parameter: Tensor, shards: dict[int, ClassShard]) -> Tensor:
     """Room for what an optimizer keeps of a parameter: its own part of a split one."""
     shard = shards.get(id(parameter))
-    if shard is not None and size == (shard.classes, *parameter.shape[1:]):
+    if shard is not None and size == (shard.num_classes, *parameter.shape[1:]):
         return torch.zeros_like(parameter.detach())
     kind = parameter if size == tuple(parameter.shape) else torch.empty((), dtype=torch.float32)
     return torch.zeros(size, dtype=kind.dtype, device=kind.device)

@@ -28,27 +28,27 @@ from torch.distributed.checkpoint.utils import _create_file_view
 from torch.futures import Future
 
 from . import plain_json
-from .bounded_files import check_holes, open_regular
+from .bounded_files import check_not_sparse, open_regular
 from .errors import InputError
-from .tensor_files import check_unpacked
+from .tensor_files import check_uncompressed
 
-INDEX = "index.json"
-_FORMAT = 1
-_FILE = re.compile(r"__\d+_\d+\.distcp")
+INDEX_FILENAME = "index.json"
+_INDEX_FORMAT = 1
+_PART_FILENAME = re.compile(r"__\d+_\d+\.distcp")
 _DTYPES = {str(kind).removeprefix("torch."): kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
 
 
-class Writer(FileSystemWriter):
+class JsonIndexWriter(FileSystemWriter):
     """Writes parts as torch does, and the index when all parts are there."""
 
     def finish(self, metadata: Metadata, results: Any) -> None:
         super().finish(metadata, results)
-        fresh = Path(self.path) / f"{INDEX}.new"
-        fresh.write_text(json.dumps(_told(metadata)), encoding="utf-8")
-        fresh.replace(Path(self.path) / INDEX)
+        fresh = Path(self.path) / f"{INDEX_FILENAME}.new"
+        fresh.write_text(json.dumps(_metadata_to_json(metadata)), encoding="utf-8")
+        fresh.replace(Path(self.path) / INDEX_FILENAME)
 
 
-class Reader(FileSystemReader):
+class JsonIndexReader(FileSystemReader):
     """Reads parts as torch does, as plain tensors, by an index that is JSON."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
@@ -61,11 +61,11 @@ class Reader(FileSystemReader):
             place: _StorageInfo = self.storage_data[item.storage_index]
             path = Path(self.path) / place.relative_path
             with open_regular(path) as file:
-                check_unpacked(cast(IO[bytes], _create_file_view(file, place.offset, place.length)), str(path))
+                check_uncompressed(cast(IO[bytes], _create_file_view(file, place.offset, place.length)), str(path))
         return super().read_data(plan, planner)
 
 
-def _told(metadata: Metadata) -> dict[str, Any]:
+def _metadata_to_json(metadata: Metadata) -> dict[str, Any]:
     tensors: dict[str, Any] = {}
     for name, found in metadata.state_dict_metadata.items():
         if not isinstance(found, TensorStorageMetadata):
@@ -76,58 +76,58 @@ def _told(metadata: Metadata) -> dict[str, Any]:
             parts.append([list(chunk.offsets), list(chunk.sizes), place.relative_path, place.offset, place.length])
         dtype = str(found.properties.dtype).removeprefix("torch.")
         tensors[name] = {"dtype": dtype, "size": list(found.size), "parts": parts}
-    return {"format": _FORMAT, "tensors": tensors}
+    return {"format": _INDEX_FORMAT, "tensors": tensors}
 
 
 def read_index(folder: Path) -> Metadata:
     """torch's own description of a checkpoint, made from our index; every doubt about it is one line."""
-    path = folder / INDEX
+    path = folder / INDEX_FILENAME
     try:
-        told = plain_json.read(path)
-        if told["format"] != _FORMAT:
-            raise InputError(f"{path}: format {told['format']!r} is not known to this version")
-        kinds: dict[str, TensorStorageMetadata] = {}
+        index = plain_json.read_json(path)
+        if index["format"] != _INDEX_FORMAT:
+            raise InputError(f"{path}: format {index['format']!r} is not known to this version")
+        tensors: dict[str, TensorStorageMetadata] = {}
         places: dict[MetadataIndex, _StorageInfo] = {}
-        for name, facts in told["tensors"].items():
+        for name, entry in index["tensors"].items():
             chunks = []
-            for offsets, sizes, file, start, length in facts["parts"]:
-                if not _FILE.fullmatch(file):  # never a path that leads elsewhere
+            for offsets, sizes, file, start, length in entry["parts"]:
+                if not _PART_FILENAME.fullmatch(file):  # never a path that leads elsewhere
                     raise InputError(f"{path}: {name} lies in {file!r}, which is no part of a sharded checkpoint")
-                chunks.append(ChunkStorageMetadata(_size(offsets), _size(sizes)))
-                places[MetadataIndex(name, chunks[-1].offsets)] = _StorageInfo(file, *_size((start, length)))
-            kinds[name] = TensorStorageMetadata(
-                TensorProperties(dtype=_DTYPES[facts["dtype"]]), _size(facts["size"]), chunks
+                chunks.append(ChunkStorageMetadata(_parse_size(offsets), _parse_size(sizes)))
+                places[MetadataIndex(name, chunks[-1].offsets)] = _StorageInfo(file, *_parse_size((start, length)))
+            tensors[name] = TensorStorageMetadata(
+                TensorProperties(dtype=_DTYPES[entry["dtype"]]), _parse_size(entry["size"]), chunks
             )
-        _check_room(folder, path, kinds, places)
+        _check_claimed_sizes(folder, path, tensors, places)
     except FileNotFoundError:
-        raise InputError(f"{folder} holds no sharded checkpoint (there is no {INDEX} in it)") from None
+        raise InputError(f"{folder} holds no sharded checkpoint (there is no {INDEX_FILENAME} in it)") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
     except InputError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path}: not the index of a sharded checkpoint ({error})") from None
-    return Metadata(dict(kinds), storage_data=places)
+    return Metadata(dict(tensors), storage_data=places)
 
 
-def _check_room(
-    folder: Path, path: Path, kinds: dict[str, TensorStorageMetadata], places: dict[MetadataIndex, _StorageInfo]
+def _check_claimed_sizes(
+    folder: Path, index_path: Path, tensors: dict[str, TensorStorageMetadata], places: dict[MetadataIndex, _StorageInfo]
 ) -> None:
     """That the tensors need no more memory than their files have bytes: room is made before anything is read."""
     held = 0
     for name in sorted({place.relative_path for place in places.values()}):
         try:
             with open_regular(folder / name) as file:
-                check_holes(file, folder / name)
+                check_not_sparse(file, folder / name)
                 held += os.fstat(file.fileno()).st_size
         except FileNotFoundError:
             raise InputError(f"{folder / name}: not there; take an earlier checkpoint") from None
-    claimed = sum(kind.properties.dtype.itemsize * math.prod(kind.size) for kind in kinds.values())
+    claimed = sum(kind.properties.dtype.itemsize * math.prod(kind.size) for kind in tensors.values())
     if max(claimed, sum(place.length for place in places.values())) > held:
-        raise InputError(f"{path}: tensors of {claimed:,} bytes, of which its files hold {held:,}; not read")
+        raise InputError(f"{index_path}: tensors of {claimed:,} bytes, of which its files hold {held:,}; not read")
 
 
-def _size(numbers: Any) -> torch.Size:
-    if not all(type(one) is int and 0 <= one < 2**62 for one in numbers):
-        raise ValueError(f"{numbers} are no sizes")
-    return torch.Size(numbers)
+def _parse_size(values: Any) -> torch.Size:
+    if not all(type(one) is int and 0 <= one < 2**62 for one in values):
+        raise ValueError(f"{values} are no sizes")
+    return torch.Size(values)

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from .run import Run
+from .run import TrainConfig
 
-_IN_PLACE = ("data", "model", "loss")
-_ELSEWHERE = ("augment", "augment_options", "model_options")
-_OTHER_NAMES = {"repeats": "ra"}
+_POSITIONAL_FIELDS = ("data", "model", "loss")
+_COMPOSITE_FIELDS = ("augment", "augment_options", "model_options")
+_FLAG_NAMES = {"repeats": "ra"}
 
 
-def command_of(run: Run) -> list[str]:
+def build_train_command(config: TrainConfig) -> list[str]:
     """Words that describe the same run when they are typed again; what is as by default is left out.
 
     A folder must be given by its whole path, and a set by its usual name, as the command itself writes them.
@@ -21,20 +21,20 @@ def command_of(run: Run) -> list[str]:
     >>> command_of(Run(data="mnist", model="fast", loss="arcgrad(s=10)", lr=0.05, neck=True, repeats=3))
     ['widemargin', 'train', 'mnist', 'fast', 'arcgrad(s=10)', '--lr', '0.05', '--neck', '--ra', '3']
     """
-    usual = Run()
-    words = ["widemargin", "train", *(str(getattr(run, name)) for name in _IN_PLACE)]
-    for field in fields(Run):
-        value = getattr(run, field.name)
-        if field.name not in (*_IN_PLACE, *_ELSEWHERE) and value != getattr(usual, field.name):
-            words += _option(_OTHER_NAMES.get(field.name, field.name).replace("_", "-"), value)
-    if run.augment != usual.augment or run.augment_options:
-        words += _option("augment", with_options(run.augment, run.augment_options))
-    if run.model_options:
-        words += ["--gin", *(f"build_model.{name}={value!r}" for name, value in run.model_options.items())]
+    defaults = TrainConfig()
+    words = ["widemargin", "train", *(str(getattr(config, name)) for name in _POSITIONAL_FIELDS)]
+    for field in fields(TrainConfig):
+        value = getattr(config, field.name)
+        if field.name not in (*_POSITIONAL_FIELDS, *_COMPOSITE_FIELDS) and value != getattr(defaults, field.name):
+            words += _format_flag(_FLAG_NAMES.get(field.name, field.name).replace("_", "-"), value)
+    if config.augment != defaults.augment or config.augment_options:
+        words += _format_flag("augment", format_with_options(config.augment, config.augment_options))
+    if config.model_options:
+        words += ["--gin", *(f"build_model.{name}={value!r}" for name, value in config.model_options.items())]
     return words
 
 
-def with_options(name: str, options: Mapping[str, Any]) -> str:
+def format_with_options(name: str, options: Mapping[str, Any]) -> str:
     """A name with options as we write them everywhere; those that stand in the name already come first.
 
     >>> with_options("fast", {}), with_options("resnet18(stem_type=deep)", {"output_stride": 8})
@@ -49,7 +49,7 @@ def with_options(name: str, options: Mapping[str, Any]) -> str:
     return f"{before}{inside})" if before.rstrip().endswith(("(", ",")) else f"{before}, {inside})"
 
 
-def _option(name: str, value: Any) -> list[str]:
+def _format_flag(name: str, value: Any) -> list[str]:
     if isinstance(value, bool):
         return [f"--{name}" if value else f"--no-{name}"]
     written = repr(float(value)) if isinstance(value, float) else str(value)

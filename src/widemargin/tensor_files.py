@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from . import plain_json
-from .bounded_files import check_holes, open_regular
+from .bounded_files import check_not_sparse, open_regular
 from .errors import InputError
 from .memory import check_memory
 
-LARGEST_HEADER = 16 << 20  # bytes; a header has about a hundred for each tensor
-LARGEST_DIRECTORY = 16 << 20  # bytes of a zip archive's list of members, about a hundred for each
+MAX_HEADER_BYTES = 16 << 20  # bytes; a header has about a hundred for each tensor
+MAX_ZIP_DIRECTORY_BYTES = 16 << 20  # bytes of a zip archive's list of members, about a hundred for each
 
 
 class TensorFileError(InputError):
@@ -30,7 +30,7 @@ class TensorFileError(InputError):
 
 
 @dataclass(frozen=True)
-class StoredTensors:
+class SafetensorsFile:
     """A safetensors file whose header was read and nothing else: which tensors it holds, and how large they are."""
 
     path: Path
@@ -43,7 +43,7 @@ class StoredTensors:
         return sum(self.sizes.values())
 
     @property
-    def held(self) -> dict[str, str]:
+    def sources(self) -> dict[str, str]:
         """Of each tensor this file and its name, for messages."""
         return {name: f"{self.path}: {name}" for name in self.sizes}
 
@@ -53,34 +53,34 @@ class StoredTensors:
 
         wanted = list(self.sizes) if names is None else [name for name in names if name in self.sizes]
         with open_regular(self.path) as file:
-            if _sizes(file, self.path) != self.sizes:
+            if _read_tensor_sizes(file, self.path) != self.sizes:
                 raise TensorFileError(f"{self.path}: has changed while it was read")
             check_memory(sum(self.sizes[name] for name in wanted), str(self.path))
             try:
                 # Mapped into memory, as is usual, every tensor leaves some bytes behind (0.8.0), and a file that is
                 # replaced meanwhile ends the process.
-                with safe_open(_name_of(file, self.path), framework="pt", backend="pread") as tensors:
+                with safe_open(_path_of_open_file(file, self.path), framework="pt", backend="pread") as tensors:
                     return {name: tensors.get_tensor(name) for name in wanted}
             except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, OverflowError) as error:
                 raise TensorFileError(f"{self.path}: not a readable safetensors file ({error})") from None
 
 
-def stored_tensors(path: Path) -> StoredTensors:
+def read_safetensors_header(path: Path) -> SafetensorsFile:
     """What a safetensors file holds, by its header; a file that is not there raises FileNotFoundError."""
     try:
         import safetensors  # noqa: F401
     except ImportError:
         raise InputError(f"{path}: install safetensors to read it (pip install safetensors)") from None
     with open_regular(path) as file:
-        return StoredTensors(path, _sizes(file, path))
+        return SafetensorsFile(path, _read_tensor_sizes(file, path))
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """Every tensor by its name; a file that is not there raises FileNotFoundError."""
-    return stored_tensors(path).read()
+    return read_safetensors_header(path).read()
 
 
-def _sizes(file: BinaryIO, path: Path) -> dict[str, int]:
+def _read_tensor_sizes(file: BinaryIO, path: Path) -> dict[str, int]:
     """Bytes of every tensor, as the header has it; one that lies about them, or a file of holes, is refused."""
     size = os.fstat(file.fileno()).st_size
     file.seek(0)
@@ -88,10 +88,10 @@ def _sizes(file: BinaryIO, path: Path) -> dict[str, int]:
     length = int.from_bytes(start, "little")
     if len(start) < 8 or length > size - 8:
         raise TensorFileError(f"{path}: not a readable safetensors file (cut short, or another format)")
-    if length > LARGEST_HEADER:
-        raise TensorFileError(f"{path}: a header of {length:,} bytes, more than the {LARGEST_HEADER:,} that are read")
+    if length > MAX_HEADER_BYTES:
+        raise TensorFileError(f"{path}: a header of {length:,} bytes, more than the {MAX_HEADER_BYTES:,} that are read")
     try:
-        header = plain_json.parsed(file.read(length), "its header")
+        header = plain_json.parse_json(file.read(length), "its header")
         header.pop("__metadata__", None)
         places = {name: tuple(facts["data_offsets"]) for name, facts in header.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -103,11 +103,11 @@ def _sizes(file: BinaryIO, path: Path) -> dict[str, int]:
     sizes = {name: end - begin for name, (begin, end) in places.items()}
     if sum(sizes.values()) > size:
         raise TensorFileError(f"{path}: not a readable safetensors file (its tensors overlap)")
-    check_holes(file, path)
+    check_not_sparse(file, path)
     return sizes
 
 
-def _name_of(file: BinaryIO, path: Path) -> str:
+def _path_of_open_file(file: BinaryIO, path: Path) -> str:
     """A name for the very file that is open, where the system has such names: another cannot take its place."""
     name = f"/proc/self/fd/{file.fileno()}"
     return name if os.path.exists(name) else str(path)
@@ -134,8 +134,8 @@ def read_torch(path: Path) -> Any:
     except OSError:
         raise TensorFileError(f"{path}: no such file") from None
     with file:
-        check_holes(file, path)
-        check_unpacked(file, str(path))
+        check_not_sparse(file, path)
+        check_uncompressed(file, str(path))
         check_memory(os.fstat(file.fileno()).st_size, str(path))
         file.seek(0)
         try:
@@ -149,9 +149,9 @@ def read_torch(path: Path) -> Any:
             ) from None
 
 
-def check_unpacked(file: IO[bytes], where: str) -> None:
+def check_uncompressed(file: IO[bytes], where: str) -> None:
     """That no member of a PyTorch archive is packed: PyTorch never packs, and would unpack whatever size it says."""
-    _check_directory(file, where)
+    _check_zip_directory(file, where)
     try:
         with zipfile.ZipFile(file) as archive:
             packed = [entry.filename for entry in archive.infolist() if entry.compress_type != zipfile.ZIP_STORED]
@@ -163,7 +163,7 @@ def check_unpacked(file: IO[bytes], where: str) -> None:
         raise TensorFileError(f"{where}: its contents are packed, which PyTorch never does; not read")
 
 
-def _check_directory(file: IO[bytes], where: str) -> None:
+def _check_zip_directory(file: IO[bytes], where: str) -> None:
     """That the list of members of a zip archive, which its reader takes in as a whole, is none of gigabytes."""
     file.seek(0, 2)
     last = max(0, file.tell() - (1 << 16) - 22)
@@ -178,6 +178,6 @@ def _check_directory(file: IO[bytes], where: str) -> None:
                 file.seek(max(0, min(start, last + place)))
                 record = file.read(56)
                 lengths += [int.from_bytes(record[40:48], "little")] if record.startswith(b"PK\6\6") else []
-        if max(lengths) > LARGEST_DIRECTORY:
+        if max(lengths) > MAX_ZIP_DIRECTORY_BYTES:
             raise TensorFileError(f"{where}: a list of members of {max(lengths):,} bytes; not read")
     file.seek(0)

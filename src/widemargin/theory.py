@@ -11,7 +11,7 @@ import numbers
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from .errors import InputError, shown
+from .errors import InputError, format_value
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,48 +19,54 @@ if TYPE_CHECKING:
     from .margin import Margin
 
 
-_LARGEST = 1e300
+_MAX_ABS_VALUE = 1e300
 
 
-def _reach(classes: int) -> float:
+def _optimal_scale_gap_product(num_classes: int) -> float:
     """`W₀((C−1)/e) + 1`: scale times gap, where no other scale moves a sample of that gap faster (Eq. 19)."""
     from scipy.special import lambertw
 
-    return float(lambertw((_checked_classes(classes) - 1) / math.e).real) + 1.0
+    return float(lambertw((_check_num_classes(num_classes) - 1) / math.e).real) + 1.0
 
 
-def _checked_classes(classes: Any) -> int:
-    if isinstance(classes, bool) or not isinstance(classes, numbers.Integral) or not 2 <= int(classes) <= 10**15:
-        raise InputError(f"classes={shown(classes)} must be a whole number of at least 2 (and at most 10^15)")
-    return int(classes)
+def _check_num_classes(num_classes: Any) -> int:
+    if (
+        isinstance(num_classes, bool)
+        or not isinstance(num_classes, numbers.Integral)
+        or not 2 <= int(num_classes) <= 10**15
+    ):
+        raise InputError(
+            f"classes={format_value(num_classes)} must be a whole number of at least 2 (and at most 10^15)"
+        )
+    return int(num_classes)
 
 
 def _is_real(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def _positive(what: str, value: Any, unit: str) -> float:
-    if not _is_real(value) or not 0 < value < _LARGEST:
-        raise InputError(f"{what}={shown(value)} must be a number {unit}above 0")
+def _check_positive(what: str, value: Any, unit: str) -> float:
+    if not _is_real(value) or not 0 < value < _MAX_ABS_VALUE:
+        raise InputError(f"{what}={format_value(value)} must be a number {unit}above 0")
     return float(value)
 
 
-def _finite(what: str, value: Any) -> float:
-    if not _is_real(value) or not abs(value) < _LARGEST:
-        raise InputError(f"{what}={shown(value)} must be a finite number")
+def _check_finite(what: str, value: Any) -> float:
+    if not _is_real(value) or not abs(value) < _MAX_ABS_VALUE:
+        raise InputError(f"{what}={format_value(value)} must be a finite number")
     return float(value)
 
 
-def _angles(what: str, theta: Any) -> Tensor:
-    from .labels import is_plain_float, kind_of
+def _check_angles(what: str, theta: Any) -> Tensor:
+    from .labels import describe_type, is_plain_float
 
     if not is_plain_float(theta):
-        raise InputError(f"{what} must be a float tensor of angles in radians, got {kind_of(theta)}")
+        raise InputError(f"{what} must be a float tensor of angles in radians, got {describe_type(theta)}")
     found: Tensor = theta
     return found
 
 
-def suggest_scale(classes: int, gap: float) -> float:
+def suggest_scale(num_classes: int, gap: float) -> float:
     """The scale `s` whose gradient is largest at a mean angular gap of `gap` radians (Eq. 19).
 
     `s = (W₀((C−1)/e) + 1) / gap`: ask for a wide gap and get a small scale.
@@ -68,35 +74,35 @@ def suggest_scale(classes: int, gap: float) -> float:
     >>> round(suggest_scale(classes=10, gap=0.5), 4)
     4.202
     """
-    gap = _positive("gap", gap, "of radians ")
+    gap = _check_positive("gap", gap, "of radians ")
     if gap > math.pi:
         warnings.warn(f"a gap of {gap:g} rad is above π; gaps are in radians, not degrees", stacklevel=2)
-    return _reach(classes) / gap
+    return _optimal_scale_gap_product(num_classes) / gap
 
 
-def theoretical_gap(classes: int, scale: float) -> float:
+def theoretical_gap(num_classes: int, scale: float) -> float:
     """The mean angular gap in radians that a scale asks for: Eq. 19 the other way round.
 
     >>> [round(math.degrees(theoretical_gap(3, s)), 1) for s in (1.0, 40.0)]
     [83.8, 2.1]
     """
-    gap = _reach(classes) / _positive("scale", scale, "")
+    gap = _optimal_scale_gap_product(num_classes) / _check_positive("scale", scale, "")
     if gap > math.pi:
-        warnings.warn(f"scale {scale:g} asks {classes} classes for a gap of {gap:.2f} rad, above π", stacklevel=2)
+        warnings.warn(f"scale {scale:g} asks {num_classes} classes for a gap of {gap:.2f} rad, above π", stacklevel=2)
     return gap
 
 
-def gap_loss(gap: float, scale: float, classes: int) -> float:
+def gap_loss(gap: float, scale: float, num_classes: int) -> float:
     """`L″ = log(1 + (C−1) e^(−s m̃))`: ArcGrad's loss with every gap at its mean (Eq. 14).
 
     >>> round(gap_loss(0.0, 10.0, 3), 4)  # log 3: no gap, no information
     1.0986
     """
-    exponent = math.log(_checked_classes(classes) - 1) - _finite("scale", scale) * _finite("gap", gap)
+    exponent = math.log(_check_num_classes(num_classes) - 1) - _check_finite("scale", scale) * _check_finite("gap", gap)
     return max(exponent, 0.0) + math.log1p(math.exp(-abs(exponent)))
 
 
-def gap_gradient(gap: float, scale: float, classes: int) -> float:
+def gap_gradient(gap: float, scale: float, num_classes: int) -> float:
     """`|∂L″/∂m̃| = s (C−1) e^(−s m̃) / (1 + (C−1) e^(−s m̃))`: how fast samples with this gap move.
 
     Over `s` it is largest at `suggest_scale(classes, gap)`.
@@ -105,7 +111,7 @@ def gap_gradient(gap: float, scale: float, classes: int) -> float:
     >>> gap_gradient(0.5, best, 10) > max(gap_gradient(0.5, 0.9 * best, 10), gap_gradient(0.5, 1.1 * best, 10))
     True
     """
-    exponent = math.log(_checked_classes(classes) - 1) - _finite("scale", scale) * _finite("gap", gap)
+    exponent = math.log(_check_num_classes(num_classes) - 1) - _check_finite("scale", scale) * _check_finite("gap", gap)
     return scale / (1.0 + math.exp(-exponent)) if exponent > -700 else 0.0
 
 
@@ -120,43 +126,45 @@ def gaps(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
 
     from . import angle
     from .catalogue import parse_margin
-    from .labels import check_embeddings, check_labels, is_plain_float, kind_of
-    from .others.rays import Rays
-    from .others.stream import Stream
+    from .labels import check_embeddings, check_labels, describe_type, is_plain_float
+    from .others.rays import NormalizedEmbeddings
+    from .others.stream import StreamBackend
 
     if not is_plain_float(weight) or weight.ndim != 2:
-        raise InputError(f"weight must be a float tensor [C, D] of class weights, got {kind_of(weight)}")
+        raise InputError(f"weight must be a float tensor [C, D] of class weights, got {describe_type(weight)}")
     check_embeddings(x, weight.shape[1], weight.device)
-    rays = Rays(x.detach().to(torch.promote_types(weight.dtype, torch.float32)).contiguous())
-    check_labels(y, len(x), len(weight), rays.length, x.device)
+    embeddings = NormalizedEmbeddings(x.detach().to(torch.promote_types(weight.dtype, torch.float32)).contiguous())
+    check_labels(y, len(x), len(weight), embeddings.norm, x.device)
     plain = parse_margin("normface")
-    road = Stream(plain, rays, weight.detach(), None)
-    return angle.from_cosine(road.largest_cosine(y.long())) - road.target(plain, y.long()).theta
+    backend = StreamBackend(plain, embeddings, weight.detach(), None)
+    return angle.safe_arccos(backend.largest_cosine(y.long())) - backend.target(plain, y.long()).theta
 
 
-def target_curve(margin: Margin | str, theta: Tensor, classes: int = 10) -> tuple[Tensor, Tensor]:
+def target_curve(margin: Margin | str, theta: Tensor, num_classes: int = 10) -> tuple[Tensor, Tensor]:
     """Target logit and plain logit over angles θ, at ‖x‖ = ‖w‖ = 1: `s ψ(θ) − a` and `s φ(cos θ)`."""
     import torch
 
     from .margin import target_logit
-    from .others.rays import Products, logits_of
+    from .others.rays import DotProducts, compute_logits
 
-    now = _at_start(margin, classes, _angles("theta", theta))
-    return target_logit(now, theta, None, None), logits_of(now, Products(torch.cos(theta), None), None)
+    resolved = _resolve_margin(margin, num_classes, _check_angles("theta", theta))
+    return target_logit(resolved, theta, None, None), compute_logits(
+        resolved, DotProducts(torch.cos(theta), None), None
+    )
 
 
-def target_slope(margin: Margin | str, theta: Tensor, classes: int = 10) -> Tensor:
+def target_slope(margin: Margin | str, theta: Tensor, num_classes: int = 10) -> Tensor:
     """Slope of the target logit against θ, from the margin's own definition."""
     import torch
 
-    angles = _angles("theta", theta).detach().clone().requires_grad_()
-    curve, _ = target_curve(margin, angles, classes)
+    angles = _check_angles("theta", theta).detach().clone().requires_grad_()
+    curve, _ = target_curve(margin, angles, num_classes)
     (slope,) = torch.autograd.grad(curve.sum(), angles)
     return slope
 
 
-def pull_curve(
-    margin: Margin | str, theta: Tensor, classes: int = 10, *, others: float = math.pi / 2, x_length: float = 1.0
+def gradient_curve(
+    margin: Margin | str, theta: Tensor, num_classes: int = 10, *, other_angle: float = math.pi / 2, x_norm: float = 1.0
 ) -> Tensor:
     """`∂ loss / ∂θ_y` over target angles θ, with every other class at the angle `others`, ‖w‖ = 1.
 
@@ -169,24 +177,24 @@ def pull_curve(
 
     from .margin import split_softmax
 
-    angles = _angles("theta", theta).detach().clone().requires_grad_()
-    now = _at_start(margin, _checked_classes(classes), angles)
-    away = torch.full_like(angles, _finite("others", others))
+    angles = _check_angles("theta", theta).detach().clone().requires_grad_()
+    resolved = _resolve_margin(margin, _check_num_classes(num_classes), angles)
+    other_angles = torch.full_like(angles, _check_finite("others", other_angle))
     one = torch.ones_like(angles)
-    lead = boundary(now, angles, away, x_length=x_length, classes=classes)
-    (slope,) = torch.autograd.grad(split_softmax(lead, math.log(classes - 1) * one).sum(), angles)
+    lead = decision_function(resolved, angles, other_angles, x_norm=x_norm, num_classes=num_classes)
+    (slope,) = torch.autograd.grad(split_softmax(lead, math.log(num_classes - 1) * one).sum(), angles)
     return slope
 
 
-def boundary(
+def decision_function(
     margin: Margin | str,
     theta1: Tensor,
     theta2: Tensor,
     *,
-    x_length: float = 1.0,
-    w_lengths: tuple[float, float] = (1.0, 1.0),
+    x_norm: float = 1.0,
+    w_norms: tuple[float, float] = (1.0, 1.0),
     biases: tuple[float, float] = (0.0, 0.0),
-    classes: int = 2,
+    num_classes: int = 2,
 ) -> Tensor:
     """Class 1's decision function under the training condition: `z_1` with margin minus `z_2`.
 
@@ -196,27 +204,29 @@ def boundary(
     import torch
 
     from .margin import target_logit
-    from .others.rays import Products, kept_lengths, logits_of
+    from .others.rays import DotProducts, compute_logits, compute_radius
 
-    theta1, theta2 = _angles("theta1", theta1), _angles("theta2", theta2)
+    theta1, theta2 = _check_angles("theta1", theta1), _check_angles("theta2", theta2)
     theta1, theta2 = (t.reshape(-1) if t.ndim == 0 else t for t in (theta1, theta2))
     try:
         _ = theta1 + theta2  # of one shape, or of shapes that fit
     except RuntimeError:
         shapes = f"{list(theta1.shape)} and {list(theta2.shape)}"
         raise InputError(f"theta1 and theta2 must have one shape, got {shapes}") from None
-    now = _at_start(margin, classes, theta1)
-    lengths = [_finite("length", length) for length in (x_length, *w_lengths)]
-    x, first, second = (torch.full_like(theta1, length) for length in lengths)
-    own = target_logit(now, theta1, kept_lengths(now, x, first), torch.full_like(theta1, biases[0]))
-    other = logits_of(
-        now, Products(torch.cos(theta2), kept_lengths(now, x, second)), torch.full_like(theta1, biases[1])
+    resolved = _resolve_margin(margin, num_classes, theta1)
+    norms = [_check_finite("length", length) for length in (x_norm, *w_norms)]
+    x, first, second = (torch.full_like(theta1, length) for length in norms)
+    own = target_logit(resolved, theta1, compute_radius(resolved, x, first), torch.full_like(theta1, biases[0]))
+    other = compute_logits(
+        resolved,
+        DotProducts(torch.cos(theta2), compute_radius(resolved, x, second)),
+        torch.full_like(theta1, biases[1]),
     )
     return own - other
 
 
 def boundary_angle(
-    margin: Margin | str, between: float, classes: int = 2, w_lengths: tuple[float, float] = (1.0, 1.0)
+    margin: Margin | str, class_angle: float, num_classes: int = 2, w_norms: tuple[float, float] = (1.0, 1.0)
 ) -> float:
     """Angle from W₁ at which class 1's training boundary lies, for classes `between` radians apart.
 
@@ -225,18 +235,20 @@ def boundary_angle(
     """
     import torch
 
-    if not 0 < _finite("between", between) <= math.pi:
-        raise InputError(f"between={between!r} must be an angle in (0, π]")
-    now, low, high = _at_start(margin, classes, torch.zeros(1, dtype=torch.float64)), 0.0, between
+    if not 0 < _check_finite("between", class_angle) <= math.pi:
+        raise InputError(f"between={class_angle!r} must be an angle in (0, π]")
+    resolved, low, high = _resolve_margin(margin, num_classes, torch.zeros(1, dtype=torch.float64)), 0.0, class_angle
     for _ in range(60):  # then there is no number between the two
         middle = (low + high) / 2
         here = torch.tensor([middle], dtype=torch.float64)
-        inside = boundary(now, here, between - here, w_lengths=w_lengths, classes=classes).item() > 0
+        inside = (
+            decision_function(resolved, here, class_angle - here, w_norms=w_norms, num_classes=num_classes).item() > 0
+        )
         low, high = (middle, high) if inside else (low, middle)
     return (low + high) / 2
 
 
-def angular_margin(margin: Margin | str, between: float, classes: int = 2) -> float:
+def angular_margin(margin: Margin | str, class_angle: float, num_classes: int = 2) -> float:
     """Width of the band between the two classes' training boundaries.
 
     For A-Softmax `(m−1)/(m+1) · θ₁₂`, for ArcFace m, for losses without a margin 0.
@@ -246,10 +258,10 @@ def angular_margin(margin: Margin | str, between: float, classes: int = 2) -> fl
     >>> round(angular_margin("arcface(m=0.3)", 1.0), 6)
     0.3
     """
-    return _finite("between", between) - 2.0 * boundary_angle(margin, between, classes)
+    return _check_finite("between", class_angle) - 2.0 * boundary_angle(margin, class_angle, num_classes)
 
 
-def _at_start(margin: Margin | str, classes: int, like: Tensor) -> Margin:
+def _resolve_margin(margin: Margin | str, num_classes: int, like: Tensor) -> Margin:
     """A margin with its numbers as a fresh head has them; annealing at its end, where it bites."""
     import torch
 
@@ -258,7 +270,7 @@ def _at_start(margin: Margin | str, classes: int, like: Tensor) -> Margin:
 
     value = parse_margin(margin) if isinstance(margin, str) else margin
     if not isinstance(value, Margin):
-        raise InputError(f"margin must be a parse string or a Margin such as ArcFace(), got {shown(margin)}")
-    _checked_classes(classes)
+        raise InputError(f"margin must be a parse string or a Margin such as ArcFace(), got {format_value(margin)}")
+    _check_num_classes(num_classes)
     first_class = torch.zeros(like.shape, dtype=torch.int64)
-    return value.sized(classes).at(torch.tensor(10**9), first_class, like.dtype)
+    return value.for_num_classes(num_classes).at_step(torch.tensor(10**9), first_class, like.dtype)

@@ -11,29 +11,29 @@ import importlib
 import inspect
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..errors import InputError, unknown
-from ..literal import named
+from ..errors import InputError, unknown_name_error
+from ..literal import parse_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from torch import nn
 
-Size: TypeAlias = "int | tuple[int, int]"
+ImageSize: TypeAlias = "int | tuple[int, int]"
 
 # Name → the file it stands in; there a function of this name makes it.
-_OURS = {"fast": "fast", "resnet18": "resnet", "resnet34": "resnet"}
-_ALSO_TIMM = ("resnet18", "resnet34")
-_FROM_DATA = ("channels", "size")
+_BUILTIN_MODULES = {"fast": "fast", "resnet18": "resnet", "resnet34": "resnet"}
+_ALSO_IN_TIMM = ("resnet18", "resnet34")
+_DATA_OPTIONS = ("channels", "size")
 
 
-def names() -> list[str]:
+def builtin_backbones() -> list[str]:
     """Names of our own backbones; timm's stand beside them.
 
     >>> names()
     ['fast', 'resnet18', 'resnet34']
     """
-    return sorted(_OURS)
+    return sorted(_BUILTIN_MODULES)
 
 
 def parse_model(text: str) -> tuple[str, dict[str, Any]]:
@@ -45,12 +45,12 @@ def parse_model(text: str) -> tuple[str, dict[str, Any]]:
     if not isinstance(text, str):
         raise InputError(f"a model is written as text, such as 'fast(width=0.5)'; got {type(text).__name__}")
     if not text.strip():
-        raise InputError(f"an empty model; write a name such as {', '.join(names())} or one of timm's")
-    name, options = named(text, "the model")
-    return name.lower() if name.lower() in _OURS else name, options
+        raise InputError(f"an empty model; write a name such as {', '.join(builtin_backbones())} or one of timm's")
+    name, options = parse_call(text, "the model")
+    return name.lower() if name.lower() in _BUILTIN_MODULES else name, options
 
 
-def without_weights(text: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def strip_pretrained(text: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Name and all options of the same model with no weights fetched for it: they come from a checkpoint.
 
     >>> without_weights("resnet18(pretrained=True)", {}), without_weights("fast", {"width": 0.5})
@@ -62,16 +62,16 @@ def without_weights(text: str, options: Mapping[str, Any]) -> tuple[str, dict[st
             raise InputError(f"{name}: {key} is given twice")
     given.update(options)
     asked = bool(given.pop("pretrained", False))
-    return f"timm:{name}" if asked and name in _ALSO_TIMM else name, given
+    return f"timm:{name}" if asked and name in _ALSO_IN_TIMM else name, given
 
 
-def build(name: str, /, *, channels: int = 3, size: Size | None = None, **options: Any) -> nn.Module:
+def build_backbone(name: str, /, *, channels: int = 3, size: ImageSize | None = None, **options: Any) -> nn.Module:
     """A module from images [N, channels, H, W] to embeddings [N, D] with attribute `dim` = D.
 
     `size` is the side of the images, or (height, width); without it `img_size` among the options, or 32.
     Options may stand in the name as well: `build("fast(width=0.5)")`.
 
-    >>> build("fast(width=0.25)", channels=1, size=28).dim
+    >>> build("fast(width=0.25)", channels=1, size=28).embedding_dim
     64
     """
     name, given = parse_model(name)
@@ -81,29 +81,31 @@ def build(name: str, /, *, channels: int = 3, size: Size | None = None, **option
         given[key] = value
     if given.get("pretrained") is False:
         del given["pretrained"]
-    channels, height_width = _checked_channels(channels), _height_width(size, given)
-    if name in _OURS:
-        make: Callable[..., nn.Module] = getattr(importlib.import_module(f"{__package__}.{_OURS[name]}"), name)
-        known = [key for key in inspect.signature(make).parameters if key not in _FROM_DATA]
-        strange = [key for key in given if key not in known]
-        if not strange:
+    channels, height_width = _check_channels(channels), _height_width(size, given)
+    if name in _BUILTIN_MODULES:
+        make: Callable[..., nn.Module] = getattr(
+            importlib.import_module(f"{__package__}.{_BUILTIN_MODULES[name]}"), name
+        )
+        known = [key for key in inspect.signature(make).parameters if key not in _DATA_OPTIONS]
+        unknown_options = [key for key in given if key not in known]
+        if not unknown_options:
             return make(channels=channels, size=height_width, **given)
-        if name not in _ALSO_TIMM:
-            if "pretrained" in strange:
+        if name not in _ALSO_IN_TIMM:
+            if "pretrained" in unknown_options:
                 raise InputError(f"{name} has no pretrained weights; timm's models do")
-            raise unknown(f"option of {name}", strange[0], known)
+            raise unknown_name_error(f"option of {name}", unknown_options[0], known)
     from .from_timm import build_timm
 
-    return build_timm(name, channels, height_width, given, names())
+    return build_timm(name, channels, height_width, given, builtin_backbones())
 
 
-def _checked_channels(channels: int) -> int:
+def _check_channels(channels: int) -> int:
     if isinstance(channels, bool) or not isinstance(channels, int) or not 1 <= channels <= 4096:
         raise InputError(f"channels={channels!r} must be a whole number from 1 to 4096")
     return channels
 
 
-def _height_width(size: Size | None, options: dict[str, Any]) -> tuple[int, int]:
+def _height_width(size: ImageSize | None, options: dict[str, Any]) -> tuple[int, int]:
     """(height, width) of the images, from `size`, else from the model's own `img_size`, else 32."""
     given = size if size is not None else options.get("img_size", 32)
     pair = given if isinstance(given, tuple | list) else (given, given)

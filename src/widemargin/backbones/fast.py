@@ -22,26 +22,26 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 
-_WIDTHS = (64, 256, 256)
-_PATCH = 2
-_SMALLEST = 9  # one pixel goes to the whitening, three poolings halve the rest
-_AT_ONCE = 500  # images whose patches are held together while whitening
-_WIDEST = 65_536
+_DEFAULT_WIDTHS = (64, 256, 256)
+_PATCH_SIZE = 2
+_MIN_IMAGE_SIZE = 9  # one pixel goes to the whitening, three poolings halve the rest
+_WHITEN_BATCH_SIZE = 500  # images whose patches are held together while whitening
+_MAX_WIDTH = 65_536
 
 
-class Norm(nn.BatchNorm2d):
+class BiasOnlyBatchNorm2d(nn.BatchNorm2d):
     """Batch norm with a gain of 1 that is not learned, and statistics that forget all but the last few batches."""
 
-    def __init__(self, width: int) -> None:
-        super().__init__(width, momentum=0.4)
+    def __init__(self, num_features: int) -> None:
+        super().__init__(num_features, momentum=0.4)
         self.weight.requires_grad_(False)
 
 
-class Conv(nn.Conv2d):
+class DiracConv2d(nn.Conv2d):
     """A 3×3 convolution that hands its input on in its first channels when it is new."""
 
-    def __init__(self, inside: int, outside: int) -> None:
-        super().__init__(inside, outside, 3, padding=1, bias=False)
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__(in_channels, out_channels, 3, padding=1, bias=False)
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
@@ -49,36 +49,36 @@ class Conv(nn.Conv2d):
             nn.init.dirac_(self.weight[: self.in_channels])
 
 
-class Block(nn.Module):
+class FastBlock(nn.Module):
     """Two convolutions; the first is pooled before its norm, so everything after it costs a quarter."""
 
-    def __init__(self, inside: int, outside: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
-        self.conv1, self.norm1 = Conv(inside, outside), Norm(outside)
-        self.conv2, self.norm2 = Conv(outside, outside), Norm(outside)
+        self.conv1, self.norm1 = DiracConv2d(in_channels, out_channels), BiasOnlyBatchNorm2d(out_channels)
+        self.conv2, self.norm2 = DiracConv2d(out_channels, out_channels), BiasOnlyBatchNorm2d(out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.gelu(self.norm1(F.max_pool2d(self.conv1(x), 2)))
         return F.gelu(self.norm2(self.conv2(x)))
 
 
-class Fast(nn.Module):
+class FastNet(nn.Module):
     """x [N, C, H, W] → [N, widths[-1]], from 9×9 pixels upwards. Call `whiten` once before training."""
 
     filters: Tensor
 
-    def __init__(self, channels: int = 3, widths: tuple[int, int, int] = _WIDTHS, bias: bool = True) -> None:
+    def __init__(self, channels: int = 3, widths: tuple[int, int, int] = _DEFAULT_WIDTHS, bias: bool = True) -> None:
         super().__init__()
-        self.dim = widths[-1]
-        patch = channels * _PATCH**2
+        self.embedding_dim = widths[-1]
+        patch = channels * _PATCH_SIZE**2
         # A buffer, not a parameter: saved with the network, and out of every optimizer's reach.
         # Until `whiten` is called it is some orthonormal basis of the patches.
-        basis = nn.init.orthogonal_(torch.empty(patch, patch)).view(patch, channels, _PATCH, _PATCH)
+        basis = nn.init.orthogonal_(torch.empty(patch, patch)).view(patch, channels, _PATCH_SIZE, _PATCH_SIZE)
         self.register_buffer("filters", torch.cat((basis, -basis)))
         start = torch.empty(2 * patch).uniform_(-(patch**-0.5), patch**-0.5)
         self.bias = nn.Parameter(start) if bias else None
         self.blocks = nn.Sequential(
-            Block(2 * patch, widths[0]), Block(widths[0], widths[1]), Block(widths[1], widths[2])
+            FastBlock(2 * patch, widths[0]), FastBlock(widths[0], widths[1]), FastBlock(widths[1], widths[2])
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -107,15 +107,15 @@ class Fast(nn.Module):
         if not isinstance(images, Tensor) or images.ndim != 4 or images.shape[1] != channels:
             shape = list(images.shape) if isinstance(images, Tensor) else type(images).__name__
             raise InputError(f"whiten takes images [N, {channels}, H, W], got {shape}")
-        if not len(images) or min(images.shape[2:]) < _PATCH:
+        if not len(images) or min(images.shape[2:]) < _PATCH_SIZE:
             raise InputError(f"whiten got no patches: images {list(images.shape)}")
         if not images.is_floating_point():
             raise InputError(f"whiten takes images as the network will see them, normalised; got {images.dtype}")
-        moment = torch.zeros(channels * _PATCH**2, channels * _PATCH**2, dtype=torch.float64)
+        moment = torch.zeros(channels * _PATCH_SIZE**2, channels * _PATCH_SIZE**2, dtype=torch.float64)
         count = 0
-        for start in range(0, len(images), _AT_ONCE):
-            part = images[start : start + _AT_ONCE]
-            patches = F.unfold(part.to("cpu", torch.float64), _PATCH).transpose(1, 2).flatten(0, 1)
+        for start in range(0, len(images), _WHITEN_BATCH_SIZE):
+            part = images[start : start + _WHITEN_BATCH_SIZE]
+            patches = F.unfold(part.to("cpu", torch.float64), _PATCH_SIZE).transpose(1, 2).flatten(0, 1)
             moment += patches.T @ patches
             count += len(patches)
         if not moment.isfinite().all():
@@ -125,24 +125,24 @@ class Fast(nn.Module):
 
 def fast(
     *, channels: int, size: tuple[int, int], width: float | None = None, widths: Any = None, bias: bool = True
-) -> Fast:
+) -> FastNet:
     """The network with its widths: `width` scales 64/256/256 in steps of 8, `widths` gives all three.
 
     `bias=False` leaves out what the whitening learns.
     """
-    if min(size) < _SMALLEST:
-        raise InputError(f"fast takes images from {_SMALLEST}×{_SMALLEST} pixels, got {size[0]}×{size[1]}")
+    if min(size) < _MIN_IMAGE_SIZE:
+        raise InputError(f"fast takes images from {_MIN_IMAGE_SIZE}×{_MIN_IMAGE_SIZE} pixels, got {size[0]}×{size[1]}")
     if not isinstance(bias, bool):
         raise InputError(f"fast: bias={bias!r} must be true or false")
     if width is not None and widths is not None:
         raise InputError("fast: width and widths both give the widths; take one of them")
     if widths is not None:
-        whole = isinstance(widths, tuple | list) and all(type(w) is int and 1 <= w <= _WIDEST for w in widths)
+        whole = isinstance(widths, tuple | list) and all(type(w) is int and 1 <= w <= _MAX_WIDTH for w in widths)
         if not whole or len(widths) != 3:
             raise InputError(f"fast: widths={widths!r} must be three whole numbers, such as (32, 96, 96)")
-        return Fast(channels, (widths[0], widths[1], widths[2]), bias)
+        return FastNet(channels, (widths[0], widths[1], widths[2]), bias)
     factor = 1.0 if width is None else width
     if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor <= 100:
         raise InputError(f"fast: width={width!r} must be a number above 0 and at most 100; 0.5 means 32/128/128")
-    scaled = [max(8, 8 * round(w * factor / 8)) for w in _WIDTHS]
-    return Fast(channels, (scaled[0], scaled[1], scaled[2]), bias)
+    scaled = [max(8, 8 * round(w * factor / 8)) for w in _DEFAULT_WIDTHS]
+    return FastNet(channels, (scaled[0], scaled[1], scaled[2]), bias)

@@ -18,11 +18,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError, unknown
+from ..errors import InputError, unknown_name_error
 
-_INSTALL = 'pip install "widemargin[vision]"'
+_INSTALL_HINT = 'pip install "widemargin[vision]"'
 # Arguments of timm's that are not the model's options, and who decides about them.
-_TAKEN = {
+_RESERVED_OPTIONS = {
     "num_classes": "the head holds the classes",
     "in_chans": "the data says how many channels there are",
     "features_only": "a backbone gives one embedding",
@@ -32,16 +32,16 @@ _TAKEN = {
     "pretrained_cfg_overlay": "timm's own weights are taken, or none",
     "cache_dir": "HF_HOME says where timm keeps its weights",
 }
-_PROBE = "an_option_that_no_model_has"
+_PROBE_OPTION = "an_option_that_no_model_has"
 
 
 class TimmBackbone(nn.Module):
-    """A timm model under `.model`, with the size of its embeddings as `.dim`."""
+    """A timm model under `.model`, with the size of its embeddings as `.embedding_dim`."""
 
-    def __init__(self, model: nn.Module, dim: int) -> None:
+    def __init__(self, model: nn.Module, embedding_dim: int) -> None:
         super().__init__()
         self.model = model
-        self.dim = dim
+        self.embedding_dim = embedding_dim
 
     def forward(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.model(x))
@@ -54,16 +54,16 @@ class TimmBackbone(nn.Module):
 
 
 def build_timm(
-    name: str, channels: int, size: tuple[int, int], options: dict[str, Any], ours: Sequence[str]
+    name: str, channels: int, size: tuple[int, int], options: dict[str, Any], builtin_names: Sequence[str]
 ) -> TimmBackbone:
     """The timm model `name` for images of this size; `ours` are named beside timm's when nobody has it."""
-    timm = _timm(name, ours)
+    timm = _import_timm(name, builtin_names)
     plain = name.removeprefix("timm:")
     if not timm.is_model(plain) or ":" in plain:
-        raise _unknown_model(name, [*ours, *timm.list_models()], len(timm.list_models()))
+        raise _unknown_model(name, [*builtin_names, *timm.list_models()], len(timm.list_models()))
     for key, value in options.items():
-        if key in _TAKEN:
-            raise InputError(f"{plain}: {key} cannot be given here, {_TAKEN[key]}")
+        if key in _RESERVED_OPTIONS:
+            raise InputError(f"{plain}: {key} cannot be given here, {_RESERVED_OPTIONS[key]}")
         if value is None:
             raise InputError(f"{plain}: {key}=None is no choice, leave the option out")
     asked = dict(options)
@@ -73,19 +73,19 @@ def build_timm(
         raise InputError(f"{name}:{_first_line(str(error))[1:]}") from None
     if getattr(known, "fixed_input_size", False):  # made for one size of image: ask for this one
         asked.setdefault("img_size", size)
-    model = _made(timm, plain, {**asked, "in_chans": channels})
-    _refuse_ignored(timm, plain, model, options)
-    return TimmBackbone(model, _dim(plain, model, channels, size))
+    model = _create_model(timm, plain, {**asked, "in_chans": channels})
+    _check_ignored_options(timm, plain, model, options)
+    return TimmBackbone(model, _measure_embedding_dim(plain, model, channels, size))
 
 
-def _timm(name: str, ours: Sequence[str]) -> Any:
+def _import_timm(name: str, builtin_names: Sequence[str]) -> Any:
     try:
         from .. import mended_torchvision  # noqa: F401  (first, see there)
 
         return __import__("timm")
     except ImportError:
-        known = ", ".join(ours)
-        raise InputError(f"{name} needs timm: {_INSTALL} (without it there are {known})") from None
+        known = ", ".join(builtin_names)
+        raise InputError(f"{name} needs timm: {_INSTALL_HINT} (without it there are {known})") from None
 
 
 def _unknown_model(name: str, known: Sequence[str], count: int) -> InputError:
@@ -94,57 +94,59 @@ def _unknown_model(name: str, known: Sequence[str], count: int) -> InputError:
     return InputError(f"unknown model {name!r}{hint} (known: {', '.join(known[:-count])} and {count} of timm's)")
 
 
-def _made(timm: Any, name: str, asked: dict[str, Any]) -> nn.Module:
+def _create_model(timm: Any, name: str, options: dict[str, Any]) -> nn.Module:
     try:
-        with _quiet_hub():
-            model = timm.create_model(name, num_classes=0, **asked)
+        with _silence_hub_logging():
+            model = timm.create_model(name, num_classes=0, **options)
     except (KeyboardInterrupt, MemoryError):
         raise
     except Exception as error:
-        raise _refused(timm, name, asked, error) from None
+        raise _creation_error(timm, name, options, error) from None
     return cast(nn.Module, model)
 
 
-def _refused(timm: Any, name: str, asked: dict[str, Any], error: Exception) -> InputError:
+def _creation_error(timm: Any, name: str, options: dict[str, Any], error: Exception) -> InputError:
     """Why timm did not make the model, in one line. Its constructors raise errors of every kind."""
     said = str(error)
     strange = re.search(r"unexpected keyword argument '(\w+)'", said)
-    if isinstance(error, TypeError) and strange is not None and strange[1] in asked:
+    if isinstance(error, TypeError) and strange is not None and strange[1] in options:
         owner = re.search(r"(\w+)\.__init__\(\)", said)
         module = sys.modules[timm.model_entrypoint(name).__module__]
         found = getattr(module, owner[1], None) if owner else None
-        return unknown(f"option of timm's {name}", strange[1], _options_of(found)[0] if found else [])
-    if asked.get("pretrained") and isinstance(error, OSError):
+        return unknown_name_error(
+            f"option of timm's {name}", strange[1], _constructor_options(found)[0] if found else []
+        )
+    if options.get("pretrained") and isinstance(error, OSError):
         return InputError(f"{name}: pretrained weights cannot be fetched (no connection to the model hub?)")
-    given = ", ".join(f"{key}={value!r}" for key, value in asked.items() if key != "in_chans")
+    given = ", ".join(f"{key}={value!r}" for key, value in options.items() if key != "in_chans")
     return InputError(f"timm cannot make {name}({given}){_first_line(said)}")
 
 
-def _options_of(kind: type) -> tuple[list[str], bool]:
+def _constructor_options(cls: type) -> tuple[list[str], bool]:
     """Names of a class's options, and whether it takes any others."""
-    parameters = inspect.signature(kind).parameters.values()
-    names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in _TAKEN]
+    parameters = inspect.signature(cls).parameters.values()
+    names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in _RESERVED_OPTIONS]
     return names, any(p.kind is p.VAR_KEYWORD for p in parameters)
 
 
-def _refuse_ignored(timm: Any, name: str, model: nn.Module, options: dict[str, Any]) -> None:
+def _check_ignored_options(timm: Any, name: str, model: nn.Module, options: dict[str, Any]) -> None:
     """An error for what the model took without a word and did not use."""
-    known, takes_any = _options_of(type(model))
+    known, takes_any = _constructor_options(type(model))
     strange = [key for key in options if key not in known and key != "pretrained"]
     if takes_any and strange:
         try:
             with torch.device("meta"):
-                timm.create_model(name, num_classes=0, **{_PROBE: 1})
+                timm.create_model(name, num_classes=0, **{_PROBE_OPTION: 1})
         except Exception:
             strange = []  # it looks at the others too, and has accepted these
         if strange:
-            raise unknown(f"option of timm's {name}", strange[0], known)
+            raise unknown_name_error(f"option of timm's {name}", strange[0], known)
     stems = ("", "deep", "deep_tiered")
     if type(model).__name__ == "ResNet" and options.get("stem_type", "") not in stems:
         raise InputError(f"{name}: stem_type={options['stem_type']!r} is not one of {', '.join(map(repr, stems))}")
 
 
-def _dim(name: str, model: nn.Module, channels: int, size: tuple[int, int]) -> int:
+def _measure_embedding_dim(name: str, model: nn.Module, channels: int, size: tuple[int, int]) -> int:
     """The size of the embeddings, from one blank image: the only answer that holds for all of timm's models."""
     training = model.training
     model.eval()
@@ -163,13 +165,13 @@ def _dim(name: str, model: nn.Module, channels: int, size: tuple[int, int]) -> i
     return x.shape[1]
 
 
-def _first_line(said: str) -> str:
-    lines = said.strip().splitlines()
+def _first_line(message: str) -> str:
+    lines = message.strip().splitlines()
     return f": {lines[0][:160]}" if lines else ""
 
 
 @contextmanager
-def _quiet_hub() -> Iterator[None]:
+def _silence_hub_logging() -> Iterator[None]:
     """Keep the model hub's lines about every try to itself; what came of it is said once, by us."""
     logger = logging.getLogger("huggingface_hub")
     level = logger.level

@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from ..errors import InputError
 
 
-class Behind(nn.Module):
+class BackboneWrapper(nn.Module):
     """A backbone with layers behind it: images → [N, dim]. The backbone is reached as `.backbone`."""
 
-    def __init__(self, backbone: nn.Module, dim: int) -> None:
+    def __init__(self, backbone: nn.Module, embedding_dim: int) -> None:
         super().__init__()
         if not isinstance(getattr(backbone, "dim", None), int):
             raise InputError(
                 f"{type(self).__name__} wants a backbone with a dim, as build makes; {type(backbone).__name__} lacks it"
             )
-        self.dim = dim
+        self.embedding_dim = embedding_dim
         self.backbone = backbone
         self.layers = nn.Sequential()
 
@@ -42,23 +42,23 @@ class Behind(nn.Module):
         return {f"backbone.{name}" for name in asked()} if callable(asked) else set()
 
 
-class Neck(Behind):
+class Neck(BackboneWrapper):
     """The seeds' neck."""
 
-    def __init__(self, backbone: nn.Module, hidden: int = 2048, dim: int = 512) -> None:
-        super().__init__(backbone, dim)
+    def __init__(self, backbone: nn.Module, hidden: int = 2048, embedding_dim: int = 512) -> None:
+        super().__init__(backbone, embedding_dim)
         self.layers = nn.Sequential(
-            nn.Linear(cast(int, backbone.dim), hidden),
+            nn.Linear(cast(int, backbone.embedding_dim), hidden),
             nn.ReLU(),
             nn.BatchNorm1d(hidden),
-            nn.Linear(hidden, dim),
-            nn.BatchNorm1d(dim, affine=False),
+            nn.Linear(hidden, embedding_dim),
+            nn.BatchNorm1d(embedding_dim, affine=False),
         )
 
 
-class Projected(Behind):
+class ProjectedBackbone(BackboneWrapper):
     """One linear layer: embeddings of another length, and of both signs where a backbone ends in a ReLU."""
 
-    def __init__(self, backbone: nn.Module, dim: int) -> None:
-        super().__init__(backbone, dim)
-        self.layers = nn.Sequential(nn.Linear(cast(int, backbone.dim), dim))
+    def __init__(self, backbone: nn.Module, embedding_dim: int) -> None:
+        super().__init__(backbone, embedding_dim)
+        self.layers = nn.Sequential(nn.Linear(cast(int, backbone.embedding_dim), embedding_dim))

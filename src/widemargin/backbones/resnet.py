@@ -12,23 +12,23 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 
-_WIDTHS = (64, 128, 256, 512)
+_STAGE_WIDTHS = (64, 128, 256, 512)
 
 
-def _conv(inside: int, outside: int, side: int, stride: int) -> nn.Conv2d:
-    return nn.Conv2d(inside, outside, side, stride=stride, padding=side // 2, bias=False)
+def _conv(in_channels: int, out_channels: int, kernel_size: int, stride: int) -> nn.Conv2d:
+    return nn.Conv2d(in_channels, out_channels, kernel_size, stride=stride, padding=kernel_size // 2, bias=False)
 
 
 class BasicBlock(nn.Module):
     """Two 3×3 convolutions beside a shortcut, which is a 1×1 convolution where the shape changes."""
 
-    def __init__(self, inside: int, outside: int, stride: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
-        self.conv1, self.norm1 = _conv(inside, outside, 3, stride), nn.BatchNorm2d(outside)
-        self.conv2, self.norm2 = _conv(outside, outside, 3, 1), nn.BatchNorm2d(outside)
+        self.conv1, self.norm1 = _conv(in_channels, out_channels, 3, stride), nn.BatchNorm2d(out_channels)
+        self.conv2, self.norm2 = _conv(out_channels, out_channels, 3, 1), nn.BatchNorm2d(out_channels)
         self.shortcut = nn.Sequential()
-        if stride != 1 or inside != outside:
-            self.shortcut = nn.Sequential(_conv(inside, outside, 1, stride), nn.BatchNorm2d(outside))
+        if stride != 1 or in_channels != out_channels:
+            self.shortcut = nn.Sequential(_conv(in_channels, out_channels, 1, stride), nn.BatchNorm2d(out_channels))
 
     def forward(self, x: Tensor) -> Tensor:
         inner = torch.relu(self.norm1(self.conv1(x)))
@@ -45,14 +45,14 @@ class ResNet(nn.Module):
         super().__init__()
         if not isinstance(zero_init_last, bool):
             raise InputError(f"zero_init_last={zero_init_last!r} must be True or False")
-        self.dim = _WIDTHS[-1]
-        self.stem, self.norm = _conv(channels, _WIDTHS[0], 3, 1), nn.BatchNorm2d(_WIDTHS[0])
+        self.embedding_dim = _STAGE_WIDTHS[-1]
+        self.stem, self.norm = _conv(channels, _STAGE_WIDTHS[0], 3, 1), nn.BatchNorm2d(_STAGE_WIDTHS[0])
         layers: list[nn.Module] = []
-        inside = _WIDTHS[0]
-        for stage, (width, count) in enumerate(zip(_WIDTHS, blocks, strict=True)):
+        in_channels = _STAGE_WIDTHS[0]
+        for stage, (width, count) in enumerate(zip(_STAGE_WIDTHS, blocks, strict=True)):
             for index in range(count):
-                layers.append(BasicBlock(inside, width, stride=2 if stage > 0 and index == 0 else 1))
-                inside = width
+                layers.append(BasicBlock(in_channels, width, stride=2 if stage > 0 and index == 0 else 1))
+                in_channels = width
         self.blocks = nn.Sequential(*layers)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):

@@ -24,57 +24,61 @@ import torch
 from numpy.typing import NDArray
 
 from .. import plain_json
-from ..errors import InputError, unknown
+from ..errors import InputError, unknown_name_error
 from ..metrics import pair_tables
-from ..metrics.roc import areas, auc, binned_roc, eer, equal_errors, shares, tar_at, tars_between
-from ..metrics.verification import Verification, verify_embeddings
+from ..metrics.roc import auc, auc_per_curve, binned_roc, eer, eer_per_curve, far_and_tar, interpolate_tar, tar_at
+from ..metrics.verification import VerificationMetrics, verification_metrics_of_embeddings
 
 Floats = NDArray[np.float64]
-Single = NDArray[np.float32]
+Float32Array = NDArray[np.float32]
 
 FAR = 0.01
-FIGURES = ("auc", "eer", "tar")
-OURS, OVER_IDENTITIES, OVER_PAIRS = "leaving out identities", "bootstrap over identities", "pairs as independent"
-LOW, HIGH = 93.0, 97.5
+METRIC_NAMES = ("auc", "eer", "tar")
+JACKKNIFE, IDENTITY_BOOTSTRAP, PAIR_BOOTSTRAP = (
+    "leaving out identities",
+    "bootstrap over identities",
+    "pairs as independent",
+)
+MIN_COVERAGE_PERCENT, MAX_COVERAGE_PERCENT = 93.0, 97.5
 """The share of intervals in percent that shall hold the truth."""
-IDENTITIES = 100_000
-DIM = 32
+NUM_IDENTITIES = 100_000
+POPULATION_DIM = 32
 _TRUTH_PAIRS = 10_000_000
-_DRAWS = 200
-_IMAGES = (5, 10)
-_OF_EACH = 6000
+_BOOTSTRAP_DRAWS = 200
+_IMAGES_PER_IDENTITY = (5, 10)
+_PAIRS_PER_KIND = 6000
 
 
 @dataclass(frozen=True, eq=False)
 class Population:
     """Identities as centres [N, D] and spreads [N]."""
 
-    centres: Single
-    spreads: Single
+    centres: Float32Array
+    spreads: Float32Array
 
-    def images(self, identity: NDArray[np.int64], draw: np.random.Generator) -> Single:
+    def draw_images(self, identity: NDArray[np.int64], rng: np.random.Generator) -> Float32Array:
         """An image of each identity that is named, as a unit vector."""
-        noise = draw.standard_normal((len(identity), DIM), dtype=np.float32)
+        noise = rng.standard_normal((len(identity), POPULATION_DIM), dtype=np.float32)
         x = self.centres[identity] + self.spreads[identity][:, None] * noise
-        found: Single = x / np.linalg.norm(x, axis=1, keepdims=True)
+        found: Float32Array = x / np.linalg.norm(x, axis=1, keepdims=True)
         return found
 
 
-def _families(draw: np.random.Generator) -> Population:
-    family = draw.standard_normal((5000, DIM))[draw.integers(5000, size=IDENTITIES)]
-    centres = 0.8 * family + 0.6 * draw.standard_normal((IDENTITIES, DIM))
-    return _population(centres, 0.75 * np.exp(0.35 * draw.standard_normal(IDENTITIES)))
+def _families_population(rng: np.random.Generator) -> Population:
+    family = rng.standard_normal((5000, POPULATION_DIM))[rng.integers(5000, size=NUM_IDENTITIES)]
+    centres = 0.8 * family + 0.6 * rng.standard_normal((NUM_IDENTITIES, POPULATION_DIM))
+    return _population(centres, 0.75 * np.exp(0.35 * rng.standard_normal(NUM_IDENTITIES)))
 
 
-def _uneven(draw: np.random.Generator) -> Population:
-    axes = np.linspace(2.0, 0.3, DIM)
+def _uneven_population(rng: np.random.Generator) -> Population:
+    axes = np.linspace(2.0, 0.3, POPULATION_DIM)
     axes /= np.sqrt((axes**2).mean())
-    centres = 0.4 + axes * draw.standard_normal((IDENTITIES, DIM))
-    return _population(centres, 0.7 * np.exp(0.4 * draw.standard_normal(IDENTITIES)))
+    centres = 0.4 + axes * rng.standard_normal((NUM_IDENTITIES, POPULATION_DIM))
+    return _population(centres, 0.7 * np.exp(0.4 * rng.standard_normal(NUM_IDENTITIES)))
 
 
-def _even(draw: np.random.Generator) -> Population:
-    return _population(draw.standard_normal((IDENTITIES, DIM)), np.ones(IDENTITIES))
+def _even_population(rng: np.random.Generator) -> Population:
+    return _population(rng.standard_normal((NUM_IDENTITIES, POPULATION_DIM)), np.ones(NUM_IDENTITIES))
 
 
 def _population(centres: Floats, spreads: Floats) -> Population:
@@ -82,9 +86,9 @@ def _population(centres: Floats, spreads: Floats) -> Population:
 
 
 POPULATIONS: dict[str, Callable[[np.random.Generator], Population]] = {
-    "families": _families,
-    "uneven": _uneven,
-    "even": _even,
+    "families": _families_population,
+    "uneven": _uneven_population,
+    "even": _even_population,
 }
 
 
@@ -98,30 +102,30 @@ class Truth:
     errors: dict[str, float]
 
 
-def truth_of(population: Population, pairs: int, seed: int) -> Truth:
+def estimate_truth(population: Population, pairs: int, seed: int) -> Truth:
     """From independent pairs of identities drawn anew, counted in bins of 1.9e-6."""
     draw = np.random.default_rng([seed, 1])
-    counts = np.zeros((2, pair_tables.BINS), dtype=np.int64)
+    counts = np.zeros((2, pair_tables.NUM_BINS), dtype=np.int64)
     left = pairs
     while left > 0:
         size = min(left, 500_000)
-        one = draw.integers(IDENTITIES, size=size)
-        other = (one + draw.integers(1, IDENTITIES, size=size)) % IDENTITIES
-        x = population.images(one, draw)
+        one = draw.integers(NUM_IDENTITIES, size=size)
+        other = (one + draw.integers(1, NUM_IDENTITIES, size=size)) % NUM_IDENTITIES
+        x = population.draw_images(one, draw)
         for kind, identity in enumerate((one, other)):
-            scores = (x * population.images(identity, draw)).sum(1)
-            counts[kind] += np.bincount(pair_tables.bin_of(scores), minlength=pair_tables.BINS)
+            scores = (x * population.draw_images(identity, draw)).sum(1)
+            counts[kind] += np.bincount(pair_tables.bin_indices(scores), minlength=pair_tables.NUM_BINS)
         left -= size
     roc = binned_roc(counts[0], counts[1], pair_tables.bin_edges())
     found = {"auc": auc(roc), "eer": eer(roc), "tar": tar_at(roc, FAR)}
     return Truth(**found, errors=_errors(roc.far, roc.tar, found, pairs))
 
 
-def _errors(far: Floats, tar: Floats, found: dict[str, float], pairs: int) -> dict[str, float]:
+def _errors(far: Floats, tar: Floats, estimates: dict[str, float], pairs: int) -> dict[str, float]:
     """Standard errors: of AUC after DeLong, of the others by the slope of the curve at their point."""
     above, below = (tar[1:] + tar[:-1]) / 2, 1.0 - (far[1:] + far[:-1]) / 2  # what each score is worth
     spread = sum(
-        float((weight * (worth - found["auc"]) ** 2).sum())
+        float((weight * (worth - estimates["auc"]) ** 2).sum())
         for weight, worth in ((np.diff(far), above), (np.diff(tar), below))
     )
 
@@ -129,7 +133,7 @@ def _errors(far: Floats, tar: Floats, found: dict[str, float], pairs: int) -> di
         ends = at / 1.2, min(1.2 * at, 1.0)
         return float((np.interp(ends[1], far, tar) - np.interp(ends[0], far, tar)) / (ends[1] - ends[0]))
 
-    e, t = found["eer"], found["tar"]
+    e, t = estimates["eer"], estimates["tar"]
     steep, at_far = slope(e), slope(FAR)
     return {
         "auc": float(np.sqrt(spread / pairs)),
@@ -146,7 +150,7 @@ class Cell:
     identities: int
     construction: str
     trials: int
-    held: dict[str, float | None]
+    coverage_percent: dict[str, float | None]
     """Percent of the intervals given that hold the truth, by figure; None where none was given."""
     refused: dict[str, int]
     """Trials without an interval."""
@@ -154,32 +158,41 @@ class Cell:
     """Median width."""
 
 
-def cells_of(
-    name: str, population: Population, truth: Truth, identities: int, trials: int, compared: int, seed: int, told: Told
+def run_trials(
+    name: str,
+    population: Population,
+    truth: Truth,
+    identities: int,
+    trials: int,
+    bootstrap_trials: int,
+    seed: int,
+    on_progress: ProgressCallback,
 ) -> list[Cell]:
     """All trials with so many identities; the first `compared` of them with the other constructions as well."""
     ends: dict[str, list[dict[str, tuple[float, float] | None]]] = {}
     for trial in range(trials):
         draw = np.random.default_rng([seed, list(POPULATIONS).index(name), identities, trial])
-        chosen = draw.choice(IDENTITIES, identities, replace=False)
-        y = np.repeat(np.arange(identities), draw.integers(_IMAGES[0], _IMAGES[1] + 1, size=identities))
-        x = population.images(chosen[y], draw)
-        found = verify_embeddings(torch.from_numpy(x), torch.from_numpy(y), fars=(FAR,))
-        ends.setdefault(OURS, []).append(_given(found))
-        if trial < compared:
+        chosen = draw.choice(NUM_IDENTITIES, identities, replace=False)
+        y = np.repeat(
+            np.arange(identities), draw.integers(_IMAGES_PER_IDENTITY[0], _IMAGES_PER_IDENTITY[1] + 1, size=identities)
+        )
+        x = population.draw_images(chosen[y], draw)
+        found = verification_metrics_of_embeddings(torch.from_numpy(x), torch.from_numpy(y), fars=(FAR,))
+        ends.setdefault(JACKKNIFE, []).append(_reported_intervals(found))
+        if trial < bootstrap_trials:
             pairs = pair_tables.all_pairs(x, y)
-            ends.setdefault(OVER_IDENTITIES, []).append(_over_identities(pairs, identities, found, draw))
-            ends.setdefault(OVER_PAIRS, []).append(_over_pairs(pairs, found, draw))
-        told(1.0)
+            ends.setdefault(IDENTITY_BOOTSTRAP, []).append(_bootstrap_identities(pairs, identities, found, draw))
+            ends.setdefault(PAIR_BOOTSTRAP, []).append(_bootstrap_pairs(pairs, found, draw))
+        on_progress(1.0)
     return [_cell(name, identities, kind, rows, truth) for kind, rows in ends.items()]
 
 
-Told = Callable[[float], None]
+ProgressCallback = Callable[[float], None]
 
 
-def _given(found: Verification) -> dict[str, tuple[float, float] | None]:
+def _reported_intervals(verification: VerificationMetrics) -> dict[str, tuple[float, float] | None]:
     """The intervals as they are printed."""
-    figures = {"auc": found.auc, "eer": found.eer, "tar": found.tar[FAR]}
+    figures = {"auc": verification.auc, "eer": verification.eer, "tar": verification.tar[FAR]}
     return {
         name: None if one is None or one.low is None or one.high is None else (one.low, one.high)
         for name, one in figures.items()
@@ -189,10 +202,10 @@ def _given(found: Verification) -> dict[str, tuple[float, float] | None]:
 def _cell(
     name: str, identities: int, kind: str, rows: Sequence[dict[str, tuple[float, float] | None]], truth: Truth
 ) -> Cell:
-    held: dict[str, float | None] = dict.fromkeys(FIGURES)
-    width: dict[str, float | None] = dict.fromkeys(FIGURES)
+    held: dict[str, float | None] = dict.fromkeys(METRIC_NAMES)
+    width: dict[str, float | None] = dict.fromkeys(METRIC_NAMES)
     refused = {}
-    for figure in FIGURES:
+    for figure in METRIC_NAMES:
         given = [ends for row in rows if (ends := row[figure]) is not None]
         right = [low <= getattr(truth, figure) <= high for low, high in given]
         refused[figure] = len(rows) - len(given)
@@ -202,64 +215,64 @@ def _cell(
     return Cell(name, identities, kind, len(rows), held, refused, width)
 
 
-def _cuts(found: Verification) -> Floats:
+def _choose_thresholds(verification: VerificationMetrics) -> Floats:
     """Some hundred scores, falling, dense where few different pairs score so high."""
-    far = np.geomspace(found.roc.far[found.roc.far > 0][0], 1.0, 150)
+    far = np.geomspace(verification.roc.far[verification.roc.far > 0][0], 1.0, 150)
     places = np.concatenate(
-        (np.searchsorted(found.roc.far, far), np.searchsorted(found.roc.tar, np.linspace(0.01, 1, 100)))
+        (np.searchsorted(verification.roc.far, far), np.searchsorted(verification.roc.tar, np.linspace(0.01, 1, 100)))
     )
-    cuts: Floats = found.roc.thresholds[np.unique(np.clip(places, 1, len(found.roc.far) - 1))]
+    cuts: Floats = verification.roc.thresholds[np.unique(np.clip(places, 1, len(verification.roc.far) - 1))]
     return cuts
 
 
 def _percentiles(same: Floats, different: Floats) -> dict[str, tuple[float, float] | None]:
     """Of the figures of drawn samples, given as counts by bin [draws, bins]."""
-    far, tar = shares(np.cumsum(different, -1), np.cumsum(same, -1))
-    values = {"auc": areas(far, tar), "eer": equal_errors(far, tar), "tar": tars_between(far, tar, FAR)}
+    far, tar = far_and_tar(np.cumsum(different, -1), np.cumsum(same, -1))
+    values = {"auc": auc_per_curve(far, tar), "eer": eer_per_curve(far, tar), "tar": interpolate_tar(far, tar, FAR)}
     return {name: tuple(np.quantile(part, (0.025, 0.975)).tolist()) for name, part in values.items()}
 
 
-def _over_identities(
-    pairs: pair_tables.Pairs, identities: int, found: Verification, draw: np.random.Generator
+def _bootstrap_identities(
+    pairs: pair_tables.ScoredPairs, identities: int, verification: VerificationMetrics, rng: np.random.Generator
 ) -> dict[str, tuple[float, float] | None]:
     """Identities drawn with replacement: a pair weighs as often as its identity, or the product of both."""
-    cuts = _cuts(found)
+    cuts = _choose_thresholds(verification)
     bins = len(cuts) + 1
     place = len(cuts) - np.searchsorted(cuts[::-1], pairs.scores, side="right")
     alike = pairs.same
-    drawn = draw.multinomial(identities, np.full(identities, 1 / identities), size=_DRAWS).astype(np.float32)
+    drawn = rng.multinomial(identities, np.full(identities, 1 / identities), size=_BOOTSTRAP_DRAWS).astype(np.float32)
     where = pairs.first[alike] * bins + place[alike]
     same = np.bincount(where, minlength=identities * bins).reshape(identities, bins).astype(np.float32)
     where = (pairs.first[~alike] * identities + pairs.second[~alike]) * bins + place[~alike]
     counts = np.bincount(where, minlength=identities**2 * bins).astype(np.float32).reshape(identities, -1)
-    different = np.empty((_DRAWS, bins))
+    different = np.empty((_BOOTSTRAP_DRAWS, bins))
     for k, weight in enumerate(drawn):
         different[k] = weight @ (weight @ counts).reshape(identities, bins)
     return _percentiles((drawn @ same).astype(np.float64), different)
 
 
-def _over_pairs(
-    pairs: pair_tables.Pairs, found: Verification, draw: np.random.Generator
+def _bootstrap_pairs(
+    pairs: pair_tables.ScoredPairs, verification: VerificationMetrics, rng: np.random.Generator
 ) -> dict[str, tuple[float, float] | None]:
     """Pairs drawn with replacement, and drawn again from those: what counts them as independent."""
-    cuts = _cuts(found)
+    cuts = _choose_thresholds(verification)
     drawn = []
     for kind in (pairs.same, ~pairs.same):
-        scores = draw.choice(pairs.scores[kind], _OF_EACH)
+        scores = rng.choice(pairs.scores[kind], _PAIRS_PER_KIND)
         place = len(cuts) - np.searchsorted(cuts[::-1], scores, side="right")
-        share = np.bincount(place, minlength=len(cuts) + 1) / _OF_EACH
-        drawn.append(draw.multinomial(_OF_EACH, share, size=_DRAWS).astype(np.float64))
+        share = np.bincount(place, minlength=len(cuts) + 1) / _PAIRS_PER_KIND
+        drawn.append(rng.multinomial(_PAIRS_PER_KIND, share, size=_BOOTSTRAP_DRAWS).astype(np.float64))
     return _percentiles(drawn[0], drawn[1])
 
 
 @dataclass(frozen=True)
-class Settings:
+class CoverageSettings:
     """What a record must agree in to be gone on with."""
 
     trials: int = 1000
     identities: tuple[int, ...] = (20, 50, 200)
     populations: tuple[str, ...] = tuple(POPULATIONS)
-    compared: int = 200
+    bootstrap_trials: int = 200
     truth_pairs: int = _TRUTH_PAIRS
     seed: int = 0
 
@@ -268,46 +281,48 @@ class Settings:
             if getattr(self, name) < least:
                 raise InputError(f"--{name.replace('_', '-')} must be at least {least}, got {getattr(self, name)}")
         for count in self.identities:
-            if not 10 <= count <= IDENTITIES:
-                raise InputError(f"--identities must be from 10 to {IDENTITIES:,}, got {count}")
+            if not 10 <= count <= NUM_IDENTITIES:
+                raise InputError(f"--identities must be from 10 to {NUM_IDENTITIES:,}, got {count}")
         for name in self.populations:
             if name not in POPULATIONS:
-                raise unknown("population", name, POPULATIONS)
+                raise unknown_name_error("population", name, POPULATIONS)
 
 
-def measure(settings: Settings, path: Path | None, told: Told) -> dict[str, Any]:
+def measure_coverage(settings: CoverageSettings, path: Path | None, on_progress: ProgressCallback) -> dict[str, Any]:
     """The record; with a path it is written after every population and size, and what it holds is not done again."""
-    record = _begun(settings, path)
+    record = _load_or_start_record(settings, path)
     for name in settings.populations:
-        todo = [count for count in settings.identities if not _has(record, name, count)]
-        told(settings.trials * (len(settings.identities) - len(todo)))
+        todo = [count for count in settings.identities if not _has_cell(record, name, count)]
+        on_progress(settings.trials * (len(settings.identities) - len(todo)))
         if not todo:
             continue
         population = POPULATIONS[name](np.random.default_rng([settings.seed, 0]))
-        truth = truth_of(population, settings.truth_pairs, settings.seed)
+        truth = estimate_truth(population, settings.truth_pairs, settings.seed)
         record["truth"][name] = asdict(truth)
         for count in todo:
-            found = cells_of(name, population, truth, count, settings.trials, settings.compared, settings.seed, told)
+            found = run_trials(
+                name, population, truth, count, settings.trials, settings.bootstrap_trials, settings.seed, on_progress
+            )
             record["cells"] += [asdict(cell) for cell in found]
             if path is not None:
                 path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return record
 
 
-def _begun(settings: Settings, path: Path | None) -> dict[str, Any]:
+def _load_or_start_record(settings: CoverageSettings, path: Path | None) -> dict[str, Any]:
     from ..results import versions
 
-    told = json.loads(json.dumps(asdict(settings)))
-    fresh = {"settings": told, "far": FAR, "versions": versions(), "truth": {}, "cells": []}
+    settings_json = json.loads(json.dumps(asdict(settings)))
+    fresh = {"settings": settings_json, "far": FAR, "versions": versions(), "truth": {}, "cells": []}
     if path is None or not path.is_file():
         return fresh
     try:
-        there: dict[str, Any] = plain_json.read(path)
-        same = there["settings"] == told and {"truth", "cells"} <= there.keys()
+        there: dict[str, Any] = plain_json.read_json(path)
+        same = there["settings"] == settings_json and {"truth", "cells"} <= there.keys()
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         same = False
     return there if same else fresh
 
 
-def _has(record: dict[str, Any], name: str, identities: int) -> bool:
+def _has_cell(record: dict[str, Any], name: str, identities: int) -> bool:
     return any(cell["population"] == name and cell["identities"] == identities for cell in record["cells"])

@@ -21,27 +21,27 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ..crossval import Partition, cross_validate, partitions
-from ..data.encode import Encoded, encode, scaling
+from ..data.encode import EncodedTable, encode, scaling
 from ..data.table import Table
-from ..stack.protocol import Protocol
+from ..stack.protocol import MLPConfig
 
 ROUNDS = 3
-PEERS = ("plain PyTorch, fold by fold", "scikit-learn's MLPClassifier")
+PEER_NAMES = ("plain PyTorch, fold by fold", "scikit-learn's MLPClassifier")
 
 
-def measure(table: Table, epochs: float, fits: int, seed: int = 0) -> dict[str, Any]:
+def measure_crossval(table: Table, epochs: float, fits: int, seed: int = 0) -> dict[str, Any]:
     """Seconds per fit and accuracy of ours on 100 folds, and of the peers on the first `fits` of them."""
     split = partitions(table.y, 10, 10, seed)
     # The same amount of work for all: so many epochs, no minimum of steps, plain scaling for the peers.
-    protocol = replace(Protocol(), epochs=epochs, min_steps=1)
+    protocol = replace(MLPConfig(), epochs=epochs, min_steps=1)
     cross_validate(table, "softmax", split[:2], replace(protocol, epochs=1.0), seed)  # first calls are slow
     found: dict[str, Any] = {"set": table.name, "epochs": epochs, "hidden": protocol.hidden, "batch": protocol.batch}
     few = split[:: max(1, len(split) // fits)][:fits]
     encoded = encode(table)
     ways: dict[str, Callable[[], tuple[int, list[float]]]] = {
         "ours": lambda: (len(split), cross_validate(table, "softmax", split, protocol, seed).folds),
-        PEERS[0]: lambda: (len(few), _plain(encoded, table, few, protocol)),
-        PEERS[1]: lambda: (len(few), _sklearn(encoded, table, few, protocol)),
+        PEER_NAMES[0]: lambda: (len(few), _plain_pytorch_accuracies(encoded, table, few, protocol)),
+        PEER_NAMES[1]: lambda: (len(few), _sklearn_accuracies(encoded, table, few, protocol)),
     }
     for _ in range(ROUNDS):  # in turn, and the best of each: what else the machine does disturbs all alike
         for name, way in ways.items():
@@ -53,31 +53,33 @@ def measure(table: Table, epochs: float, fits: int, seed: int = 0) -> dict[str, 
     return found
 
 
-def _scaled(encoded: Encoded, part: Partition) -> NDArray[np.float64]:
+def _scale_features(encoded: EncodedTable, part: Partition) -> NDArray[np.float64]:
     shift, scale, fill = scaling(encoded, [part.training])
     x = encoded.x if fill is None else np.where(np.isnan(encoded.x), fill[0], encoded.x)
     scaled: NDArray[np.float64] = x * scale[0] + shift[0]
     return scaled
 
 
-def _plain(encoded: Encoded, table: Table, split: Sequence[Partition], protocol: Protocol) -> list[float]:
+def _plain_pytorch_accuracies(
+    encoded: EncodedTable, table: Table, split: Sequence[Partition], config: MLPConfig
+) -> list[float]:
     """A network per fold, as one writes it."""
     found = []
     for k, part in enumerate(split):
         torch.manual_seed(k)
-        x = torch.from_numpy(_scaled(encoded, part)).float()
+        x = torch.from_numpy(_scale_features(encoded, part)).float()
         y = torch.from_numpy(table.y)
-        first, second = protocol.hidden
+        first, second = config.hidden
         network = nn.Sequential(
             nn.Linear(x.shape[1], first),
             nn.ReLU(),
-            nn.Dropout(protocol.dropout),
+            nn.Dropout(config.dropout),
             nn.Linear(first, second),
-            nn.Linear(second, len(table.classes), bias=False),
+            nn.Linear(second, len(table.class_names), bias=False),
         )
         optimizer = torch.optim.AdamW(network.parameters(), lr=0.01)
         rows = torch.from_numpy(part.training)
-        steps, batch = protocol.plan(len(rows))
+        steps, batch = config.steps_and_batch(len(rows))
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
         done = 0
         while done < steps:
@@ -97,17 +99,19 @@ def _plain(encoded: Encoded, table: Table, split: Sequence[Partition], protocol:
     return found
 
 
-def _sklearn(encoded: Encoded, table: Table, split: Sequence[Partition], protocol: Protocol) -> list[float]:
+def _sklearn_accuracies(
+    encoded: EncodedTable, table: Table, split: Sequence[Partition], config: MLPConfig
+) -> list[float]:
     """scikit-learn's network of the same shape, for the same number of epochs."""
     from sklearn.neural_network import MLPClassifier
 
     found = []
     for k, part in enumerate(split):
-        x = _scaled(encoded, part)
-        epochs = max(1, round(protocol.epochs))
+        x = _scale_features(encoded, part)
+        epochs = max(1, round(config.epochs))
         model = MLPClassifier(
-            protocol.hidden,
-            batch_size=min(protocol.batch, len(part.training)),
+            config.hidden,
+            batch_size=min(config.batch, len(part.training)),
             max_iter=epochs,
             n_iter_no_change=epochs,
             random_state=k,
@@ -123,22 +127,22 @@ def print_crossval(sets: str | None, data_dir: str | None, epochs: float, fits: 
     """The table of ratios."""
     from rich.table import Table as Grid
 
-    from ..data.uci import load_set
+    from ..data.uci import load_uci_set
     from ..listing import check_writable, console
 
     if json_path:
         check_writable(json_path)
-    tables = [load_set(name.strip(), data_dir) for name in (sets or "iris").split(",")]
-    found = [measure(table, epochs, fits) for table in tables]
+    tables = [load_uci_set(name.strip(), data_dir) for name in (sets or "iris").split(",")]
+    found = [measure_crossval(table, epochs, fits) for table in tables]
     grid = Grid(
         title=f"Milliseconds per fit, {epochs:g} epochs, {torch.get_num_threads()} threads", title_justify="left"
     )
-    for column in ("set", "ours", *PEERS, "times faster", "accuracy of the three"):
+    for column in ("set", "ours", *PEER_NAMES, "times faster", "accuracy of the three"):
         grid.add_column(column, justify="left" if column == "set" else "right", overflow="fold")
     for row in found:
         ours = row["ours"]["seconds_per_fit"]
-        theirs = [row[name]["seconds_per_fit"] for name in PEERS]
-        accuracy = [row[name]["accuracy"] for name in ("ours", *PEERS)]
+        theirs = [row[name]["seconds_per_fit"] for name in PEER_NAMES]
+        accuracy = [row[name]["accuracy"] for name in ("ours", *PEER_NAMES)]
         grid.add_row(
             row["set"],
             f"{ours * 1e3:.2f}",

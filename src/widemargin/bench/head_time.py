@@ -13,32 +13,45 @@ from typing import Any
 import torch
 
 from ..objective import Objective
-from ..run import Run
-from .train import SIDE, Bare, seconds
+from ..run import TrainConfig
+from .train import CIFAR_IMAGE_SIZE, BareLoop, time_call
 
-LOSSES = ("softmax", "arcgrad(s=10)")
-DIM, CLASSES = 512, (10, 100)
-PAPER, TARGET = 3.4, 1.0  # percent
+OVERHEAD_LOSSES = ("softmax", "arcgrad(s=10)")
+OVERHEAD_EMBEDDING_DIM, OVERHEAD_CLASS_COUNTS = 512, (10, 100)
+PAPER_EXTRA_PERCENT, MAX_EXTRA_PERCENT = 3.4, 1.0  # percent
 
 
-def measure(batch: int, rounds: int, repeats: int, told: Callable[[float], Any]) -> list[dict[str, Any]]:
+def measure_head_overhead(
+    batch: int, rounds: int, repeats: int, on_progress: Callable[[float], Any]
+) -> list[dict[str, Any]]:
     """For each number of classes the seconds of both heads and of a step, and the difference in percent of it."""
     draw, device = torch.Generator().manual_seed(0), torch.device("cpu")
-    images = torch.randn(batch, 3, SIDE, SIDE, generator=draw).contiguous(memory_format=torch.channels_last)
-    sees = {"classes": [str(label) for label in range(CLASSES[0])], "channels": 3, "size": SIDE}
-    labels = torch.randint(CLASSES[0], (batch,), generator=draw)
-    step = Bare(Run(model="resnet18", loss=LOSSES[0]), sees, [(images, labels, None)], device)
-    heads = {classes: [_work(loss, classes, batch) for loss in LOSSES] for classes in CLASSES}
+    images = torch.randn(batch, 3, CIFAR_IMAGE_SIZE, CIFAR_IMAGE_SIZE, generator=draw).contiguous(
+        memory_format=torch.channels_last
+    )
+    input_spec = {
+        "classes": [str(label) for label in range(OVERHEAD_CLASS_COUNTS[0])],
+        "channels": 3,
+        "size": CIFAR_IMAGE_SIZE,
+    }
+    labels = torch.randint(OVERHEAD_CLASS_COUNTS[0], (batch,), generator=draw)
+    step = BareLoop(
+        TrainConfig(model="resnet18", loss=OVERHEAD_LOSSES[0]), input_spec, [(images, labels, None)], device
+    )
+    heads = {
+        classes: [_make_head_step(loss, classes, batch) for loss in OVERHEAD_LOSSES]
+        for classes in OVERHEAD_CLASS_COUNTS
+    }
     step()  # first calls are slow
-    told(1.0)
+    on_progress(1.0)
     steps: list[float] = []
-    spent: dict[int, list[tuple[float, float]]] = {classes: [] for classes in CLASSES}
+    spent: dict[int, list[tuple[float, float]]] = {classes: [] for classes in OVERHEAD_CLASS_COUNTS}
     for _ in range(rounds):
-        steps.append(seconds(step, device))
+        steps.append(time_call(step, device))
         for classes, works in heads.items():
-            both = [[seconds(work, device) for work in works] for _ in range(repeats + 1)][1:]
+            both = [[time_call(work, device) for work in works] for _ in range(repeats + 1)][1:]
             spent[classes].append((median(pair[0] for pair in both), median(pair[1] for pair in both)))
-        told(1.0)
+        on_progress(1.0)
     found = []
     for classes, pairs in spent.items():
         shares = [100.0 * (more - less) / whole for (less, more), whole in zip(pairs, steps, strict=True)]
@@ -47,8 +60,8 @@ def measure(batch: int, rounds: int, repeats: int, told: Callable[[float], Any])
             {
                 "classes": classes,
                 "batch": batch,
-                "dim": DIM,
-                "head_seconds": dict(zip(LOSSES, (plain, ours), strict=True)),
+                "dim": OVERHEAD_EMBEDDING_DIM,
+                "head_seconds": dict(zip(OVERHEAD_LOSSES, (plain, ours), strict=True)),
                 "step_seconds": median(steps),
                 "extra_percent": median(shares),
                 "extras_percent": shares,
@@ -57,16 +70,16 @@ def measure(batch: int, rounds: int, repeats: int, told: Callable[[float], Any])
     return found
 
 
-def _work(loss: str, classes: int, batch: int) -> Callable[[], None]:
+def _make_head_step(loss: str, num_classes: int, batch: int) -> Callable[[], None]:
     """Forward and backward of a head, with the gradients to embeddings and class weights."""
     draw = torch.Generator().manual_seed(1)
-    objective = Objective(loss, DIM, classes)
-    x = torch.randn(batch, DIM, generator=draw).requires_grad_()
-    y = torch.randint(classes, (batch,), generator=draw)
+    objective = Objective(loss, OVERHEAD_EMBEDDING_DIM, num_classes)
+    x = torch.randn(batch, OVERHEAD_EMBEDDING_DIM, generator=draw).requires_grad_()
+    y = torch.randint(num_classes, (batch,), generator=draw)
 
-    def work() -> None:
+    def head_step() -> None:
         x.grad = None
         objective.zero_grad()
         objective(x, y).mean().backward()
 
-    return work
+    return head_step

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-SECONDS, MEBIBYTES = 10.0, 6.0  # what is wanted of each page
-EPOCHS = 100
+MAX_PAGE_SECONDS, MAX_PAGE_MEBIBYTES = 10.0, 6.0  # what is wanted of each page
+RUN_EPOCHS = 100
 
-_TIMED = """
+_TIMED_SCRIPT = """
 import contextlib, io, json, sys, time
 import torch, widemargin.cli, widemargin.training.finished
 begun = time.perf_counter()
@@ -23,57 +23,59 @@ print(json.dumps([code, time.perf_counter() - begun]))
 """
 
 
-def measure(run: Path | None) -> list[dict[str, Any]]:
+def measure_pages(run_dir: Path | None) -> list[dict[str, Any]]:
     """A line per page: what it is, seconds and MiB."""
-    from ..progress import bar
+    from ..progress import progress_bar
 
-    with tempfile.TemporaryDirectory(prefix="widemargin-pages-") as scratch, bar("pages", 4.0) as told:
+    with tempfile.TemporaryDirectory(prefix="widemargin-pages-") as scratch, progress_bar("pages", 4.0) as on_progress:
         place = Path(scratch)
-        of_a_run = run or _trained(place)
-        told(1.0)
+        reported_run = run_dir or _train_small_run(place)
+        on_progress(1.0)
         lines = []
-        for name, words in (("lab", []), ("tour", []), ("report", [str(of_a_run)])):
-            lines.append({"page": name, **_made([name, *words], place / f"{name}.html")})
-            told(1.0)
+        for name, words in (("lab", []), ("tour", []), ("report", [str(reported_run)])):
+            lines.append({"page": name, **_time_page([name, *words], place / f"{name}.html")})
+            on_progress(1.0)
     return lines
 
 
-def _trained(place: Path) -> Path:
+def _train_small_run(folder: Path) -> Path:
     """A run of a hundred epochs on small drawn images."""
-    from ..selftest.trainings import draw, words
+    from ..selftest.trainings import generate_image_folder, train_argv
 
-    _main(words(draw(place / "images"), place / "run", epochs=EPOCHS, repeats=2))
-    return place / "run"
-
-
-def _main(words: Sequence[str]) -> None:
-    subprocess.run([sys.executable, "-m", "widemargin", *words], check=True, stdout=subprocess.DEVNULL)
+    _run_command(
+        train_argv(generate_image_folder(folder / "images"), folder / "run", epochs=RUN_EPOCHS, repeated_augmentation=2)
+    )
+    return folder / "run"
 
 
-def _made(words: list[str], out: Path) -> dict[str, float]:
-    command = [sys.executable, "-c", _TIMED, *words, "--out", str(out)]
+def _run_command(argv: Sequence[str]) -> None:
+    subprocess.run([sys.executable, "-m", "widemargin", *argv], check=True, stdout=subprocess.DEVNULL)
+
+
+def _time_page(argv: list[str], out: Path) -> dict[str, float]:
+    command = [sys.executable, "-c", _TIMED_SCRIPT, *argv, "--out", str(out)]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     code, seconds = json.loads(said.splitlines()[-1])
     if code:
-        raise RuntimeError(f"widemargin {' '.join(words)} ended with {code}")
+        raise RuntimeError(f"widemargin {' '.join(argv)} ended with {code}")
     return {"seconds": seconds, "mebibytes": out.stat().st_size / 2**20}
 
 
-def print_pages(run: str | None, json_path: str | None) -> None:
+def print_pages(run_dir: str | None, json_path: str | None) -> None:
     """Measure and print."""
     from ..errors import InputError
     from ..listing import check_writable
 
-    if run and not (Path(run) / "run.json").is_file():
-        raise InputError(f"{run}: not the folder of a run (it has no run.json)")
+    if run_dir and not (Path(run_dir) / "run.json").is_file():
+        raise InputError(f"{run_dir}: not the folder of a run (it has no run.json)")
     if json_path:
         check_writable(json_path)
-    lines = measure(Path(run) if run else None)
+    lines = measure_pages(Path(run_dir) if run_dir else None)
     for line in lines:
-        of = f" of {run or f'{EPOCHS} epochs'}" if line["page"] == "report" else ""
+        of = f" of {run_dir or f'{RUN_EPOCHS} epochs'}" if line["page"] == "report" else ""
         print(
-            f"{line['page']}{of}: {line['seconds']:.1f} s after the imports (wanted: at most {SECONDS:g}), "
-            f"{line['mebibytes']:.2f} MiB (at most {MEBIBYTES:g})"
+            f"{line['page']}{of}: {line['seconds']:.1f} s after the imports (wanted: at most {MAX_PAGE_SECONDS:g}), "
+            f"{line['mebibytes']:.2f} MiB (at most {MAX_PAGE_MEBIBYTES:g})"
         )
     if json_path:
         Path(json_path).write_text(json.dumps(lines, indent=1) + "\n", encoding="utf-8")

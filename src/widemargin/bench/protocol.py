@@ -17,11 +17,11 @@ import numpy as np
 
 from ..crossval import Partition, cross_validate, partitions
 from ..data.table import Table
-from ..pool import Told, run_all
-from ..stack.protocol import Protocol
+from ..pool import ProgressCallback, run_all
+from ..stack.protocol import MLPConfig
 
-LOSSES = ("softmax", "arcgrad(s=5)")
-SEED = 777  # not the seed of any record
+CANDIDATE_LOSSES = ("softmax", "arcgrad(s=5)")
+INNER_SEED = 777  # not the seed of any record
 CANDIDATES: tuple[dict[str, Any], ...] = (
     {},
     {"lr": 0.02},
@@ -41,7 +41,7 @@ CANDIDATES: tuple[dict[str, Any], ...] = (
 )
 
 
-def inner(split: Sequence[Partition], seed: int) -> list[Partition]:
+def split_inner(split: Sequence[Partition], seed: int) -> list[Partition]:
     """Each training part split again: nine tenths to learn from, one to judge on; test parts stay unseen."""
     found = []
     for k, part in enumerate(split):
@@ -51,48 +51,52 @@ def inner(split: Sequence[Partition], seed: int) -> list[Partition]:
     return found
 
 
-def inner_accuracies(tables: Sequence[Table], jobs: int, told: Told) -> list[dict[str, Any]]:
+def inner_accuracies(tables: Sequence[Table], jobs: int, on_progress: ProgressCallback) -> list[dict[str, Any]]:
     """For every candidate its numbers, the inner accuracies by loss and set, and their mean; the best first."""
-    tried = [replace(Protocol(), **change) for change in CANDIDATES]
-    work = [(n, table, p, loss) for n, p in enumerate(tried) for loss in LOSSES for table in tables]
-    found: list[dict[str, Any]] = [{"protocol": asdict(p), "inner": {loss: {} for loss in LOSSES}} for p in tried]
-    for number, name, loss, accuracy in run_all(_judge, work, jobs, told):
+    tried = [replace(MLPConfig(), **change) for change in CANDIDATES]
+    work = [(n, table, p, loss) for n, p in enumerate(tried) for loss in CANDIDATE_LOSSES for table in tables]
+    found: list[dict[str, Any]] = [
+        {"protocol": asdict(p), "inner": {loss: {} for loss in CANDIDATE_LOSSES}} for p in tried
+    ]
+    for number, name, loss, accuracy in run_all(_evaluate_candidate, work, jobs, on_progress):
         found[number]["inner"][loss][name] = accuracy
     for entry in found:
-        entry["means"] = {loss: float(np.mean(list(entry["inner"][loss].values()))) for loss in LOSSES}
+        entry["means"] = {loss: float(np.mean(list(entry["inner"][loss].values()))) for loss in CANDIDATE_LOSSES}
         entry["mean"] = float(np.mean(list(entry["means"].values())))
     return sorted(found, key=lambda entry: -entry["mean"])
 
 
-def _judge(number: int, table: Table, protocol: Protocol, loss: str, told: Told) -> tuple[int, str, str, float]:
-    split = inner(partitions(table.y, 10, 10, SEED), SEED)
+def _evaluate_candidate(
+    index: int, table: Table, config: MLPConfig, loss: str, on_progress: ProgressCallback
+) -> tuple[int, str, str, float]:
+    split = split_inner(partitions(table.y, 10, 10, INNER_SEED), INNER_SEED)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        score = cross_validate(table, loss, split, protocol, SEED, told=told)
-    return number, table.name, loss, float(np.mean(score.folds))
+        score = cross_validate(table, loss, split, config, INNER_SEED, on_progress=on_progress)
+    return index, table.name, loss, float(np.mean(score.folds))
 
 
-def print_protocols(data_dir: str | None, jobs: int, json_path: str | None) -> None:
+def print_candidates(data_dir: str | None, jobs: int, json_path: str | None) -> None:
     """The table of candidates; the default is the first candidate."""
     from rich.table import Table as Grid
 
-    from ..data.uci import TABLE1, load_set
+    from ..data.uci import TABLE1_SET_NAMES, load_uci_set
     from ..listing import check_writable, console
-    from ..progress import bar
+    from ..progress import progress_bar
 
     if json_path:
         check_writable(json_path)
-    tables = [load_set(name, data_dir) for name in TABLE1]
-    with bar("inner folds", len(CANDIDATES) * len(LOSSES) * len(tables)) as told:
-        found = inner_accuracies(tables, jobs, told)
+    tables = [load_uci_set(name, data_dir) for name in TABLE1_SET_NAMES]
+    with progress_bar("inner folds", len(CANDIDATES) * len(CANDIDATE_LOSSES) * len(tables)) as on_progress:
+        found = inner_accuracies(tables, jobs, on_progress)
     grid = Grid(title="Inner accuracy in percent, mean over the fifteen sets", title_justify="left")
-    for column in ("candidate", *LOSSES, "mean"):
+    for column in ("candidate", *CANDIDATE_LOSSES, "mean"):
         grid.add_column(column, justify="left" if column == "candidate" else "right")
-    default = asdict(Protocol())
+    default = asdict(MLPConfig())
     for entry in found:
         changed = {k: v for k, v in entry["protocol"].items() if v != default[k]}
         name = ", ".join(f"{k}={v}" for k, v in changed.items()) or "the default"
-        grid.add_row(name, *(f"{entry['means'][loss]:.2f}" for loss in LOSSES), f"{entry['mean']:.2f}")
+        grid.add_row(name, *(f"{entry['means'][loss]:.2f}" for loss in CANDIDATE_LOSSES), f"{entry['mean']:.2f}")
     console().print(grid)
     if json_path:
         with open(json_path, "w", encoding="utf-8") as file:

@@ -14,53 +14,53 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..angle import direction
-from ..metrics.retrieval import retrieve
-from ..progress import bar
+from ..angle import unit_and_norm
+from ..metrics.retrieval import retrieval_metrics
+from ..progress import progress_bar
 
-TARGET = 1.3
+MAX_RETRIEVAL_RATIO = 1.3
 
 
-def bare(queries: Tensor, gallery: Tensor, depth: int, batch: int) -> Tensor:
+def matmul_topk(queries: Tensor, gallery: Tensor, k: int, batch: int) -> Tensor:
     """Places [N, depth] of the nearest."""
-    return torch.cat(
-        [(queries[i : i + batch] @ gallery.T).topk(depth, 1).indices for i in range(0, len(queries), batch)]
-    )
+    return torch.cat([(queries[i : i + batch] @ gallery.T).topk(k, 1).indices for i in range(0, len(queries), batch)])
 
 
-def measure(queries: int, gallery: int, dim: int, per_class: int, rounds: int, batch: int) -> dict[str, Any]:
+def measure_retrieval(
+    queries: int, gallery: int, embedding_dim: int, per_class: int, rounds: int, batch: int
+) -> dict[str, Any]:
     """Seconds of both, the smallest of the rounds; MiB at most during `retrieve`."""
-    from .heads.memory import high_water, reset_high_water
+    from .heads.memory import peak_resident_kib, reset_peak_resident
 
     draw = torch.Generator().manual_seed(0)
-    everything = torch.randn(gallery, dim, generator=draw)
+    everything = torch.randn(gallery, embedding_dim, generator=draw)
     labels = torch.arange(gallery) // per_class
     asked = torch.randperm(gallery, generator=draw)[:queries]
-    x = everything[asked] + 0.5 * torch.randn(queries, dim, generator=draw)
+    x = everything[asked] + 0.5 * torch.randn(queries, embedding_dim, generator=draw)
     depth = max(per_class, 10)
     spent: dict[str, list[float]] = {"bare": [], "retrieve": []}
-    with bar("retrieval", 2.0 * rounds) as told:
+    with progress_bar("retrieval", 2.0 * rounds) as on_progress:
         for _ in range(rounds):
-            unit, units = direction(x)[0], direction(everything)[0]
+            unit, units = unit_and_norm(x)[0], unit_and_norm(everything)[0]
             begun = time.perf_counter()
-            bare(unit, units, depth, batch)
+            matmul_topk(unit, units, depth, batch)
             spent["bare"].append(time.perf_counter() - begun)
             del unit, units
-            told(1.0)
+            on_progress(1.0)
             begun = time.perf_counter()
-            found = retrieve(x, labels[asked], everything, labels, batch=batch)
+            found = retrieval_metrics(x, labels[asked], everything, labels, batch_size=batch)
             spent["retrieve"].append(time.perf_counter() - begun)
-            told(1.0)
+            on_progress(1.0)
     memory = None
     if Path("/proc/self/clear_refs").exists():
-        reset_high_water()
-        retrieve(x, labels[asked], everything, labels, batch=batch)
-        memory = high_water() / 1024
+        reset_peak_resident()
+        retrieval_metrics(x, labels[asked], everything, labels, batch_size=batch)
+        memory = peak_resident_kib() / 1024
     best = {name: min(values) for name, values in spent.items()}
     return {
         "queries": queries,
         "gallery": gallery,
-        "dim": dim,
+        "dim": embedding_dim,
         "per_class": per_class,
         "batch": batch,
         "threads": torch.get_num_threads(),
@@ -73,13 +73,13 @@ def measure(queries: int, gallery: int, dim: int, per_class: int, rounds: int, b
 
 
 def print_retrieval(
-    queries: int, gallery: int, dim: int, per_class: int, rounds: int, batch: int, json_path: str | None
+    queries: int, gallery: int, embedding_dim: int, per_class: int, rounds: int, batch: int, json_path: str | None
 ) -> None:
     """Measure and print."""
     from ..errors import InputError
     from ..listing import check_writable
 
-    numbers = {"--queries": queries, "--gallery": gallery, "--dim": dim, "--per-class": per_class}
+    numbers = {"--queries": queries, "--gallery": gallery, "--dim": embedding_dim, "--per-class": per_class}
     numbers |= {"--rounds": rounds, "--batch": batch}
     for name, value in numbers.items():
         if value < 1:
@@ -88,13 +88,13 @@ def print_retrieval(
         raise InputError(f"--gallery {gallery} is too small for {queries} queries and {per_class} images of a class")
     if json_path:
         check_writable(json_path)
-    found = measure(queries, gallery, dim, per_class, rounds, batch)
+    found = measure_retrieval(queries, gallery, embedding_dim, per_class, rounds, batch)
     seconds = found["seconds"]
     held = "" if found["mebibytes"] is None else f", {found['mebibytes']:,.0f} MiB of the process at most"
     print(
-        f"{queries:,} queries in a gallery of {gallery:,}, {dim} dimensions, {found['threads']} threads: "
+        f"{queries:,} queries in a gallery of {gallery:,}, {embedding_dim} dimensions, {found['threads']} threads: "
         f"retrieve {seconds['retrieve']:.2f} s, matmul + topk {seconds['bare']:.2f} s, "
-        f"ratio {found['ratio']:.2f} (wanted: at most {TARGET}){held}"
+        f"ratio {found['ratio']:.2f} (wanted: at most {MAX_RETRIEVAL_RATIO}){held}"
     )
     if json_path:
         Path(json_path).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

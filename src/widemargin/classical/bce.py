@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..criterion import Criterion, probabilities, same_shape
+from ..criterion import Criterion, check_probabilities, check_target_shape
 from ..option import option
 
 
@@ -23,13 +23,13 @@ from ..option import option
 class BCE(Criterion):
     name = "bce"
     reference = "torch.nn.functional.binary_cross_entropy_with_logits"
-    takes = "answers"
+    target_type = "answers"
 
     probabilities: bool = option(False, "predictions are probabilities, not logits", flag=True, quiet=True)
 
-    def pointwise(self, prediction: Tensor, target: Tensor) -> Tensor:
-        target = probabilities("bce: targets", same_shape(self.name, prediction, target))
+    def elementwise_loss(self, prediction: Tensor, target: Tensor) -> Tensor:
+        target = check_probabilities("bce: targets", check_target_shape(self.name, prediction, target))
         if self.probabilities:
-            prediction = probabilities("bce: predictions", prediction)
+            prediction = check_probabilities("bce: predictions", prediction)
             return F.binary_cross_entropy(prediction, target, reduction="none")
         return F.binary_cross_entropy_with_logits(prediction, target, reduction="none")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..criterion import Criterion, same_shape
+from ..criterion import Criterion, check_target_shape
 from ..errors import InputError
 from ..labels import check_labels
 from ..option import option
@@ -25,17 +25,17 @@ from ..option import option
 class CrossEntropy(Criterion):
     name = "cross_entropy"
     reference = "torch.nn.functional.cross_entropy"
-    takes = "classes"
-    chooses = True
+    target_type = "classes"
+    is_multiclass = True
 
-    smoothing: float = option(0.0, "label smoothing ε", low=0, high=1, quiet=True)
+    label_smoothing: float = option(0.0, "label smoothing ε", low=0, high=1, quiet=True)
 
-    def pointwise(self, prediction: Tensor, target: Tensor) -> Tensor:
+    def elementwise_loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         if prediction.ndim != 2 or not prediction.shape[1]:
             raise InputError(f"cross_entropy: logits must have shape [N, C], got {list(prediction.shape)}")
         if target.is_floating_point():
-            target = same_shape(self.name, prediction, target)
+            target = check_target_shape(self.name, prediction, target)
         else:
             check_labels(target, *prediction.shape)
             target = target.long()
-        return F.cross_entropy(prediction, target, reduction="none", label_smoothing=self.smoothing)
+        return F.cross_entropy(prediction, target, reduction="none", label_smoothing=self.label_smoothing)

@@ -17,24 +17,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..criterion import Criterion, probabilities, same_shape
+from ..criterion import Criterion, check_probabilities, check_target_shape
 from ..errors import InputError
 from ..labels import check_labels
 from ..margin import split_softmax
 from ..option import option
-from ..others.dense import others_of
+from ..others.dense import compute_non_target_sums
 
 
 @dataclass(frozen=True, repr=False)
 class Focal(Criterion):
     name = "focal"
     reference = "Lin et al., Focal loss, arXiv 1708.02002, Eq. 4"
-    takes = "answers"
-    chooses = True
+    target_type = "answers"
+    is_multiclass = True
 
     gamma: float = option(2.0, "how much the easy ones are turned down", low=0)
 
-    def pointwise(self, prediction: Tensor, target: Tensor) -> Tensor:
+    def elementwise_loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         if target.ndim == prediction.ndim - 1 and not target.is_floating_point():
             if not prediction.shape[-1]:
                 raise InputError("focal: logits [N, C] of no class at all")
@@ -42,11 +42,11 @@ class Focal(Criterion):
             truth = target.long()
             prediction = prediction - prediction.detach().amax(1, keepdim=True)  # a common offset costs digits
             p = prediction.gather(1, truth.unsqueeze(1)).squeeze(1)
-            return self._of_lead(p - others_of(prediction, truth, False).log_sum)
-        target = probabilities("focal: targets", same_shape(self.name, prediction, target))
-        yes, no = self._of_lead(prediction), self._of_lead(-prediction)
+            return self._loss_from_logit(p - compute_non_target_sums(prediction, truth, False).log_sum)
+        target = check_probabilities("focal: targets", check_target_shape(self.name, prediction, target))
+        yes, no = self._loss_from_logit(prediction), self._loss_from_logit(-prediction)
         return target * yes + (1.0 - target) * no
 
-    def _of_lead(self, lead: Tensor) -> Tensor:
+    def _loss_from_logit(self, logit: Tensor) -> Tensor:
         """From the truth's lead over all else: p_t = sigmoid(lead), so 1 − p_t never cancels."""
-        return torch.exp(self.gamma * F.logsigmoid(-lead)) * split_softmax(lead, torch.zeros_like(lead))
+        return torch.exp(self.gamma * F.logsigmoid(-logit)) * split_softmax(logit, torch.zeros_like(logit))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..criterion import Criterion, same_shape
+from ..criterion import Criterion, check_target_shape
 from ..option import option
 
 
@@ -26,6 +26,6 @@ class Huber(Criterion):
 
     delta: float = option(1.0, "where the square ends", low=0, open_low=True)
 
-    def pointwise(self, prediction: Tensor, target: Tensor) -> Tensor:
-        target = same_shape(self.name, prediction, target)
+    def elementwise_loss(self, prediction: Tensor, target: Tensor) -> Tensor:
+        target = check_target_shape(self.name, prediction, target)
         return F.huber_loss(prediction, target, reduction="none", delta=self.delta)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..criterion import Criterion, same_shape
+from ..criterion import Criterion, check_target_shape
 
 
 @dataclass(frozen=True, repr=False)
@@ -23,5 +23,5 @@ class L1(Criterion):
     name = "l1"
     reference = "torch.nn.functional.l1_loss"
 
-    def pointwise(self, prediction: Tensor, target: Tensor) -> Tensor:
-        return F.l1_loss(prediction, same_shape(self.name, prediction, target), reduction="none")
+    def elementwise_loss(self, prediction: Tensor, target: Tensor) -> Tensor:
+        return F.l1_loss(prediction, check_target_shape(self.name, prediction, target), reduction="none")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..criterion import Criterion, same_shape
+from ..criterion import Criterion, check_target_shape
 from ..option import option
 
 
@@ -26,6 +26,6 @@ class L2(Criterion):
 
     half: bool = option(True, "the factor ½", flag=True, quiet=True)
 
-    def pointwise(self, prediction: Tensor, target: Tensor) -> Tensor:
-        squared = F.mse_loss(prediction, same_shape(self.name, prediction, target), reduction="none")
+    def elementwise_loss(self, prediction: Tensor, target: Tensor) -> Tensor:
+        squared = F.mse_loss(prediction, check_target_shape(self.name, prediction, target), reduction="none")
         return 0.5 * squared if self.half else squared

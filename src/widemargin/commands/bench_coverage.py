@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 
-def add(benchmarks: Any) -> None:
+def add_parser(benchmarks: Any) -> None:
     """The command and its options."""
     parser = benchmarks.add_parser("coverage", help="how often 95 % intervals of verification hold the truth")
     parser.add_argument("--trials", type=int, default=1000, metavar="N", help="of each size (default 1,000)")
@@ -24,18 +24,18 @@ def add(benchmarks: Any) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument("--json", metavar="FILE", help="write the figures to a file, and go on from what it holds")
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=run)
 
 
-def _run(options: argparse.Namespace) -> None:
-    from ..bench.coverage import POPULATIONS, Settings
+def run(options: argparse.Namespace) -> None:
+    from ..bench.coverage import POPULATIONS, CoverageSettings
     from ..bench.coverage_table import print_coverage
 
-    settings = Settings(
+    settings = CoverageSettings(
         trials=options.trials,
         identities=tuple(options.identities),
         populations=tuple(options.populations or POPULATIONS),
-        compared=options.compared,
+        bootstrap_trials=options.compared,
         truth_pairs=options.truth_pairs,
         seed=options.seed,
     )

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 
-def add(benchmarks: Any) -> None:
+def add_parser(benchmarks: Any) -> None:
     """The command and its options."""
     parser = benchmarks.add_parser("head", help="time over three bare matrix products, memory, gradient errors")
     parser.add_argument(
@@ -23,20 +23,20 @@ def add(benchmarks: Any) -> None:
     parser.add_argument("--threads", type=int, metavar="N", help="threads (default: torch's)")
     parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
     parser.add_argument("--page", metavar="FILE", help="also write a page with pictures and a calculator")
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=run)
 
 
-def _run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     import torch
 
-    from ..bench.heads.run import LOSSES, SHAPES, print_heads
+    from ..bench.heads.run import BENCHMARK_LOSSES, SHAPES, print_heads
 
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    shapes = [_shape(text) for text in options.shapes] if options.shapes else list(SHAPES)
+    shapes = [_parse_shape(text) for text in options.shapes] if options.shapes else list(SHAPES)
     print_heads(
         shapes,
-        options.losses or LOSSES,
+        options.losses or BENCHMARK_LOSSES,
         options.roads,
         options.rounds,
         not options.no_peers,
@@ -47,7 +47,7 @@ def _run(options: argparse.Namespace) -> None:
     )
 
 
-def _shape(text: str) -> tuple[int, int, int]:
+def _parse_shape(text: str) -> tuple[int, int, int]:
     from ..errors import InputError
 
     try:

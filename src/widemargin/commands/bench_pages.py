@@ -6,15 +6,15 @@ import argparse
 from typing import Any
 
 
-def add(benchmarks: Any) -> None:
+def add_parser(benchmarks: Any) -> None:
     """The command and its options."""
     parser = benchmarks.add_parser("pages", help="seconds and size of lab, tour and the report of 100 epochs")
     parser.add_argument("--run", dest="of", metavar="DIR", help="report this run (default: trains a small one)")
     parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=run)
 
 
-def _run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     from ..bench.pages import print_pages
 
     print_pages(options.of, options.json)

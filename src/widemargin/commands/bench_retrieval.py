@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 
-def add(benchmarks: Any) -> None:
+def add_parser(benchmarks: Any) -> None:
     """The command and its options."""
     parser = benchmarks.add_parser("retrieval", help="exact retrieval against a bare matrix product and topk")
     for name, usual, meaning in (
@@ -19,10 +19,10 @@ def add(benchmarks: Any) -> None:
     ):
         parser.add_argument(f"--{name}", type=int, default=usual, metavar="N", help=f"{meaning} (default {usual:,})")
     parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=run)
 
 
-def _run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     from ..bench.retrieval import print_retrieval
 
     print_retrieval(

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 
-def add(benchmarks: Any) -> None:
+def add_parser(benchmarks: Any) -> None:
     """The command and its options."""
     parser = benchmarks.add_parser(
         "train", help="the training loop against a bare one, ArcGrad's head beside softmax's"
@@ -29,10 +29,10 @@ def add(benchmarks: Any) -> None:
     parser.add_argument("--generated", action="store_true", help="noise of CIFAR-10's shape instead of CIFAR-10")
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
     parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=run)
 
 
-def _run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     from ..bench.train_table import print_train
 
     print_train(

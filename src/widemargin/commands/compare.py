@@ -6,15 +6,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..printable import say
+from ..printable import print_escaped
 from . import tabular
 
 if TYPE_CHECKING:
-    from ..compare import Plan
+    from ..compare import ComparisonPlan
     from ..data.table import Table
 
 
-def add(commands: Any) -> None:
+def add_parser(commands: Any) -> None:
     """The command and its options."""
     parser = commands.add_parser(
         "compare",
@@ -39,104 +39,108 @@ def add(commands: Any) -> None:
         help="scikit-learn's classifiers on the same folds: all of them on every fold, or none "
         "(default: majority class, logistic regression and random forest, on a few)",
     )
-    tabular.add_folds(parser)
-    tabular.add_out(parser, "compare-NAME")
-    tabular.add_data(parser)
-    tabular.add_protocol(parser)
+    tabular.add_fold_options(parser)
+    tabular.add_output_options(parser, "compare-NAME")
+    tabular.add_data_options(parser)
+    tabular.add_mlp_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Look at what was asked for, then compare, with nobody else in the folder."""
-    from ..compare import Plan, check_plan, notes, spelled, without_adacos
+    from ..compare import ComparisonPlan, canonical_methods, check_plan, drop_adacos_for_two_classes, notes
     from ..errors import InputError
-    from ..folder_lock import alone_in
+    from ..folder_lock import lock_folder
 
-    methods = spelled(options.losses, options.baselines)
-    tables = [_table(data, options) for data in options.data or ["iris"]]
+    methods = canonical_methods(options.losses, options.baselines)
+    tables = [_load_table(data, options) for data in options.data or ["iris"]]
     names = [table.name for table in tables]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"two tables are named {name}; rename one of the files")
     left_out: list[str] = []
     if options.losses is None:
-        methods, left_out = without_adacos(methods, tables)
-    plan = Plan(
+        methods, left_out = drop_adacos_for_two_classes(methods, tables)
+    plan = ComparisonPlan(
         tables,
         methods,
         options.runs,
         options.folds,
         options.stratify,
         options.seed,
-        tabular.protocol(options),
+        tabular.mlp_config_from_options(options),
         options.jobs,
         quick_baselines=not options.baselines,
     )
     check_plan(plan)
-    said = [*notes(plan), *left_out]
-    for note in said:
-        say(f"note: {note}", aside=True)
+    plan_notes = [*notes(plan), *left_out]
+    for note in plan_notes:
+        print_escaped(f"note: {note}", to_stderr=True)
     folder = options.out or "compare-" + "-".join(names[:3])
-    with alone_in(folder):
-        _compared(plan, folder, said, options)
+    with lock_folder(folder):
+        _compare_and_report(plan, folder, plan_notes, options)
 
 
-def _compared(plan: Plan, folder: str, said: list[str], options: argparse.Namespace) -> None:
+def _compare_and_report(plan: ComparisonPlan, folder: str, plan_notes: list[str], options: argparse.Namespace) -> None:
     """Compare, print the table, write the page."""
-    from ..compare import compare, diverged, kept, missing
+    from ..compare import compare, divergence_notes, extra_stored_methods, missing_results
     from ..report import page
-    from ..report.compare_page import compare_page
-    from ..report.comparison import as_json, comparison
+    from ..report.compare_page import comparison_page
+    from ..report.comparison import build_comparison, comparison_to_json
     from ..report.terminal import print_comparison
-    from ..results import Store
-    from ..training.writing import write_whole
+    from ..results import ResultStore
+    from ..training.writing import write_text_atomic
 
-    store = Store(folder, options.overwrite)
-    new = len(missing(plan, store))
+    store = ResultStore(folder, options.overwrite)
+    new = len(missing_results(plan, store))
     results = compare(plan, store)
-    found = comparison(results)
-    print_comparison(found)
-    lost = diverged(results)
-    for note in lost:
-        say(f"note: {note}", aside=True)
-    about = [_described(table) for table in plan.tables]
-    warned = [page.paragraph(f"Note: {note}.", "note") for note in (*said, *lost)]
+    comparison = build_comparison(results)
+    print_comparison(comparison)
+    diverged_notes = divergence_notes(results)
+    for note in diverged_notes:
+        print_escaped(f"note: {note}", to_stderr=True)
+    data_notes = [_describe_table(table) for table in plan.tables]
+    warned = [page.paragraph(f"Note: {note}.", "note") for note in (*plan_notes, *diverged_notes)]
     names = [table.name for table in plan.tables]
-    others = kept(plan, store)  # the page shows all there is, so that a smaller run does not shrink it
-    if others:
-        found = comparison([*results, *(store.results[name, method] for method in others for name in names)])
+    stored_methods = extra_stored_methods(
+        plan, store
+    )  # the page shows all there is, so that a smaller run does not shrink it
+    if stored_methods:
+        comparison = build_comparison(
+            [*results, *(store.results[name, method] for method in stored_methods for name in names)]
+        )
     path = store.folder / "report.html"
-    write_whole(path, compare_page(found, about, tabular.typed(options), warned))
-    write_whole(store.folder / "verdict.json", as_json(found))
+    write_text_atomic(path, comparison_page(comparison, data_notes, tabular.command_line(options), warned))
+    write_text_atomic(store.folder / "verdict.json", comparison_to_json(comparison))
     if new < len(results):
         there = f"{len(results) - new} of {len(results)} results were there already"
-        say(f"{there}; --overwrite makes them anew", aside=True)
-    say(f"wrote {path} and {store.path}")
+        print_escaped(f"{there}; --overwrite makes them anew", to_stderr=True)
+    print_escaped(f"wrote {path} and {store.path}")
 
 
-def _table(data: str, options: argparse.Namespace) -> Table:
+def _load_table(data: str, options: argparse.Namespace) -> Table:
     from ..data.read import read_table
-    from ..data.uci import load_set, set_names
+    from ..data.uci import load_uci_set, uci_set_names
     from ..errors import InputError
 
-    if data in set_names() and not Path(data).is_file():  # a folder of that name may well be where results went
+    if data in uci_set_names() and not Path(data).is_file():  # a folder of that name may well be where results went
         if options.target is not None:
             raise InputError(f"--target is for files; the classes of {data} are known")
-        return load_set(data, options.data_dir)
+        return load_uci_set(data, options.data_dir)
     return read_table(data, options.target, target_is_class=options.target_is_class)
 
 
-def _described(table: Table) -> str:
+def _describe_table(table: Table) -> str:
     categories = sum(column.levels is not None for column in table.columns)
     return (
         f"{table.name}: {len(table)} rows, {len(table.columns)} columns"
         + (f" ({categories} of them categories)" if categories else "")
-        + f", {len(table.classes)} classes, the largest with {100 * _largest(table):.1f} % of the rows"
+        + f", {len(table.class_names)} classes, the largest with {100 * _majority_share(table):.1f} % of the rows"
         + (f"; source: {table.source}." if table.source else ".")
     )
 
 
-def _largest(table: Table) -> float:
+def _majority_share(table: Table) -> float:
     counts: dict[int, int] = {}
     for label in table.y.tolist():
         counts[label] = counts.get(label, 0) + 1

@@ -8,7 +8,7 @@ import pkgutil
 from typing import Any
 
 
-def add(commands: Any) -> None:
+def add_parser(commands: Any) -> None:
     """One command per recipe: every file of `recipes`; what they share stands in its `parts`."""
     from .. import recipes
 

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 
-def add(commands: Any) -> None:
+def add_parser(commands: Any) -> None:
     """The command and its options."""
     parser = commands.add_parser(
         "selftest",
@@ -27,27 +27,27 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from ..listing import check_writable
-    from ..selftest.check import find
-    from ..selftest.run import chosen, lines_of, record, run_checks
-    from ..selftest.table import print_done, print_list
+    from ..selftest.check import load_checks
+    from ..selftest.run import read_record_lines, record, run_checks, select_checks
+    from ..selftest.table import print_list, print_results
 
     if options.list:
-        print_list(find(options.only))
+        print_list(load_checks(options.only))
         return 0
-    checks = chosen(options.only, options.long)
+    checks = select_checks(options.only, options.long)
     if options.json:
         check_writable(options.json)  # before the work, not after
-    kept = lines_of(Path(options.json), options.long) if options.json and options.only else []
+    previous_lines = read_record_lines(Path(options.json), options.long) if options.json and options.only else []
 
-    def tell(text: str) -> None:
+    def on_progress(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     done = []
-    for one in run_checks(checks, options.long, tell):
+    for one in run_checks(checks, options.long, on_progress):
         done.append(one)
-        tell(f"{one.check.name}: {one.outcome.survived} of {one.outcome.tried} survived in {one.seconds:.1f} s")
+        on_progress(f"{one.check.name}: {one.outcome.survived} of {one.outcome.tried} survived in {one.seconds:.1f} s")
         if options.json:  # after every check: an hour of work shall not hang on the last one
-            found = record(done, options.long, kept)
+            found = record(done, options.long, previous_lines)
             Path(options.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print_done(done)
-    return 0 if all(one.outcome.held for one in done) else 1
+    print_results(done)
+    return 0 if all(one.outcome.has_passed for one in done) else 1

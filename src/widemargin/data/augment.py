@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ..errors import InputError, shown, unknown
-from ..run import LARGEST_SIDE
-from .draws import Rows, Source, integers
+from ..errors import InputError, format_value, unknown_name_error
+from ..run import MAX_IMAGE_SIZE
+from .draws import BatchSlice, RandomSource, integers
 from .geometry import (
     INTERPOLATIONS,
     PAD_MODES,
@@ -27,15 +27,15 @@ from .geometry import (
     resize,
     translate,
 )
-from .mixing import Mix, cutmix, erase, mix, mixup
+from .mixing import MixPartners, cutmix, erase, mix, mixup
 from .rand_augment import rand_augment
 
 __all__ = [
     "Augment",
-    "Rows",
+    "BatchSlice",
     "alternating_flip",
     "augment_names",
-    "augment_of",
+    "build_augment",
     "cutmix",
     "erase",
     "flip",
@@ -49,8 +49,8 @@ __all__ = [
     "translate",
 ]
 
-FLIPS = ("none", "random", "alternating")
-ZOOM = 256 / 224  # the field's evaluation: resize to this times the size, keep the centre
+FLIP_MODES = ("none", "random", "alternating")
+DEFAULT_EVAL_ZOOM = 256 / 224  # the field's evaluation: resize to this times the size, keep the centre
 
 
 def normalize(x: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
@@ -84,14 +84,14 @@ class Augment:
     """Random resized crop: range of the share of the area; None does not crop so."""
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     interpolation: str = "bicubic"
-    rand: str = ""
+    auto_augment: str = ""
     """timm's RandAugment, such as rand-m9-mstd0.5-inc1; empty leaves it out."""
     erase: float = 0.0
     mixup: float = 0.0
     cutmix: float = 0.0
     mix_prob: float = 1.0
-    switch: float = 0.5
-    mix_each: bool = False
+    switch_prob: float = 0.5
+    mix_per_sample: bool = False
     """A share for every sample instead of one for the batch."""
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
@@ -104,11 +104,11 @@ class Augment:
     decoded; mixing stays ours."""
 
     def __post_init__(self) -> None:
-        for name in _kinds():
-            _check_kind(name, getattr(self, name))
-        for name, allowed in (("flip", FLIPS), ("pad_mode", PAD_MODES), ("interpolation", INTERPOLATIONS)):
+        for name in _option_types():
+            _check_option_type(name, getattr(self, name))
+        for name, allowed in (("flip", FLIP_MODES), ("pad_mode", PAD_MODES), ("interpolation", INTERPOLATIONS)):
             if getattr(self, name) not in allowed:
-                raise unknown(name, str(getattr(self, name)), allowed)
+                raise unknown_name_error(name, str(getattr(self, name)), allowed)
         for name in ("hflip", "erase", "mix_prob", "switch"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise InputError(f"{name}={getattr(self, name)!r} must be a probability from 0 to 1")
@@ -116,8 +116,10 @@ class Augment:
             if not 0 <= getattr(self, name) < float("inf"):
                 raise InputError(f"{name}={getattr(self, name)!r} must be a number of at least 0")
         for name in ("size", "pad"):
-            if getattr(self, name) > LARGEST_SIDE:
-                raise InputError(f"{name}={shown(getattr(self, name))} must be at most {LARGEST_SIDE:,} pixels")
+            if getattr(self, name) > MAX_IMAGE_SIZE:
+                raise InputError(
+                    f"{name}={format_value(getattr(self, name))} must be at most {MAX_IMAGE_SIZE:,} pixels"
+                )
         for name, most in (("scale", 1.0), ("ratio", float("inf"))):
             pair = getattr(self, name)
             if pair is not None and not (len(pair) == 2 and 0 < pair[0] <= pair[1] <= most):
@@ -130,18 +132,20 @@ class Augment:
             raise InputError("timm's transforms crop by scale and flip at random; pad and alternating flips are ours")
 
     @property
-    def mixes(self) -> bool:
+    def has_mixing(self) -> bool:
         """Whether images are mixed in pairs."""
         return (self.mixup > 0 or self.cutmix > 0) and self.mix_prob > 0
 
-    def __call__(self, x: Tensor, indices: Tensor, epoch: int, source: Source) -> tuple[Tensor, Mix | None]:
+    def __call__(
+        self, x: Tensor, indices: Tensor, epoch: int, source: RandomSource
+    ) -> tuple[Tensor, MixPartners | None]:
         """float32 images of uint8 ones [N, C, H, W], and of each its partner and share if images are mixed.
 
         `indices` are the images' places in the data set, which the alternating flip goes by.
         """
-        return self.finished(self.cropped(x, source), indices, epoch, source)
+        return self.apply_after_crop(self.crop(x, source), indices, epoch, source)
 
-    def cropped(self, x: Tensor, source: Source) -> Tensor:
+    def crop(self, x: Tensor, source: RandomSource) -> Tensor:
         """The first part: images of the size that is wanted."""
         size, zoom = self.size or x.shape[2], self.zoom(x.shape[2])
         if self.scale is not None:
@@ -152,49 +156,53 @@ class Augment:
             return x
         return centre_crop(resize(x, int(size * zoom), self.interpolation), size)
 
-    def zoom(self, before: int) -> float:
+    def zoom(self, input_size: int) -> float:
         """How much larger than `size` images of so many pixels are made before their centre is kept."""
         if not self.evaluation:
             return 1.0
-        usual = ZOOM if self.size not in (0, before) else 1.0
+        usual = DEFAULT_EVAL_ZOOM if self.size not in (0, input_size) else 1.0
         return usual if self.eval_zoom is None else self.eval_zoom
 
-    def finished(self, x: Tensor, indices: Tensor, epoch: int, source: Source) -> tuple[Tensor, Mix | None]:
+    def apply_after_crop(
+        self, x: Tensor, indices: Tensor, epoch: int, source: RandomSource
+    ) -> tuple[Tensor, MixPartners | None]:
         """The rest, once images have their size."""
         if self.flip == "random":
             x = flip(x, source, self.hflip)
         elif self.flip == "alternating":
             x = alternating_flip(x, indices, epoch)
-        if self.rand:
+        if self.auto_augment:
             seeds = integers(source, len(x), 2**31)
-            x = rand_augment(x, self.rand, seeds, mean=self.mean, interpolation=self.interpolation)
+            x = rand_augment(x, self.auto_augment, seeds, mean=self.mean, interpolation=self.interpolation)
         x = normalize(x, self.mean, self.std)
         if self.erase:
             x = erase(x, source, self.erase)
-        return self.mixed(x, source)
+        return self.mix(x, source)
 
-    def mixed(self, x: Tensor, source: Source) -> tuple[Tensor, Mix | None]:
+    def mix(self, x: Tensor, source: RandomSource) -> tuple[Tensor, MixPartners | None]:
         """The last part: z-scores, mixed in pairs if they are to be."""
-        if not self.mixes:
+        if not self.has_mixing:
             return x, None
-        return mix(x, source, self.mixup, self.cutmix, self.mix_prob, self.switch, self.mix_each)
+        return mix(x, source, self.mixup, self.cutmix, self.mix_prob, self.switch_prob, self.mix_per_sample)
 
     def for_evaluation(self) -> Augment:
         """The same size and z-score without anything random."""
         if self.evaluation:
             return self
         zoom = 1.0 if self.eval_zoom is None and self.scale is None else self.eval_zoom
-        plain = replace(self, timm=False, scale=None, pad=0, flip="none", rand="", erase=0.0, mixup=0.0, cutmix=0.0)
+        plain = replace(
+            self, timm=False, scale=None, pad=0, flip="none", auto_augment="", erase=0.0, mixup=0.0, cutmix=0.0
+        )
         return replace(plain, eval_zoom=zoom, evaluation=True)
 
-    def evaluated(self, x: Tensor) -> Tensor:
+    def transform_for_evaluation(self, x: Tensor) -> Tensor:
         """uint8 images as a network sees them in evaluation."""
         return self.for_evaluation()(x, torch.empty(0, dtype=torch.int64), 0, torch.Generator())[0]
 
 
 # ---------------------------------------------------------------- by name
 
-_NAMED: dict[str, dict[str, Any]] = {
+_PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "paper": {"pad": 4, "flip": "random"},  # the paper's "+"
     "fast": {"pad": 2, "pad_mode": "reflect", "flip": "alternating"},  # the public CIFAR-10 speed runs'
@@ -205,7 +213,7 @@ _NAMED: dict[str, dict[str, Any]] = {
         "erase": 0.25,
         "mixup": 0.8,
         "cutmix": 1.0,
-        "eval_zoom": ZOOM,
+        "eval_zoom": DEFAULT_EVAL_ZOOM,
     },
     "timm": {  # for folders; crop, flip, policy and erasing as timm's own training recipes have them
         "timm": True,
@@ -217,7 +225,7 @@ _NAMED: dict[str, dict[str, Any]] = {
 }
 
 
-class Measured(Protocol):
+class HasMeanStd(Protocol):
     """What knows the mean and std of its training pixels."""
 
     @property
@@ -232,23 +240,23 @@ def augment_names() -> tuple[str, ...]:
     >>> augment_names()
     ('none', 'paper', 'fast', 'seed', 'timm')
     """
-    return tuple(_NAMED)
+    return tuple(_PRESETS)
 
 
-def augment_of(name: str, data: Measured, size: int | None = None, **options: Any) -> Augment:
+def build_augment(name: str, data: HasMeanStd, size: int | None = None, **options: Any) -> Augment:
     """The augmentation of this name with the z-score of the data; options are fields that differ.
 
     >>> from types import SimpleNamespace
     >>> augment_of("paper", SimpleNamespace(mean=(0.13,), std=(0.31,)), hflip=0.0).pad
     4
     """
-    if name not in _NAMED:
-        raise unknown("augmentation", name, _NAMED)
+    if name not in _PRESETS:
+        raise unknown_name_error("augmentation", name, _PRESETS)
     allowed = [field.name for field in fields(Augment) if field.name not in ("size", "evaluation", "timm")]
     for option in options:
         if option not in allowed:
-            raise unknown("option of an augmentation", option, allowed)
-    values: dict[str, Any] = {"mean": data.mean, "std": data.std, **_NAMED[name], **options}
+            raise unknown_name_error("option of an augmentation", option, allowed)
+    values: dict[str, Any] = {"mean": data.mean, "std": data.std, **_PRESETS[name], **options}
     if "hflip" in options and "flip" not in options:
         values["flip"] = "random"
     for key, value in values.items():
@@ -256,23 +264,26 @@ def augment_of(name: str, data: Measured, size: int | None = None, **options: An
     return Augment(size=size or 0, **values)
 
 
-def _check_kind(option: str, value: Any) -> None:
+def _check_option_type(option: str, value: Any) -> None:
     """A number where a number is wanted, and so on; which numbers is for the value itself to say."""
-    wanted = _kinds()[option]
+    wanted = _option_types()[option]
     if value is None and wanted.endswith("None"):
         return
     if wanted.startswith("tuple"):
-        right, told = isinstance(value, tuple | list) and value and all(map(_is_number, value)), "several numbers"
+        is_valid, expected = (
+            isinstance(value, tuple | list) and value and all(map(_is_number, value)),
+            "several numbers",
+        )
     elif wanted in ("str", "bool"):
-        right, told = type(value).__name__ == wanted, "a word" if wanted == "str" else "True or False"
+        is_valid, expected = type(value).__name__ == wanted, "a word" if wanted == "str" else "True or False"
     else:
-        right, told = _is_number(value) and (wanted != "int" or value == int(value)), "a number"
-    if not right:
-        raise InputError(f"{option}={shown(value)} of an augmentation must be {told}")
+        is_valid, expected = _is_number(value) and (wanted != "int" or value == int(value)), "a number"
+    if not is_valid:
+        raise InputError(f"{option}={format_value(value)} of an augmentation must be {expected}")
 
 
 @functools.cache
-def _kinds() -> dict[str, str]:
+def _option_types() -> dict[str, str]:
     return {field.name: str(field.type) for field in fields(Augment)}
 
 

@@ -16,26 +16,26 @@ from torch import Tensor
 
 from ..errors import InputError
 from .augment import Augment
-from .draws import Rows, generator_of, permutation
+from .draws import BatchSlice, make_generator, permutation
 from .images import Images
 
 T = TypeVar("T")
 
 Batch = tuple[Tensor, Tensor, tuple[Tensor, Tensor] | None]
 """Images float32 [N, C, H, W] channels last, labels [N], and if images are mixed the other labels and the share λ."""
-ORDER, STEP = 0, 1  # what a generator is for
+ORDER_STREAM, STEP_STREAM = 0, 1  # what a generator is for
 
 
 @dataclass(frozen=True)
-class Order:
+class EpochSampler:
     """Which samples a process has in which step; `batch_size` is that of one process."""
 
-    count: int
+    num_samples: int
     batch_size: int
     seed: int
     rank: int = 0
-    world: int = 1
-    repeats: int = 1
+    world_size: int = 1
+    repeated_augmentation: int = 1
     drop_last: bool = True
     shuffle: bool = True
 
@@ -44,36 +44,38 @@ class Order:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise InputError(f"{name}={value!r} must be a whole number of at least {low}")
-        if self.rank >= self.world:
-            raise InputError(f"rank={self.rank} must be below the number of processes, {self.world}")
+        if self.rank >= self.world_size:
+            raise InputError(f"rank={self.rank} must be below the number of processes, {self.world_size}")
         if len(self) == 0:
-            share = f" in each of {self.world} processes" if self.world > 1 else ""
-            raise InputError(f"{self.count} images make no batch of {self.batch_size}{share}; lower the batch size")
+            share = f" in each of {self.world_size} processes" if self.world_size > 1 else ""
+            raise InputError(
+                f"{self.num_samples} images make no batch of {self.batch_size}{share}; lower the batch size"
+            )
 
     def __len__(self) -> int:
         """Steps of an epoch."""
-        steps, rest = divmod(self.count * self.repeats, self.batch_size * self.world)
+        steps, rest = divmod(self.num_samples * self.repeated_augmentation, self.batch_size * self.world_size)
         return steps + (rest > 0 and not self.drop_last)
 
-    def of_epoch(self, epoch: int) -> Tensor:
+    def epoch_indices(self, epoch: int) -> Tensor:
         """All samples in the order of the epoch, each as often in a row as it is repeated."""
-        order = torch.arange(self.count, device="cpu")
+        order = torch.arange(self.num_samples, device="cpu")
         if self.shuffle:
-            order = permutation(generator_of(ORDER, self.seed, epoch), self.count)
-        return order.repeat_interleave(self.repeats)
+            order = permutation(make_generator(ORDER_STREAM, self.seed, epoch), self.num_samples)
+        return order.repeat_interleave(self.repeated_augmentation)
 
-    def of_step(self, order: Tensor, epoch: int, step: int, *, paired: bool) -> tuple[Tensor, Rows]:
+    def step_indices(self, order: Tensor, epoch: int, step: int, *, shuffle_batch: bool) -> tuple[Tensor, BatchSlice]:
         """This process's samples of a step, and its rows of the random numbers.
 
         Where neighbours will be mixed the batch is shuffled first: repeated samples stand side by side in the order.
         """
-        generator = generator_of(STEP, self.seed, epoch, step)
-        size = self.batch_size * self.world
+        generator = make_generator(STEP_STREAM, self.seed, epoch, step)
+        size = self.batch_size * self.world_size
         batch = order[step * size : (step + 1) * size]
-        if paired:
+        if shuffle_batch:
             batch = batch[permutation(generator, len(batch))]
-        start, stop = (len(batch) * rank // self.world for rank in (self.rank, self.rank + 1))
-        return batch[start:stop], Rows(generator, len(batch), start)
+        start, stop = (len(batch) * rank // self.world_size for rank in (self.rank, self.rank + 1))
+        return batch[start:stop], BatchSlice(generator, len(batch), start)
 
     def steps_from(self, start: int) -> range:
         if not 0 <= start <= len(self):
@@ -81,11 +83,13 @@ class Order:
         return range(start, len(self))
 
 
-def order_of(y: Tensor, per_class: int, *how: Any) -> Order:
+def make_sampler(y: Tensor, per_class: int, *sampler_args: Any) -> EpochSampler:
     """The order of samples with labels `y`: as they come, or in P×K batches; `how` are the fields of `Order`."""
-    from .per_class import PerClassOrder
+    from .per_class import PKSampler
 
-    return PerClassOrder(len(y), *how, y=y, per_class=per_class) if per_class else Order(len(y), *how)
+    return (
+        PKSampler(len(y), *sampler_args, y=y, per_class=per_class) if per_class else EpochSampler(len(y), *sampler_args)
+    )
 
 
 class TensorBatches:
@@ -99,8 +103,8 @@ class TensorBatches:
         seed: int,
         *,
         rank: int = 0,
-        world: int = 1,
-        repeats: int = 1,
+        world_size: int = 1,
+        repeated_augmentation: int = 1,
         drop_last: bool = True,
         shuffle: bool = True,
         per_class: int = 0,
@@ -109,49 +113,51 @@ class TensorBatches:
             ours = "none, paper, fast or seed"
             raise InputError(f"--augment timm is for folders of image files; {images.name} is in memory: take {ours}")
         self.images, self.augment = images, augment
-        self.order = order_of(images.y, per_class, batch_size, seed, rank, world, repeats, drop_last, shuffle)
+        self.sampler = make_sampler(
+            images.y, per_class, batch_size, seed, rank, world_size, repeated_augmentation, drop_last, shuffle
+        )
 
     def __len__(self) -> int:
-        return len(self.order)
+        return len(self.sampler)
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+    def iter_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch from step `start` on; the next one is made while the last one is used."""
-        steps, order = self.order.steps_from(start), self.order.of_epoch(epoch)
-        return ahead(lambda step: self._batch(order, epoch, step), steps)
+        steps, order = self.sampler.steps_from(start), self.sampler.epoch_indices(epoch)
+        return prefetch(lambda step: self._make_batch(order, epoch, step), steps)
 
-    def _batch(self, order: Tensor, epoch: int, step: int) -> Batch:
-        rows, source = self.order.of_step(order, epoch, step, paired=self.augment.mixes)
+    def _make_batch(self, order: Tensor, epoch: int, step: int) -> Batch:
+        rows, source = self.sampler.step_indices(order, epoch, step, shuffle_batch=self.augment.has_mixing)
         x, mix = self.augment(self.images.x.index_select(0, rows), rows, epoch, source)
-        return batch_of(x, self.images.y.index_select(0, rows), mix)
+        return collate_batch(x, self.images.y.index_select(0, rows), mix)
 
 
-def batch_of(x: Tensor, y: Tensor, mix: tuple[Tensor, Tensor] | None) -> Batch:
+def collate_batch(x: Tensor, y: Tensor, mix: tuple[Tensor, Tensor] | None) -> Batch:
     """The batch with the partners' labels in place of their rows."""
     pair = None if mix is None else (y.index_select(0, mix[0]), mix[1])
     return x.contiguous(memory_format=torch.channels_last), y, pair
 
 
-def ahead(make: Callable[[int], T], steps: range) -> Iterator[T]:
+def prefetch(make_item: Callable[[int], T], steps: range) -> Iterator[T]:
     """`make(step)` of every step, the next one already under way in a thread; ends with the loop that leaves early."""
     if not steps:
         return
-    with ThreadPoolExecutor(1, thread_name_prefix="batches") as thread:
-        _alone(thread)
-        coming = thread.submit(make, steps[0])
+    with ThreadPoolExecutor(1, thread_name_prefix="batches") as executor:
+        _limit_to_one_thread(executor)
+        future = executor.submit(make_item, steps[0])
         for step in steps:
-            ready = coming.result()
+            ready = future.result()
             if step + 1 < steps.stop:
-                coming = thread.submit(make, step + 1)
+                future = executor.submit(make_item, step + 1)
             yield ready
 
 
-def _alone(thread: ThreadPoolExecutor) -> None:
+def _limit_to_one_thread(executor: ThreadPoolExecutor) -> None:
     """Let the thread compute on one core: a second team of torch's threads would fight the network's for the others."""
 
-    def one() -> None:
+    def set_one_thread() -> None:
         torch.get_num_threads()  # a thread takes over the process's number when it first asks, not before
         torch.set_num_threads(1)
 
     threads = torch.get_num_threads()
-    thread.submit(one).result()
+    executor.submit(set_one_thread).result()
     torch.set_num_threads(threads)  # the number is each thread's own, but later threads begin with the last one set

@@ -17,24 +17,24 @@ from ..bounded_files import NotAFileError, open_regular
 from ..errors import InputError
 
 # Asked for by name, for PIL guesses by content: an EPS file called .png would be handed to Ghostscript.
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-LARGEST = 89_478_485  # pixels, PIL's own bound: a small file can unpack to more memory than there is
-LONGEST_SIDE = 65_535  # pixels, JPEG's own bound: PIL keeps a pointer for every row, so that tall ribbons are dear
-LARGEST_FILE = 1 << 29  # bytes: as many pixels in 48 bits each
-_LARGE = 1 << 24  # pixels from which on images are decoded one at a time
-_ROWS_OF = 1 << 22  # pixels that are scaled at once
+PIL_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+MAX_PIXELS = 89_478_485  # pixels, PIL's own bound: a small file can unpack to more memory than there is
+MAX_SIDE_PIXELS = 65_535  # pixels, JPEG's own bound: PIL keeps a pointer for every row, so that tall ribbons are dear
+MAX_IMAGE_FILE_BYTES = 1 << 29  # bytes: as many pixels in 48 bits each
+_SERIAL_DECODE_PIXELS = 1 << 24  # pixels from which on images are decoded one at a time
+_SCALE_BLOCK_PIXELS = 1 << 22  # pixels that are scaled at once
 
 Box = tuple[int, int, int, int]
 
 
-_turn = threading.Lock()
+_large_image_lock = threading.Lock()
 
 
 def open_image(path: Path) -> BufferedReader:
     """The file of an image, open for reading; one line where it is none, or larger than `LARGEST_FILE`."""
     try:
-        return open_regular(path, LARGEST_FILE)
+        return open_regular(path, MAX_IMAGE_FILE_BYTES)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except NotAFileError as error:
@@ -44,34 +44,34 @@ def open_image(path: Path) -> BufferedReader:
 
 
 @contextmanager
-def image_of(path: Path) -> Iterator[Image.Image]:
+def open_decoded_image(path: Path) -> Iterator[Image.Image]:
     """The image as RGB, upright, for as long as it is used; of large ones one at a time, whatever threads ask."""
     with open_image(path) as file, ExitStack() as stack:
-        image = _decoded(file, path, stack)
+        image = _decode_file(file, path, stack)
         file.close()
         yield image
 
 
 def read_image(path: Path) -> Image.Image:
     """The image as RGB, upright."""
-    with image_of(path) as image:
+    with open_decoded_image(path) as image:
         return image
 
 
-def _decoded(file: BinaryIO, path: Path, stack: ExitStack) -> Image.Image:
+def _decode_file(file: BinaryIO, path: Path, stack: ExitStack) -> Image.Image:
     """What the file holds; its size is known from its header before anything is decoded."""
     try:
-        with Image.open(file, formats=FORMATS) as opened:
-            if max(opened.size) > LONGEST_SIDE:
+        with Image.open(file, formats=PIL_FORMATS) as opened:
+            if max(opened.size) > MAX_SIDE_PIXELS:
                 wide, tall = opened.size
                 raise InputError(
-                    f"{path}: {wide:,} × {tall:,} pixels, more than {LONGEST_SIDE:,} along a side; "
+                    f"{path}: {wide:,} × {tall:,} pixels, more than {MAX_SIDE_PIXELS:,} along a side; "
                     "make it smaller or remove it"
                 )
-            if opened.width * opened.height > LARGEST:
+            if opened.width * opened.height > MAX_PIXELS:
                 raise Image.DecompressionBombError
-            if opened.width * opened.height > _LARGE:
-                stack.enter_context(_turn)
+            if opened.width * opened.height > _SERIAL_DECODE_PIXELS:
+                stack.enter_context(_large_image_lock)
             opened.load()
             with suppress(Exception):  # a broken tag does not spoil the picture
                 ImageOps.exif_transpose(opened, in_place=True)
@@ -79,7 +79,7 @@ def _decoded(file: BinaryIO, path: Path, stack: ExitStack) -> Image.Image:
     except InputError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise InputError(f"{path}: more than {LARGEST:,} pixels; make it smaller or remove it") from None
+        raise InputError(f"{path}: more than {MAX_PIXELS:,} pixels; make it smaller or remove it") from None
     except MemoryError:
         raise InputError(f"{path}: too little memory to unpack it; make it smaller or remove it") from None
     except Exception as error:  # whatever a damaged file makes its decoder raise
@@ -97,43 +97,45 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     found = np.empty((image.height, image.width), dtype=np.uint8)
     factor = np.float32(1 / 257)
     if image.mode[0] == "F":
-        factor = np.float32(255.0 if max(_largest(rows) for _, rows in _rows(image)) <= 1.0 else 1.0)
-    for top, rows in _rows(image):
+        factor = np.float32(255.0 if max(_max_value(rows) for _, rows in _iter_row_blocks(image)) <= 1.0 else 1.0)
+    for top, rows in _iter_row_blocks(image):
         found[top : top + len(rows)] = (rows * factor).round().clip(0, 255)
     return Image.fromarray(found)
 
 
-def _largest(rows: NDArray[np.float32]) -> float:
+def _max_value(rows: NDArray[np.float32]) -> float:
     return float(rows.max(initial=0.0))
 
 
-def _rows(image: Image.Image) -> Iterator[tuple[int, NDArray[np.float32]]]:
+def _iter_row_blocks(image: Image.Image) -> Iterator[tuple[int, NDArray[np.float32]]]:
     """Rows of an image as numbers, 0 where there is none, and where they begin."""
-    count = max(1, _ROWS_OF // max(1, image.width))
+    count = max(1, _SCALE_BLOCK_PIXELS // max(1, image.width))
     for top in range(0, image.height, count):
         part = image.crop((0, top, image.width, min(image.height, top + count))) if image.height > count else image
         yield top, np.nan_to_num(np.array(part, dtype=np.float32))
 
 
-def fitted(image: Image.Image, size: int, zoom: float = 1.0, interpolation: str = "bicubic") -> NDArray[np.uint8]:
+def resize_and_centre_crop(
+    image: Image.Image, size: int, zoom: float = 1.0, interpolation: str = "bicubic"
+) -> NDArray[np.uint8]:
     """The middle size × size pixels [H, W, 3] of the image whose shorter side is made size × zoom pixels long."""
     short = int(size * zoom)
     wide, tall = (max(short, int(short * side / min(image.size))) for side in image.size)
     left, top = round((wide - size) / 2), round((tall - size) / 2)
-    if wide * tall > LARGEST:  # a ribbon: only the middle of it, or the whole would fill the memory
+    if wide * tall > MAX_PIXELS:  # a ribbon: only the middle of it, or the whole would fill the memory
         across, down = image.width / wide, image.height / tall
         box = (left * across, top * down, (left + size) * across, (top + size) * down)
-        return np.asarray(image.resize((size, size), _filter(interpolation), box=box))
-    resized = image if image.size == (wide, tall) else image.resize((wide, tall), _filter(interpolation))
+        return np.asarray(image.resize((size, size), _pil_resampling(interpolation), box=box))
+    resized = image if image.size == (wide, tall) else image.resize((wide, tall), _pil_resampling(interpolation))
     return np.asarray(resized.crop((left, top, left + size, top + size)))
 
 
-def cut(image: Image.Image, box: Box, size: int, interpolation: str = "bicubic") -> NDArray[np.uint8]:
+def crop_and_resize(image: Image.Image, box: Box, size: int, interpolation: str = "bicubic") -> NDArray[np.uint8]:
     """The box (top, left, height, width) as size × size pixels [H, W, 3]."""
     top, left, tall, wide = box
     part = image.crop((left, top, left + wide, top + tall))
-    return np.asarray(part.resize((size, size), _filter(interpolation)))
+    return np.asarray(part.resize((size, size), _pil_resampling(interpolation)))
 
 
-def _filter(interpolation: str) -> Image.Resampling:
+def _pil_resampling(interpolation: str) -> Image.Resampling:
     return Image.Resampling[interpolation.upper()]

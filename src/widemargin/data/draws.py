@@ -18,7 +18,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Rows:
+class BatchSlice:
     """Rows from `start` on of a batch of `total`, whose numbers `generator` draws."""
 
     generator: torch.Generator
@@ -26,30 +26,30 @@ class Rows:
     start: int = 0
 
 
-Source = torch.Generator | Rows
+RandomSource = torch.Generator | BatchSlice
 
 
-def generator_of(*numbers: int) -> torch.Generator:
+def make_generator(*seeds: int) -> torch.Generator:
     """A generator of its own for these numbers: seed, epoch, step."""
-    state = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
+    state = np.random.SeedSequence(seeds).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state[0]))
 
 
-def whole(source: Source, n: int) -> Rows:
+def as_batch_slice(source: RandomSource, n: int) -> BatchSlice:
     """The batch that n rows are part of; with a bare generator they are all of it."""
-    return source if isinstance(source, Rows) else Rows(source, n)
+    return source if isinstance(source, BatchSlice) else BatchSlice(source, n)
 
 
-def uniform(source: Source, n: int, *shape: int) -> Tensor:
+def uniform(source: RandomSource, n: int, *shape: int) -> Tensor:
     """n rows of numbers in [0, 1)."""
-    rows = whole(source, n)
+    rows = as_batch_slice(source, n)
     drawn = torch.rand(rows.total, *shape, generator=rows.generator, dtype=torch.float32, device="cpu")
     return drawn[rows.start : rows.start + n]
 
 
-def integers(source: Source, n: int, high: int, *shape: int) -> Tensor:
+def integers(source: RandomSource, n: int, high: int, *shape: int) -> Tensor:
     """n rows of whole numbers from 0 up to, not including, `high`."""
-    rows = whole(source, n)
+    rows = as_batch_slice(source, n)
     drawn = torch.randint(high, (rows.total, *shape), generator=rows.generator, dtype=torch.int64, device="cpu")
     return drawn[rows.start : rows.start + n]
 
@@ -64,9 +64,9 @@ def permutation(generator: torch.Generator, n: int) -> Tensor:
     return torch.randperm(n, generator=generator, dtype=torch.int64, device="cpu")
 
 
-def beta(source: Source, n: int, alpha: float) -> Tensor:
+def beta(source: RandomSource, n: int, alpha: float) -> Tensor:
     """n numbers of Beta(α, α); torch's own draws from no generator but the global one."""
-    rows = whole(source, n)
+    rows = as_batch_slice(source, n)
     seed = int(torch.randint(2**62, (), generator=rows.generator, dtype=torch.int64, device="cpu"))
     drawn = np.random.default_rng(seed).beta(alpha, alpha, size=rows.total).astype(np.float32)
     return torch.from_numpy(drawn)[rows.start : rows.start + n]

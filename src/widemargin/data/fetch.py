@@ -25,10 +25,10 @@ from urllib.parse import urlsplit
 from ..bounded_files import read_file
 from ..errors import InputError
 
-TRIES, PAUSE, TIMEOUT = 3, 0.5, 30.0
-LIMIT = 1 << 30
-PROGRESS_FROM = 5 << 20  # bytes from which a download shows how far it is
-CHUNK = 1 << 16
+DOWNLOAD_ATTEMPTS, RETRY_DELAY_SECONDS, TIMEOUT_SECONDS = 3, 0.5, 30.0
+MAX_DOWNLOAD_BYTES = 1 << 30
+PROGRESS_MIN_BYTES = 5 << 20  # bytes from which a download shows how far it is
+DOWNLOAD_CHUNK_BYTES = 1 << 16
 
 
 class FetchError(InputError):
@@ -50,14 +50,14 @@ def cache_dir() -> Path:
         raise InputError("no home folder to keep downloads in; set WIDEMARGIN_CACHE to a folder") from None
 
 
-def mirrored(url: str) -> str:
+def mirror_url(url: str) -> str:
     """The address on the mirror: `WIDEMARGIN_MIRROR` takes the place of scheme and host."""
     mirror = os.environ.get("WIDEMARGIN_MIRROR")
     return mirror.rstrip("/") + url[url.index("/", len("https://")) :] if mirror else url
 
 
 @contextmanager
-def written(path: Path) -> Iterator[IO[bytes]]:
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """A file that appears under its name only when all of it is written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,25 +74,25 @@ def written(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
-def _has(path: Path, sha256: str, limit: int) -> bool:
+def _has_sha256(path: Path, sha256: str, max_bytes: int) -> bool:
     """Whether a file is the one that is wanted."""
     try:
-        return digest(read_file(path, limit)) == sha256
+        return sha256_hex(read_file(path, max_bytes)) == sha256
     except (OSError, InputError):
         return False
 
 
-def fetch(url: str, path: Path, *, sha256: str | None = None, limit: int = LIMIT) -> Path:
+def fetch(url: str, path: Path, *, sha256: str | None = None, max_bytes: int = MAX_DOWNLOAD_BYTES) -> Path:
     """`path`, downloaded from `url` unless it is there already; tried three times when the network falters."""
-    if path.is_file() and (sha256 is None or _has(path, sha256, limit)):
+    if path.is_file() and (sha256 is None or _has_sha256(path, sha256, max_bytes)):
         return path
-    address = mirrored(url)
-    if not allowed(address):
+    address = mirror_url(url)
+    if not is_allowed_url(address):
         raise FetchError(address, "only https addresses are fetched")
-    for attempt in range(1, TRIES + 1):
+    for attempt in range(1, DOWNLOAD_ATTEMPTS + 1):
         try:
-            with written(path) as stream:
-                found = _download(address, stream, limit)
+            with atomic_write(path) as stream:
+                found = _download_to_stream(address, stream, max_bytes)
                 if sha256 is not None and found != sha256:
                     raise FetchError(address, f"its SHA-256 is {found}, expected {sha256}; deleted")
             return path
@@ -101,13 +101,13 @@ def fetch(url: str, path: Path, *, sha256: str | None = None, limit: int = LIMIT
                 raise
             if isinstance(error, urllib.error.HTTPError):
                 error.close()  # it is the answer itself, with an open connection
-            if attempt == TRIES or not _may_pass(error):
+            if attempt == DOWNLOAD_ATTEMPTS or not _is_retryable(error):
                 raise FetchError(address, _reason(error)) from None
-            time.sleep(PAUSE * 2 ** (attempt - 1))
+            time.sleep(RETRY_DELAY_SECONDS * 2 ** (attempt - 1))
     raise AssertionError  # the last try returns or raises
 
 
-def allowed(address: str) -> bool:
+def is_allowed_url(address: str) -> bool:
     """Whether an address may be fetched: over https, or from this machine itself.
 
     >>> allowed("https://a.org/x"), allowed("http://a.org/x"), allowed("http://127.0.0.1:80/x"), allowed("file:///x")
@@ -118,28 +118,28 @@ def allowed(address: str) -> bool:
         host = parts.hostname or ""
     except ValueError:
         return False
-    return parts.scheme == "https" or (parts.scheme == "http" and _here(host))
+    return parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host))
 
 
-def _here(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
+class _SafeRedirectHandler(urllib.request.HTTPRedirectHandler):
     """Follows to where we would have gone ourselves, and never from https to http."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        if not allowed(newurl) or (req.type == "https" and not newurl.lower().startswith("https:")):
+        if not is_allowed_url(newurl) or (req.type == "https" and not newurl.lower().startswith("https:")):
             raise FetchError(req.full_url, f"it leads to {newurl}, and only https addresses are fetched")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def digest(data: bytes) -> str:
+def sha256_hex(data: bytes) -> str:
     """SHA-256 in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
@@ -153,27 +153,27 @@ def _opener() -> urllib.request.OpenerDirector:
         urllib.request.HTTPHandler,
         urllib.request.HTTPSHandler,
         urllib.request.HTTPDefaultErrorHandler,
-        _Redirects,
+        _SafeRedirectHandler,
         urllib.request.HTTPErrorProcessor,
     ):
         opener.add_handler(handler())
     return opener
 
 
-def _download(url: str, stream: IO[bytes], limit: int) -> str:
+def _download_to_stream(url: str, stream: IO[bytes], max_bytes: int) -> str:
     """Write what the address gives and return its SHA-256."""
     request = urllib.request.Request(url, headers={"User-Agent": "widemargin"})
     checksum, size = hashlib.sha256(), 0
-    with _opener().open(request, timeout=TIMEOUT) as response:
+    with _opener().open(request, timeout=TIMEOUT_SECONDS) as response:
         length = response.headers.get("Content-Length", "")
         total = int(length) if length.isdigit() else None
-        if total is not None and total > limit:
-            raise FetchError(url, f"{total:,} bytes, more than the {limit:,} expected at most")
+        if total is not None and total > max_bytes:
+            raise FetchError(url, f"{total:,} bytes, more than the {max_bytes:,} expected at most")
         with _progress(url, total) as advance:
-            while chunk := response.read(CHUNK):
+            while chunk := response.read(DOWNLOAD_CHUNK_BYTES):
                 size += len(chunk)
-                if size > limit:
-                    raise FetchError(url, f"more than the {limit:,} bytes expected at most")
+                if size > max_bytes:
+                    raise FetchError(url, f"more than the {max_bytes:,} bytes expected at most")
                 stream.write(chunk)
                 checksum.update(chunk)
                 advance(len(chunk))
@@ -184,7 +184,7 @@ def _download(url: str, stream: IO[bytes], limit: int) -> str:
 
 @contextmanager
 def _progress(url: str, total: int | None) -> Iterator[Any]:
-    if (total or 0) < PROGRESS_FROM or not sys.stderr.isatty():
+    if (total or 0) < PROGRESS_MIN_BYTES or not sys.stderr.isatty():
         yield lambda size: None
         return
     from rich.console import Console
@@ -196,7 +196,7 @@ def _progress(url: str, total: int | None) -> Iterator[Any]:
         yield lambda size: bar.advance(task, size)
 
 
-def _may_pass(error: Exception) -> bool:
+def _is_retryable(error: Exception) -> bool:
     """Whether another try may succeed: not for a missing page, an unknown host or a closed port."""
     if isinstance(error, urllib.error.HTTPError):
         return error.code >= 500 or error.code in (408, 429)
@@ -209,7 +209,7 @@ def _reason(error: Exception) -> str:
         return f"the server answers {error.code} {error.reason}"
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(cause, TimeoutError):
-        return f"no answer within {TIMEOUT:g} s"
+        return f"no answer within {TIMEOUT_SECONDS:g} s"
     if isinstance(cause, http.client.IncompleteRead):
         return "the connection ended before the file did"
     if isinstance(cause, socket.gaierror | ConnectionError):

@@ -12,41 +12,41 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import InputError, unknown
-from .draws import Source, integers, uniform
+from ..errors import InputError, unknown_name_error
+from .draws import RandomSource, integers, uniform
 
 PAD_MODES = ("zeros", "reflect")
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
-TRIES = 10  # boxes drawn per image until one fits, as the field's random resized crop does
+BOX_ATTEMPTS = 10  # boxes drawn per image until one fits, as the field's random resized crop does
 
 
-def like(values: Tensor, x: Tensor) -> Tensor:
+def cast_like(values: Tensor, x: Tensor) -> Tensor:
     """Computed floats in the dtype of x; bytes are rounded."""
     return values.to(x.dtype) if x.is_floating_point() else values.round().clamp(0, 255).to(x.dtype)
 
 
-def per_image(values: Tensor, x: Tensor) -> Tensor:
+def broadcast_per_image(values: Tensor, x: Tensor) -> Tensor:
     """One number per image [N], ready to meet x [N, C, H, W]."""
     return values.to(x.device).view(-1, 1, 1, 1)
 
 
-def pad_crop(x: Tensor, source: Source, padding: int = 4, mode: str = "zeros") -> Tensor:
+def pad_crop(x: Tensor, source: RandomSource, padding: int = 4, mode: str = "zeros") -> Tensor:
     """Each image cut out at a random place of its padded self, at its own size."""
     n, _, height, width = x.shape
     shift = integers(source, n, 2 * padding + 1, 2).to(x.device)
-    padded = _padded(x, padding, mode)
+    padded = _pad(x, padding, mode)
     windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # views, not copies
     return windows[torch.arange(n, device=x.device), :, shift[:, 0], shift[:, 1]]
 
 
-def translate(x: Tensor, source: Source, pixels: int = 2) -> Tensor:
+def translate(x: Tensor, source: RandomSource, pixels: int = 2) -> Tensor:
     """Each image shifted by up to so many pixels in both directions; its mirror image fills the border."""
     return pad_crop(x, source, pixels, "reflect")
 
 
-def _padded(x: Tensor, padding: int, mode: str) -> Tensor:
+def _pad(x: Tensor, padding: int, mode: str) -> Tensor:
     if mode not in PAD_MODES:
-        raise unknown("padding", mode, PAD_MODES)
+        raise unknown_name_error("padding", mode, PAD_MODES)
     if mode == "zeros" or padding == 0:
         return F.pad(x, (padding,) * 4)
     if padding >= min(x.shape[2:]):
@@ -59,9 +59,9 @@ def _padded(x: Tensor, padding: int, mode: str) -> Tensor:
     return x
 
 
-def flip(x: Tensor, source: Source, p: float = 0.5) -> Tensor:
+def flip(x: Tensor, source: RandomSource, p: float = 0.5) -> Tensor:
     """Each image mirrored left to right with this probability."""
-    return _flipped(x, uniform(source, len(x)) < p)
+    return _flip_where(x, uniform(source, len(x)) < p)
 
 
 def alternating_flip(x: Tensor, indices: Tensor, epoch: int) -> Tensor:
@@ -72,16 +72,16 @@ def alternating_flip(x: Tensor, indices: Tensor, epoch: int) -> Tensor:
     """
     mixed = indices.to(torch.int64) * -7046029254386353131  # wraps around: 2⁶⁴ divided by the golden ratio
     mixed = (mixed ^ (mixed >> 29)) * -4658895280553007687
-    return _flipped(x, ((mixed >> 33) + epoch) % 2 == 1)
+    return _flip_where(x, ((mixed >> 33) + epoch) % 2 == 1)
 
 
-def _flipped(x: Tensor, which: Tensor) -> Tensor:
-    return torch.where(per_image(which, x), x.flip(-1), x)
+def _flip_where(x: Tensor, mask: Tensor) -> Tensor:
+    return torch.where(broadcast_per_image(mask, x), x.flip(-1), x)
 
 
 def random_resized_crop(
     x: Tensor,
-    source: Source,
+    source: RandomSource,
     size: int,
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
@@ -93,25 +93,25 @@ def random_resized_crop(
     widening when an image shrinks and the treatment of the box's border are PIL's.
     """
     n, channels, height, width = x.shape
-    top, left, tall, wide = random_boxes(draw_boxes(source, n), height, width, scale, ratio)
+    top, left, tall, wide = compute_crop_boxes(draw_crop_uniforms(source, n), height, width, scale, ratio)
     across = _resampling(left, wide, width, size, interpolation).to(x.device)
     down = _resampling(top, tall, height, size, interpolation).to(x.device)
     with torch.autocast(x.device.type, enabled=False):  # pixels are whole numbers, which bfloat16 does not tell apart
         rows = torch.bmm(x.to(torch.float32).reshape(n, channels * height, width), across.transpose(1, 2))
         rows = rows.view(n, channels, height, size).transpose(1, 2).reshape(n, height, channels * size)
-        return like(torch.bmm(down, rows).view(n, size, channels, size).transpose(1, 2), x)
+        return cast_like(torch.bmm(down, rows).view(n, size, channels, size).transpose(1, 2), x)
 
 
-def draw_boxes(source: Source, n: int) -> Tensor:
+def draw_crop_uniforms(source: RandomSource, n: int) -> Tensor:
     """The numbers [N, tries + 1, 2] that `random_boxes` makes boxes of, whatever the sizes of the images are."""
-    return uniform(source, n, TRIES + 1, 2)
+    return uniform(source, n, BOX_ATTEMPTS + 1, 2)
 
 
-def random_boxes(
-    drawn: Tensor, height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float]
+def compute_crop_boxes(
+    uniforms: Tensor, height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Top, left, height and width [N] of random boxes in whole pixels; where none fits, the largest centred one."""
-    shape, place = drawn[:, :TRIES], drawn[:, TRIES]
+    shape, place = uniforms[:, :BOX_ATTEMPTS], uniforms[:, BOX_ATTEMPTS]
     area = (scale[0] + (scale[1] - scale[0]) * shape[..., 0]) * (height * width)
     low, high = math.log(ratio[0]), math.log(ratio[1])
     aspect = (low + (high - low) * shape[..., 1]).exp()
@@ -131,12 +131,12 @@ def random_boxes(
     return torch.where(some, top, centred[0]), torch.where(some, left, centred[1]), tall, wide
 
 
-def _resampling(start: Tensor, length: Tensor, before: int, after: int, interpolation: str) -> Tensor:
+def _resampling(start: Tensor, length: Tensor, in_size: int, out_size: int, interpolation: str) -> Tensor:
     """Weights [N, after, before] that make `after` pixels of `length` pixels from `start` on."""
-    step = (length / after).view(-1, 1, 1)
+    step = (length / out_size).view(-1, 1, 1)
     # Counted in the dtype of `start`: whole numbers plus a half would take the process's default dtype.
-    centre = start.view(-1, 1, 1) + (_counted(after, start).view(1, -1, 1) + 0.5) * step
-    pixel = _counted(before, start).view(1, 1, -1)
+    centre = start.view(-1, 1, 1) + (_arange_like(out_size, start).view(1, -1, 1) + 0.5) * step
+    pixel = _arange_like(in_size, start).view(1, 1, -1)
     if interpolation == "nearest":
         return (pixel == centre.floor()).float()
     distance = ((pixel + 0.5 - centre) / step.clamp(min=1.0)).abs()
@@ -147,26 +147,26 @@ def _resampling(start: Tensor, length: Tensor, before: int, after: int, interpol
         far = ((-0.5 * distance + 2.5) * distance - 4) * distance + 2
         weights = torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
     else:
-        raise unknown("interpolation", interpolation, INTERPOLATIONS)
+        raise unknown_name_error("interpolation", interpolation, INTERPOLATIONS)
     inside = (pixel >= start.view(-1, 1, 1)) & (pixel < (start + length).view(-1, 1, 1))
     weights = weights * inside
     return weights / weights.sum(-1, keepdim=True)
 
 
-def _counted(n: int, like: Tensor) -> Tensor:
+def _arange_like(n: int, like: Tensor) -> Tensor:
     return torch.arange(n, dtype=like.dtype, device=like.device)
 
 
 def resize(x: Tensor, size: int, interpolation: str = "bicubic") -> Tensor:
     """Images as size × size pixels, smoothed when they shrink."""
     if interpolation not in INTERPOLATIONS:
-        raise unknown("interpolation", interpolation, INTERPOLATIONS)
+        raise unknown_name_error("interpolation", interpolation, INTERPOLATIONS)
     if tuple(x.shape[2:]) == (size, size):
         return x
     values = x.to(torch.float32)
     if interpolation == "nearest":
-        return like(F.interpolate(values, (size, size), mode="nearest-exact"), x)
-    return like(F.interpolate(values, (size, size), mode=interpolation, antialias=True, align_corners=False), x)
+        return cast_like(F.interpolate(values, (size, size), mode="nearest-exact"), x)
+    return cast_like(F.interpolate(values, (size, size), mode=interpolation, antialias=True, align_corners=False), x)
 
 
 def centre_crop(x: Tensor, size: int) -> Tensor:

@@ -14,51 +14,53 @@ from numpy.typing import NDArray
 
 from ..bounded_files import open_regular
 from ..errors import InputError
-from .bounded import file_bytes
-from .image_catalogue import SETS, ImageEntry, ImageFile
+from .bounded import read_bounded_file
+from .image_catalogue import IMAGE_SETS, ImageSetEntry, OriginalFile
 
-LARGEST_NAMES = 1 << 16  # bytes of a file of class names
-Pair = tuple[NDArray[np.uint8], NDArray[np.int64]]
+MAX_CLASS_NAMES_BYTES = 1 << 16  # bytes of a file of class names
+PixelsAndLabels = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
 @dataclass(frozen=True, eq=False)
-class Originals:
+class ImageSetArrays:
     """Pixels [N, C, H, W] and labels [N] of both parts, and the class names."""
 
-    train: Pair
-    test: Pair
-    classes: tuple[str, ...]
+    train: PixelsAndLabels
+    test: PixelsAndLabels
+    class_names: tuple[str, ...]
 
 
-def read(entry: ImageEntry, folder: Path) -> Originals:
+def read_image_set(entry: ImageSetEntry, folder: Path) -> ImageSetArrays:
     """The set from the folder that holds its files; every doubt about them is one line."""
-    part = _read_cifar if entry.kind == "cifar" else _read_idx
-    return Originals(part(entry, entry.train, folder), part(entry, entry.test, folder), _classes(entry, folder))
+    read_part = _read_cifar if entry.file_format == "cifar" else _read_idx
+    return ImageSetArrays(
+        read_part(entry, entry.train, folder), read_part(entry, entry.test, folder), _read_class_names(entry, folder)
+    )
 
 
-def path_of(folder: Path, name: str) -> Path | None:
+def find_original_file(folder: Path, name: str) -> Path | None:
     """The file, unpacked or gzipped, if it is there."""
     return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
 
 
-def _classes(entry: ImageEntry, folder: Path) -> tuple[str, ...]:
-    path = folder / entry.names_file
-    if not entry.names_file or not path.is_file():
-        return entry.classes
-    names = tuple(file_bytes(path, LARGEST_NAMES).decode("utf-8", "replace").split("\n"))
+def _read_class_names(entry: ImageSetEntry, folder: Path) -> tuple[str, ...]:
+    path = folder / entry.class_names_file
+    if not entry.class_names_file or not path.is_file():
+        return entry.class_names
+    names = tuple(read_bounded_file(path, MAX_CLASS_NAMES_BYTES).decode("utf-8", "replace").split("\n"))
     names = tuple(name.strip() for name in names if name.strip())
-    if len(set(names)) != len(entry.classes) or len(names) != len(entry.classes):
-        raise InputError(f"{path}: {len(names)} class names, {len(entry.classes)} different ones are expected")
+    if len(set(names)) != len(entry.class_names) or len(names) != len(entry.class_names):
+        raise InputError(f"{path}: {len(names)} class names, {len(entry.class_names)} different ones are expected")
     return names
 
 
-def _read_cifar(entry: ImageEntry, files: tuple[ImageFile, ...], folder: Path) -> Pair:
+def _read_cifar(entry: ImageSetEntry, files: tuple[OriginalFile, ...], folder: Path) -> PixelsAndLabels:
     pixels = int(np.prod(entry.shape))
-    x = np.empty((sum(file.count for file in files), pixels), dtype=np.uint8)
+    x = np.empty((sum(file.num_items for file in files), pixels), dtype=np.uint8)
     y = np.empty(len(x), dtype=np.int64)
     start = 0
     for file in files:
-        path, expected = folder / file.name, file.count * entry.record
+        path, expected = folder / file.name, file.num_items * entry.record_bytes
         try:
             with open_regular(path) as opened:
                 size = os.fstat(opened.fileno()).st_size
@@ -68,27 +70,29 @@ def _read_cifar(entry: ImageEntry, files: tuple[ImageFile, ...], folder: Path) -
         if raw is None or raw.size != expected:
             why = "cut short" if size < expected else "another file"
             raise InputError(f"{path}: {size:,} bytes, {entry.name!r} has {expected:,}: {why}; download it again")
-        records = raw.reshape(-1, entry.record)
-        if entry.coarse:
-            _check_labels(path, records[:, 0], entry.coarse, "coarse label")
-        _check_labels(path, records[:, -pixels - 1], len(entry.classes), "label")
+        records = raw.reshape(-1, entry.record_bytes)
+        if entry.num_coarse_classes:
+            _check_labels(path, records[:, 0], entry.num_coarse_classes, "coarse label")
+        _check_labels(path, records[:, -pixels - 1], len(entry.class_names), "label")
         _check_hash(entry, file, path, raw.data)
-        x[start : start + file.count] = records[:, -pixels:]
-        y[start : start + file.count] = records[:, -pixels - 1]
-        start += file.count
+        x[start : start + file.num_items] = records[:, -pixels:]
+        y[start : start + file.num_items] = records[:, -pixels - 1]
+        start += file.num_items
     return x.reshape(-1, *entry.shape), y
 
 
-def _read_idx(entry: ImageEntry, files: tuple[ImageFile, ...], folder: Path) -> Pair:
+def _read_idx(entry: ImageSetEntry, files: tuple[OriginalFile, ...], folder: Path) -> PixelsAndLabels:
     images, labels = files
-    x = _idx_array(entry, images, folder, (images.count, *entry.shape[1:]))
-    y = _idx_array(entry, labels, folder, (labels.count,))
+    x = _read_idx_array(entry, images, folder, (images.num_items, *entry.shape[1:]))
+    y = _read_idx_array(entry, labels, folder, (labels.num_items,))
     return x.reshape(-1, *entry.shape), y.astype(np.int64)
 
 
-def _idx_array(entry: ImageEntry, file: ImageFile, folder: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+def _read_idx_array(
+    entry: ImageSetEntry, file: OriginalFile, folder: Path, shape: tuple[int, ...]
+) -> NDArray[np.uint8]:
     """Unsigned bytes in IDX: two zeros, the type 8, the number of dimensions, each of them in four bytes, the data."""
-    path = path_of(folder, file.name) or folder / file.name
+    path = find_original_file(folder, file.name) or folder / file.name
     header = bytes((0, 0, 8, len(shape))) + b"".join(size.to_bytes(4, "big") for size in shape)
     expected = len(header) + int(np.prod(shape))
     try:
@@ -105,22 +109,24 @@ def _idx_array(entry: ImageEntry, file: ImageFile, folder: Path, shape: tuple[in
         raise InputError(f"{path}: {why} the {expected:,} bytes of {entry.name!r}; download it again")
     array = np.frombuffer(data, dtype=np.uint8, offset=len(header)).reshape(shape)
     if len(shape) == 1:
-        _check_labels(path, array, len(entry.classes), "label")
+        _check_labels(path, array, len(entry.class_names), "label")
     _check_hash(entry, file, path, data)
     return array
 
 
-def _check_labels(path: Path, labels: NDArray[np.uint8], classes: int, what: str) -> None:
-    wrong = np.flatnonzero(labels >= classes)
+def _check_labels(path: Path, labels: NDArray[np.uint8], num_classes: int, what: str) -> None:
+    wrong = np.flatnonzero(labels >= num_classes)
     if len(wrong):
         place = int(wrong[0])
-        raise InputError(f"{path}: {what} {labels[place]} of image {place} is out of range 0 to {classes - 1}")
+        raise InputError(f"{path}: {what} {labels[place]} of image {place} is out of range 0 to {num_classes - 1}")
 
 
-def _check_hash(entry: ImageEntry, file: ImageFile, path: Path, data: bytes | memoryview) -> None:
+def _check_hash(entry: ImageSetEntry, file: OriginalFile, path: Path, data: bytes | memoryview) -> None:
     found = hashlib.sha256(data).hexdigest()
     if file.sha256 is not None and found != file.sha256:
         raise InputError(f"{path}: not the data set {entry.name!r}: SHA-256 is {found}, expected {file.sha256}")
-    whose = next((name for name, other in SETS.items() for known in other.files if known.sha256 == found), entry.name)
+    whose = next(
+        (name for name, other in IMAGE_SETS.items() for known in other.files if known.sha256 == found), entry.name
+    )
     if whose != entry.name:  # MNIST and Fashion-MNIST give their files the same names
         raise InputError(f"{path}: this file belongs to {whose!r}, not to {entry.name!r}")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import csv
 from importlib.resources import files
 
-from .uci_catalogue import SETS
+from .uci_catalogue import UCI_SETS
 
-METHODS = ("soft", "center", "m_soft", "arcface", "adacos", "arcgrad30", "arcgrad5")
-FILES = {
+PAPER_METHODS = ("soft", "center", "m_soft", "arcface", "adacos", "arcgrad30", "arcgrad5")
+PAPER_TABLE_FILES = {
     1: "table1_uci_accuracy",
     2: "table2_uci_sets",
     4: "table4_cifar10_accuracy",
@@ -22,25 +22,28 @@ FILES = {
 }
 
 
-def rows(table: int) -> list[dict[str, str]]:
+def read_paper_table(number: int) -> list[dict[str, str]]:
     """The rows of a table by its number: 1, 2, 4, 5, 6 or 7."""
-    text = (files(__package__) / "paper" / f"{FILES[table]}.csv").read_text("utf-8")
+    text = (files(__package__) / "paper" / f"{PAPER_TABLE_FILES[number]}.csv").read_text("utf-8")
     return list(csv.DictReader(text.splitlines()))
 
 
-def table1() -> dict[tuple[str, str], tuple[float, float]]:
+def paper_table1() -> dict[tuple[str, str], tuple[float, float]]:
     """Accuracy in percent, mean and standard deviation, by our name of the set and the paper's of the method."""
-    names = _our_names()
-    return {(names[row["dataset"]], row["method"]): (float(row["mean"]), float(row["std"])) for row in rows(1)}
-
-
-def table2() -> dict[str, tuple[int, int, int]]:
-    """Classes, features and rows of each set, by our name."""
-    names = _our_names()
+    names = _set_name_by_paper_name()
     return {
-        names[row["dataset"]]: (int(row["classes"]), int(row["features"]), int(row["instances"])) for row in rows(2)
+        (names[row["dataset"]], row["method"]): (float(row["mean"]), float(row["std"])) for row in read_paper_table(1)
     }
 
 
-def _our_names() -> dict[str, str]:
-    return {entry.paper_name: entry.name for entry in SETS.values() if entry.paper_name}
+def paper_table2() -> dict[str, tuple[int, int, int]]:
+    """Classes, features and rows of each set, by our name."""
+    names = _set_name_by_paper_name()
+    return {
+        names[row["dataset"]]: (int(row["classes"]), int(row["features"]), int(row["instances"]))
+        for row in read_paper_table(2)
+    }
+
+
+def _set_name_by_paper_name() -> dict[str, str]:
+    return {entry.paper_name: entry.name for entry in UCI_SETS.values() if entry.paper_name}

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
-_DEEPEST = 16
-_MAGIC = b"PAR1"
+_MAX_THRIFT_DEPTH = 16
+_FOOTER_MAGIC = b"PAR1"
 
 # Numbers of the fields that are looked at, by the structures of the format.
 _ROW_GROUPS = 4  # of FileMetaData
@@ -28,141 +28,141 @@ class PageError(ValueError):
     """Bytes that are no part of a Parquet file."""
 
 
-class Chunk(NamedTuple):
+class ColumnChunk(NamedTuple):
     """One column of some rows: where its pages begin and end, and how many bytes they claim to have unpacked."""
 
     start: int
     end: int
-    unpacked: int
+    unpacked_bytes: int
 
 
-def column_chunks(data: bytes) -> Iterator[Chunk]:
+def column_chunks(data: bytes) -> Iterator[ColumnChunk]:
     """The parts of all columns, as the end of the file lists them."""
     length = int.from_bytes(data[-8:-4], "little")
-    if len(data) < 12 or not data.endswith(_MAGIC) or length > len(data) - 12:
+    if len(data) < 12 or not data.endswith(_FOOTER_MAGIC) or length > len(data) - 12:
         raise PageError
-    footer = _Structure(data, len(data) - 8 - length, len(data) - 8)
-    for field, kind in footer.fields():
+    footer = _ThriftReader(data, len(data) - 8 - length, len(data) - 8)
+    for field, kind in footer.iter_fields():
         if (field, kind) != (_ROW_GROUPS, _LIST):
             footer.skip(kind)
             continue
-        for _ in footer.items():
-            yield from _chunks_of_rows(footer)
+        for _ in footer.iter_list():
+            yield from _row_group_chunks(footer)
 
 
-def _chunks_of_rows(footer: _Structure) -> Iterator[Chunk]:
-    for field, kind in footer.fields():
+def _row_group_chunks(footer: _ThriftReader) -> Iterator[ColumnChunk]:
+    for field, kind in footer.iter_fields():
         if (field, kind) != (_COLUMNS, _LIST):
             footer.skip(kind)
             continue
-        for _ in footer.items():
-            for inner, inner_kind in footer.fields():
+        for _ in footer.iter_list():
+            for inner, inner_kind in footer.iter_fields():
                 if (inner, inner_kind) == (_META_DATA, _STRUCT):
-                    yield _chunk(footer.numbers())
+                    yield _chunk(footer.read_integers())
                 else:
                     footer.skip(inner_kind)
 
 
-def _chunk(numbers: dict[int, int]) -> Chunk:
+def _chunk(numbers: dict[int, int]) -> ColumnChunk:
     start, packed = numbers.get(_DATA_OFFSET, -1), numbers.get(_CHUNK_PACKED, -1)
     dictionary = numbers.get(_DICTIONARY_OFFSET, 0)
     start = dictionary if 0 < dictionary < start else start
-    return Chunk(start, start + packed, max(0, numbers.get(_CHUNK_UNPACKED, 0)))
+    return ColumnChunk(start, start + packed, max(0, numbers.get(_CHUNK_UNPACKED, 0)))
 
 
 def largest_page(data: bytes, start: int, end: int) -> int:
     """Bytes of the largest page, unpacked, of those that stand one after the other from `start` to `end`."""
     if not 0 <= start <= end <= len(data):
         raise PageError
-    largest, place = 0, start
-    while place < end:
-        header = _Structure(data, place, end)
-        sizes = header.numbers()
+    largest, position = 0, start
+    while position < end:
+        header = _ThriftReader(data, position, end)
+        sizes = header.read_integers()
         unpacked, packed = sizes.get(_PAGE_UNPACKED, -1), sizes.get(_PAGE_PACKED, -1)
         if unpacked < 0 or packed < 0:
             raise PageError
-        largest, place = max(largest, unpacked), header.place + packed
+        largest, position = max(largest, unpacked), header.position + packed
     return largest
 
 
-class _Structure:
+class _ThriftReader:
     """Reads a structure value by value, from a place in the data to an end that it may not pass."""
 
-    def __init__(self, data: bytes, place: int, end: int) -> None:
-        self.data, self.place, self.end = data, place, end
+    def __init__(self, data: bytes, position: int, end: int) -> None:
+        self.data, self.position, self.end = data, position, end
 
-    def fields(self) -> Iterator[tuple[int, int]]:
+    def iter_fields(self) -> Iterator[tuple[int, int]]:
         """The number and kind of every field; whoever asks must read or skip its value before the next."""
         field = 0
-        while kind_and_step := self._byte():
+        while kind_and_step := self._read_byte():
             step = kind_and_step >> 4
-            field = field + step if step else self._zigzag()
+            field = field + step if step else self._read_zigzag()
             yield field, kind_and_step & 15
 
-    def items(self) -> Iterator[int]:
+    def iter_list(self) -> Iterator[int]:
         """The kind of every item of a list, in the same way."""
-        size_and_kind = self._byte()
-        count = size_and_kind >> 4 if size_and_kind >> 4 < 15 else self._varint()
+        size_and_kind = self._read_byte()
+        count = size_and_kind >> 4 if size_and_kind >> 4 < 15 else self._read_varint()
         for _ in range(count):
             yield size_and_kind & 15
 
-    def numbers(self) -> dict[int, int]:
+    def read_integers(self) -> dict[int, int]:
         """The whole numbers among the fields; everything else is passed over."""
         found: dict[int, int] = {}
-        for field, kind in self.fields():
+        for field, kind in self.iter_fields():
             if kind in (_I16, _I32, _I64):
-                found[field] = self._zigzag()
+                found[field] = self._read_zigzag()
             else:
                 self.skip(kind)
         return found
 
-    def skip(self, kind: int, depth: int = 0, inside: bool = False) -> None:
+    def skip(self, kind: int, depth: int = 0, in_collection: bool = False) -> None:
         """Pass over a value; truth values have bytes of their own inside lists only."""
-        if depth > _DEEPEST:
+        if depth > _MAX_THRIFT_DEPTH:
             raise PageError
         if kind in (_TRUE, _FALSE):
-            self.place += inside
+            self.position += in_collection
         elif kind == _BYTE:
-            self.place += 1
+            self.position += 1
         elif kind in (_I16, _I32, _I64):
-            self._varint()
+            self._read_varint()
         elif kind == _DOUBLE:
-            self.place += 8
+            self.position += 8
         elif kind == _BINARY:
-            length = self._varint()
-            self.place += length
+            length = self._read_varint()
+            self.position += length
         elif kind in (_LIST, _SET):
-            for item in self.items():
-                self.skip(item, depth + 1, inside=True)
+            for item in self.iter_list():
+                self.skip(item, depth + 1, in_collection=True)
         elif kind == _MAP:
-            count = self._varint()
-            kinds = self._byte() if count else 0
+            count = self._read_varint()
+            kinds = self._read_byte() if count else 0
             for _ in range(count):
-                self.skip(kinds >> 4, depth + 1, inside=True)
-                self.skip(kinds & 15, depth + 1, inside=True)
+                self.skip(kinds >> 4, depth + 1, in_collection=True)
+                self.skip(kinds & 15, depth + 1, in_collection=True)
         elif kind == _STRUCT:
-            for _, inner in self.fields():
+            for _, inner in self.iter_fields():
                 self.skip(inner, depth + 1)
         else:
             raise PageError
-        if self.place > self.end:
+        if self.position > self.end:
             raise PageError
 
-    def _byte(self) -> int:
-        if self.place >= self.end:
+    def _read_byte(self) -> int:
+        if self.position >= self.end:
             raise PageError
-        self.place += 1
-        return self.data[self.place - 1]
+        self.position += 1
+        return self.data[self.position - 1]
 
-    def _varint(self) -> int:
+    def _read_varint(self) -> int:
         value = 0
         for shift in range(0, 70, 7):
-            byte = self._byte()
+            byte = self._read_byte()
             value |= (byte & 127) << shift
             if byte < 128:
                 return value
         raise PageError
 
-    def _zigzag(self) -> int:
-        value = self._varint()
+    def _read_zigzag(self) -> int:
+        value = self._read_varint()
         return (value >> 1) ^ -(value & 1)

@@ -27,8 +27,10 @@ from torch import Tensor
 from ..errors import InputError
 from .draws import integers
 
-WORTH_A_THREAD = 128 * 128  # pixels: below, Python's own work is all there is, and threads only wait for each other
-_own = threading.local()
+MIN_PIXELS_FOR_THREADS = (
+    128 * 128
+)  # pixels: below, Python's own work is all there is, and threads only wait for each other
+_thread_local = threading.local()
 
 
 def rand_augment(
@@ -48,27 +50,29 @@ def rand_augment(
     arrays = x[:, 0].numpy() if grey else x.permute(0, 2, 3, 1).contiguous().numpy()
     policy = (config, fill[:1] if grey else (fill * 3)[:3], interpolation, min(x.shape[2:]))
 
-    def one(pair: tuple[NDArray[np.uint8], int]) -> NDArray[np.uint8]:
+    def augment_one(pair: tuple[NDArray[np.uint8], int]) -> NDArray[np.uint8]:
         return np.asarray(_policy(*policy)(Image.fromarray(pair[0]), pair[1]))
 
     pairs = list(zip(arrays, seed.tolist(), strict=True))
-    small = x.shape[2] * x.shape[3] < WORTH_A_THREAD
-    done = torch.from_numpy(np.stack(list(map(one, pairs) if small else _threads().map(one, pairs))))
+    small = x.shape[2] * x.shape[3] < MIN_PIXELS_FOR_THREADS
+    done = torch.from_numpy(
+        np.stack(list(map(augment_one, pairs) if small else _thread_pool().map(augment_one, pairs)))
+    )
     return done.unsqueeze(1) if grey else done.permute(0, 3, 1, 2).contiguous()
 
 
 @cache
-def _threads() -> ThreadPoolExecutor:
+def _thread_pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="rand_augment")
 
 
 def _policy(config: str, fill: tuple[int, ...], interpolation: str, size: int) -> Callable[[Image.Image, int], Any]:
     """What augments an image with a seed, made once per thread."""
-    made: dict[Any, Any] = _own.__dict__.setdefault("made", {})
+    policies: dict[Any, Any] = _thread_local.__dict__.setdefault("made", {})
     key = (config, fill, interpolation, size)
-    if key not in made:
+    if key not in policies:
         module, hparams = (
-            _module(),
+            _get_auto_augment_module(),
             {"translate_const": int(size * 0.45), "img_mean": fill if len(fill) > 1 else fill[0]},
         )
         hparams["interpolation"] = Image.Resampling[interpolation.upper()]
@@ -77,16 +81,16 @@ def _policy(config: str, fill: tuple[int, ...], interpolation: str, size: int) -
         except (AssertionError, ValueError, KeyError):
             raise InputError(f"RandAugment {config!r} cannot be read; write it like rand-m9-mstd0.5-inc1") from None
 
-        def augmented(image: Image.Image, seed: int) -> Any:
+        def apply_policy(image: Image.Image, seed: int) -> Any:
             module.random.seed(seed)
             module.np.random.seed(seed)
             return transform(image)
 
-        made[key] = augmented
-    return made[key]  # type: ignore[no-any-return]
+        policies[key] = apply_policy
+    return policies[key]  # type: ignore[no-any-return]
 
 
-class _Numpy:
+class _IsolatedNumpy:
     """NumPy, except for its generator."""
 
     def __init__(self) -> None:
@@ -96,27 +100,27 @@ class _Numpy:
         return getattr(np, name)
 
 
-def _module() -> Any:
+def _get_auto_augment_module() -> Any:
     """This thread's copy of timm's module, with generators of its own."""
-    if "module" not in _own.__dict__:
-        _own.module = _copied()
-        _own.module.random, _own.module.np = random.Random(), _Numpy()
-        mend_posterize(_own.module)
-    return _own.module
+    if "module" not in _thread_local.__dict__:
+        _thread_local.module = _load_auto_augment_copy()
+        _thread_local.module.random, _thread_local.module.np = random.Random(), _IsolatedNumpy()
+        patch_posterize(_thread_local.module)
+    return _thread_local.module
 
 
-def mend_posterize(auto_augment: Any) -> None:
+def patch_posterize(auto_augment: Any) -> None:
     """In timm's module: the strongest level keeps no bit, which was black until Pillow began to refuse it."""
     for name, change in list(auto_augment.NAME_TO_OP.items()):
         if name.startswith("Posterize"):
-            auto_augment.NAME_TO_OP[name] = partial(_posterized, change)
+            auto_augment.NAME_TO_OP[name] = partial(_posterize, change)
 
 
-def _posterized(change: Callable[..., Any], image: Image.Image, bits: int, **options: Any) -> Any:
-    return change(image, bits, **options) if bits > 0 else Image.new(image.mode, image.size)
+def _posterize(operation: Callable[..., Any], image: Image.Image, bits: int, **options: Any) -> Any:
+    return operation(image, bits, **options) if bits > 0 else Image.new(image.mode, image.size)
 
 
-def _copied() -> ModuleType:
+def _load_auto_augment_copy() -> ModuleType:
     timm = importlib.util.find_spec("timm")  # found, not imported
     path = Path(timm.origin).parent / "data" / "auto_augment.py" if timm and timm.origin else None
     if path is None or not path.is_file():

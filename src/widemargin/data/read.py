@@ -13,12 +13,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from . import parquet
-from .columns import columns
-from .grid import grid
+from .columns import build_columns
+from .grid import parse_grid
 from .table import Table
-from .table_memory import TableMemory
-from .target import labels
-from .text import PARQUET, decoded, named, read_bytes
+from .table_memory import MemoryBudget
+from .target import read_labels
+from .text import PARQUET_MAGIC, decode_table_text, printable_path, read_table_bytes
 
 
 def read_table(path: str | Path, target: str | None = None, *, target_is_class: bool = False) -> Table:
@@ -27,24 +27,24 @@ def read_table(path: str | Path, target: str | None = None, *, target_is_class: 
     A target of numbers that look like a quantity (a price, an age) is refused unless `target_is_class`.
     """
     place = Path(path).expanduser()
-    data, stored = read_bytes(place, _set_names)
-    memory = TableMemory(named(path), stored)
-    memory.take(len(data))
+    data, stored = read_table_bytes(place, _known_set_names)
+    memory = MemoryBudget(printable_path(path), stored)
+    memory.reserve(len(data))
     file = memory.file
     notes: list[str] = []
-    if data.startswith(PARQUET):
-        cells = parquet.grid(data, memory)
+    if data.startswith(PARQUET_MAGIC):
+        cells = parquet.read_parquet_grid(data, memory)
     else:
-        text, notes = decoded(data, file)
-        cells = grid(text, memory)
-    found = labels(cells, target, target_is_class)
-    features, more = columns(cells, found.place, found.keep)
-    notes = [*notes, *cells.notes, *found.notes, *more]
+        text, notes = decode_table_text(data, file)
+        cells = parse_grid(text, memory)
+    target_labels = read_labels(cells, target, target_is_class)
+    features, more = build_columns(cells, target_labels.column_index, target_labels.kept_rows)
+    notes = [*notes, *cells.notes, *target_labels.notes, *more]
     name = place.name.removesuffix(".gz")
-    return Table(Path(name).stem or name, features, found.y, found.classes, tuple(notes), file)
+    return Table(Path(name).stem or name, features, target_labels.y, target_labels.class_names, tuple(notes), file)
 
 
-def _set_names() -> tuple[str, ...]:
-    from .uci import set_names
+def _known_set_names() -> tuple[str, ...]:
+    from .uci import uci_set_names
 
-    return set_names()
+    return uci_set_names()

@@ -21,35 +21,35 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ..errors import InputError
-from .manifest import EXCLUDED, GONE, GONE_TEST, HELD_OUT, REMEMBERED, TEST, TRAIN, UNUSED, Row
+from .manifest import EXCLUDED, REMOVED_PARTS, REMOVED_TEST, REMOVED_TRAIN, TEST, TRAIN, UNUSED, VAL, ManifestRow
 
-TEST_SHARE = 0.2
-_TRAINED = (TRAIN, GONE, HELD_OUT, UNUSED)
+TEST_FRACTION = 0.2
+_TRAIN_SIDE_PARTS = (TRAIN, REMOVED_TRAIN, VAL, UNUSED)
 
 
 @dataclass(frozen=True)
-class Shares:
+class SplitConfig:
     """What fraction of each class goes where: tested on, of the rest held out, of the rest again used to train.
 
     `unseen` is the fraction of classes that training never sees.
     """
 
-    test: float = TEST_SHARE
-    hold_out: float = 0.0
-    used: float = 1.0
-    unseen: float = 0.0
+    test_fraction: float = TEST_FRACTION
+    val_fraction: float = 0.0
+    train_fraction: float = 1.0
+    unseen_class_fraction: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.test < 1.0:
-            raise InputError(f"held-out share {self.test!r} must lie between 0 and 1, neither included")
+        if not 0.0 < self.test_fraction < 1.0:
+            raise InputError(f"held-out share {self.test_fraction!r} must lie between 0 and 1, neither included")
 
 
-Image = TypeVar("Image", "Row", "File")
+RowOrFileT = TypeVar("RowOrFileT", "ManifestRow", "UnassignedFile")
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class UnassignedFile:
     """An image that belongs to no part yet; `side` is "train" or "test" where that is given, else ""."""
 
     path: str
@@ -58,45 +58,51 @@ class File:
     size: int
     sha256: str
 
-    def row(self, part: str) -> Row:
+    def to_row(self, part: str) -> ManifestRow:
         """The same in a part."""
-        return Row(self.path, self.label, part, self.size, self.sha256)
+        return ManifestRow(self.path, self.label, part, self.size, self.sha256)
 
 
-def assign(known: Sequence[Row], files: Sequence[File], shares: Shares) -> list[Row]:
+def assign_parts(
+    known_rows: Sequence[ManifestRow], files: Sequence[UnassignedFile], split_config: SplitConfig
+) -> list[ManifestRow]:
     """Parts for files, in their order; rows that are `known` count in the ranking and keep their parts."""
     parts: dict[str, str] = {}
-    before = rows_by_content(known)
+    before = rows_by_content(known_rows)
     fresh = []
     for file in files:
         if file.sha256 in before:
-            row = file.row(_part_of_known(before[file.sha256], file.label, file.side))
+            row = file.to_row(_part_of_known(before[file.sha256], file.label, file.side))
             parts[file.path] = row.part
             before[file.sha256].append(row)
         else:
             fresh.append(file)
-    there = [row for row in known if row.part not in (*REMEMBERED, EXCLUDED)]
-    doubtful = contents_of_two_labels([*there, *fresh])
+    present_rows = [row for row in known_rows if row.part not in (*REMOVED_PARTS, EXCLUDED)]
+    conflicting = contents_of_two_labels([*present_rows, *fresh])
     here = {file.sha256 for file in fresh if file.side != "test"}
     for file in fresh:
         if file.side == "test":
-            parts[file.path] = EXCLUDED if file.sha256 in here or file.sha256 in doubtful else TEST
+            parts[file.path] = EXCLUDED if file.sha256 in here or file.sha256 in conflicting else TEST
     given = {file.sha256 for file in fresh if file.side == "train"}
     rest = [file for file in fresh if file.side == "" and file.sha256 not in given]
-    taken = _first(there, TEST, rest, shares.test, f"test {shares.seed}", doubtful)
+    taken = _choose_by_rank(
+        present_rows, TEST, rest, split_config.test_fraction, f"test {split_config.seed}", conflicting
+    )
     parts |= dict.fromkeys(taken, TEST)
-    inside = [row for row in there if row.part != TEST]
+    inside = [row for row in present_rows if row.part != TEST]
     rest = [file for file in fresh if file.path not in parts]
-    if shares.hold_out:
-        taken = _first(inside, HELD_OUT, rest, shares.hold_out, f"hold-out {shares.seed}", doubtful)
-        parts |= dict.fromkeys(taken, HELD_OUT)
-    inside = [row for row in inside if row.part != HELD_OUT]
+    if split_config.val_fraction:
+        taken = _choose_by_rank(
+            inside, VAL, rest, split_config.val_fraction, f"hold-out {split_config.seed}", conflicting
+        )
+        parts |= dict.fromkeys(taken, VAL)
+    inside = [row for row in inside if row.part != VAL]
     rest = [file for file in rest if file.path not in parts]
-    parts |= dict.fromkeys(_beyond(inside, rest, shares), UNUSED)
-    return [file.row(parts.get(file.path, TRAIN)) for file in files]
+    parts |= dict.fromkeys(_choose_unused(inside, rest, split_config), UNUSED)
+    return [file.to_row(parts.get(file.path, TRAIN)) for file in files]
 
 
-def part_of_changed(row: Row, same: Sequence[Row]) -> str:
+def part_of_changed(row: ManifestRow, same: Sequence[ManifestRow]) -> str:
     """The part of a file whose content is another than it was; `same` are the rows that have this content already.
 
     A file that was trained on stays on that side, whatever is in it now.
@@ -104,76 +110,81 @@ def part_of_changed(row: Row, same: Sequence[Row]) -> str:
     return _part_of_known(same, row.label, "test" if row.part == TEST else "train") if same else row.part
 
 
-def rows_by_content(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
+def rows_by_content(rows: Iterable[ManifestRow]) -> defaultdict[str, list[ManifestRow]]:
     """The rows that have each content, by its hash."""
-    found = defaultdict[str, list[Row]](list)
+    found = defaultdict[str, list[ManifestRow]](list)
     for row in rows:
         found[row.sha256].append(row)
     return found
 
 
-def rows_to_test(rows: Sequence[Row]) -> list[Row]:
+def rows_to_test(rows: Sequence[ManifestRow]) -> list[ManifestRow]:
     """The rows that are tested on: the test images without those that `doubled_test_images` names."""
-    left_out = {row.path for row, _ in doubled_test_images(rows)}
+    left_out = {row.path for row, _ in find_cross_class_duplicates(rows)}
     return [row for row in rows if row.part == TEST and row.path not in left_out]
 
 
-def doubled_test_images(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
+def find_cross_class_duplicates(rows: Sequence[ManifestRow]) -> list[tuple[ManifestRow, ManifestRow]]:
     """Test images whose picture lies in another class too, each with one that lies there.
 
     No image moves to another part because a copy of it is added, but one of the two labels is wrong.
     """
-    there = [row for row in rows if row.part not in REMEMBERED]
-    doubtful = contents_of_two_labels(there)
-    groups = rows_by_content(row for row in there if row.sha256 in doubtful)
+    there = [row for row in rows if row.part not in REMOVED_PARTS]
+    conflicting = contents_of_two_labels(there)
+    groups = rows_by_content(row for row in there if row.sha256 in conflicting)
     return [
         (row, next(other for other in groups[row.sha256] if other.label != row.label))
         for row in there
-        if row.part == TEST and row.sha256 in doubtful
+        if row.part == TEST and row.sha256 in conflicting
     ]
 
 
-def unseen_classes(names: Collection[str], shares: Shares, where: str) -> frozenset[str]:
+def unseen_classes(names: Collection[str], split_config: SplitConfig, where: str) -> frozenset[str]:
     """The classes that training never sees: first in a ranking by their names, so that a new class moves few."""
-    count = count_unseen(len(names), shares.unseen, where)
-    order = sorted(names, key=lambda name: _key(f"unseen {shares.seed}", name.encode("utf-8", "surrogateescape")))
+    count = count_unseen(len(names), split_config.unseen_class_fraction, where)
+    order = sorted(names, key=lambda name: _key(f"unseen {split_config.seed}", name.encode("utf-8", "surrogateescape")))
     return frozenset(order[:count])
 
 
-def count_unseen(total: int, share: float, where: str) -> int:
+def count_unseen(total: int, fraction: float, where: str) -> int:
     """How many of so many classes are unseen: two at least, and two at least are seen."""
-    if not 0.0 < share < 1.0:
-        raise InputError(f"unseen={share!r} must lie between 0 and 1, neither included")
+    if not 0.0 < fraction < 1.0:
+        raise InputError(f"unseen={fraction!r} must lie between 0 and 1, neither included")
     if total < 4:
         raise InputError(f"{where} has {total} classes: too few to keep some unseen (at least 4)")
-    return min(max(round(share * total), 2), total - 2)
+    return min(max(round(fraction * total), 2), total - 2)
 
 
-def repeated(rows: Iterable[Row], new: Collection[str] | None = None) -> list[str]:
+def describe_duplicates(rows: Iterable[ManifestRow], new_paths: Collection[str] | None = None) -> list[str]:
     """Lines about contents that stand more than once, one of each kind; or nothing.
 
     With `new` only the rows of these paths are told about, beside whichever row has the same content.
     """
-    both, neither, excluded, again, moved = (list[tuple[Row, Row]]() for _ in range(5))
+    conflicting_trained, conflicting_untrained, excluded, returned_tests, relabelled = (
+        list[tuple[ManifestRow, ManifestRow]]() for _ in range(5)
+    )
     for group in rows_by_content(rows).values():
-        there = [row for row in group if row.part not in REMEMBERED]
-        there.sort(key=lambda row: (row.part == EXCLUDED, new is not None and row.path in new))
-        gone = [row for row in group if row.part in REMEMBERED]
-        trained = any(row.part in _TRAINED for row in group)
+        there = [row for row in group if row.part not in REMOVED_PARTS]
+        there.sort(key=lambda row: (row.part == EXCLUDED, new_paths is not None and row.path in new_paths))
+        gone = [row for row in group if row.part in REMOVED_PARTS]
+        trained = any(row.part in _TRAIN_SIDE_PARTS for row in group)
         one_label = len({row.label for row in there}) == 1
         for row in there:
-            if new is not None and row.path not in new:
+            if new_paths is not None and row.path not in new_paths:
                 continue
             if row.label != there[0].label and (row.part != EXCLUDED or not trained):
-                (both if trained else neither).append((row, there[0]))
+                (conflicting_trained if trained else conflicting_untrained).append((row, there[0]))
             elif row.part == EXCLUDED:
                 excluded += [(row, other) for other in (there[0], *gone) if other.part != EXCLUDED][:1]
             elif row.part == TEST and gone and one_label:
-                again.append((row, gone[0]))
+                returned_tests.append((row, gone[0]))
             elif row.part != TEST and gone and gone[0].label != row.label:
-                moved.append((row, gone[0]))
+                relabelled.append((row, gone[0]))
     notes = []
-    for pairs, end in ((both, ", and one of its classes is wrong"), (neither, " until one of them is removed")):
+    for pairs, end in (
+        (conflicting_trained, ", and one of its classes is wrong"),
+        (conflicting_untrained, " until one of them is removed"),
+    ):
         if pairs:
             row, other = pairs[0]
             more = f" ({len(pairs):,} such files)" if len(pairs) > 1 else ""
@@ -181,57 +192,62 @@ def repeated(rows: Iterable[Row], new: Collection[str] | None = None) -> list[st
             notes.append(f"{said}; it is not tested on{end}")
     if excluded:
         end = "so that it is not used" if len(excluded) == 1 else "so that they are not used"
-        notes.append(_same_contents(excluded, "an image on the other side of the split", end))
-    if again:
-        end = "and is tested on again" if len(again) == 1 else "and are tested on again"
-        notes.append(_same_contents(again, "a former test image", end))
-    if moved:
-        notes.append(_same_contents(moved, "an image of another class", "which was trained on"))
+        notes.append(_describe_same_content(excluded, "an image on the other side of the split", end))
+    if returned_tests:
+        end = "and is tested on again" if len(returned_tests) == 1 else "and are tested on again"
+        notes.append(_describe_same_content(returned_tests, "a former test image", end))
+    if relabelled:
+        notes.append(_describe_same_content(relabelled, "an image of another class", "which was trained on"))
     return notes
 
 
-def _same_contents(pairs: Sequence[tuple[Row, Row]], what: str, end: str) -> str:
+def _describe_same_content(pairs: Sequence[tuple[ManifestRow, ManifestRow]], what: str, end: str) -> str:
     """A line about rows that have the contents of others, of which the first is named."""
     row, other = pairs[0]
     whose = other.path
-    if other.part in REMEMBERED:  # its path is free, or holds something else
-        whose = f"what {other.path} was when {'the run was trained' if other.part == GONE else 'it was a test image'}"
+    if other.part in REMOVED_PARTS:  # its path is free, or holds something else
+        whose = f"what {other.path} was when {'the run was trained' if other.part == REMOVED_TRAIN else 'it was a test image'}"
     have = "an image has" if len(pairs) == 1 else f"{len(pairs):,} images have"
     return f"{have} the content of {what}, {end}: {row.path} is {whose}"
 
 
-def _part_of_known(same: Sequence[Row], label: str, side: str) -> str:
+def _part_of_known(same: Sequence[ManifestRow], label: str, side: str) -> str:
     """The part of a file whose content other rows have, or had."""
     seen = {row.part for row in same}
-    trained = next((part for part in _TRAINED if part in seen), None)
-    if trained is None and side != "train" and not seen.isdisjoint((TEST, GONE_TEST)):
+    trained = next((part for part in _TRAIN_SIDE_PARTS if part in seen), None)
+    if trained is None and side != "train" and not seen.isdisjoint((TEST, REMOVED_TEST)):
         return EXCLUDED if any(row.part == TEST and row.label != label for row in same) else TEST
     if trained is None or side == "test":
         return EXCLUDED
-    return TRAIN if trained == GONE else trained
+    return TRAIN if trained == REMOVED_TRAIN else trained
 
 
-def contents_of_two_labels(images: Iterable[Row | File]) -> set[str]:
+def contents_of_two_labels(images: Iterable[ManifestRow | UnassignedFile]) -> set[str]:
     """Hashes of the contents that stand under more than one label."""
     label: dict[str, str] = {}
     return {image.sha256 for image in images if label.setdefault(image.sha256, image.label) != image.label}
 
 
-def _first(
-    known: Sequence[Row], part: str, files: Sequence[File], share: float, purpose: str, doubtful: set[str]
+def _choose_by_rank(
+    known_rows: Sequence[ManifestRow],
+    part: str,
+    files: Sequence[UnassignedFile],
+    fraction: float,
+    purpose: str,
+    conflicting: set[str],
 ) -> set[str]:
     """Paths of the files that are within the first `share` of their class; `known` rows rank, but stay."""
     chosen: set[str] = set()
     classes = {file.label for file in files}
-    rows, fresh = _by_label(known, classes), _by_label(files, classes)
+    rows, fresh = _group_by_label(known_rows, classes), _group_by_label(files, classes)
     for label, mine in fresh.items():
         there = rows.get(label, [])
         sizes: dict[str, int] = defaultdict(int)
         for content in [row.sha256 for row in there] + [file.sha256 for file in mine]:
             sizes[content] += 1
         new = {file.sha256 for file in mine}
-        order = sorted(sizes.keys() - doubtful, key=lambda content: _key(purpose, bytes.fromhex(content)))
-        inside = _within(order, sizes, share) & new
+        order = sorted(sizes.keys() - conflicting, key=lambda content: _key(purpose, bytes.fromhex(content)))
+        inside = _choose_within_fraction(order, sizes, fraction) & new
         taken = {row.sha256 for row in there if row.part == part}
         if not taken and not inside and len(sizes) > 1:
             inside = set([content for content in order if content in new][:1])
@@ -241,10 +257,10 @@ def _first(
     return chosen
 
 
-def _within(order: list[str], sizes: dict[str, int], share: float) -> set[str]:
+def _choose_within_fraction(order: list[str], sizes: dict[str, int], fraction: float) -> set[str]:
     """The first contents whose files together are at most the share; the smallest of all where none is so small."""
     total = sum(sizes.values())
-    wanted = min(max(round(total * share), 1), total - 1)
+    wanted = min(max(round(total * fraction), 1), total - 1)
     found, count = set(), 0
     for content in order:
         if count + sizes[content] <= wanted:
@@ -255,25 +271,27 @@ def _within(order: list[str], sizes: dict[str, int], share: float) -> set[str]:
     return found
 
 
-def _beyond(known: Sequence[Row], files: Sequence[File], shares: Shares) -> set[str]:
+def _choose_unused(
+    known_rows: Sequence[ManifestRow], files: Sequence[UnassignedFile], split_config: SplitConfig
+) -> set[str]:
     """Paths of the files that a smaller training part leaves over; smaller shares lie within larger ones."""
-    if shares.used >= 1.0:
+    if split_config.train_fraction >= 1.0:
         return set()
     found: set[str] = set()
     classes = {file.label for file in files}
-    rows, fresh = _by_label(known, classes), _by_label(files, classes)
+    rows, fresh = _group_by_label(known_rows, classes), _group_by_label(files, classes)
     for label, mine in fresh.items():
-        images: list[Row | File] = [*rows.get(label, []), *mine]
+        images: list[ManifestRow | UnassignedFile] = [*rows.get(label, []), *mine]
         ranked = sorted(
-            images, key=lambda image: (_key(f"share {shares.seed}", bytes.fromhex(image.sha256)), image.path)
+            images, key=lambda image: (_key(f"share {split_config.seed}", bytes.fromhex(image.sha256)), image.path)
         )
-        left = {image.path for image in ranked[max(1, round(len(images) * shares.used)) :]}
+        left = {image.path for image in ranked[max(1, round(len(images) * split_config.train_fraction)) :]}
         found |= {file.path for file in mine if file.path in left}
     return found
 
 
-def _by_label(images: Iterable[Image], labels: set[str]) -> dict[str, list[Image]]:
-    found = defaultdict[str, list[Image]](list)
+def _group_by_label(images: Iterable[RowOrFileT], labels: set[str]) -> dict[str, list[RowOrFileT]]:
+    found = defaultdict[str, list[RowOrFileT]](list)
     for image in images:
         if image.label in labels:
             found[image.label].append(image)

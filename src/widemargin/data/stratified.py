@@ -11,47 +11,47 @@ from ..errors import InputError
 from .draws import permutation
 
 
-class Labelled(Protocol):
+class LabelledSamples(Protocol):
     """Samples with labels `y` [N], of which rows can be taken."""
 
     @property
     def y(self) -> Tensor: ...
 
-    def take(self: Self, rows: Tensor) -> Self: ...
+    def take(self: SamplesT, rows: Tensor) -> SamplesT: ...
 
 
-Self = TypeVar("Self", bound=Labelled)
+SamplesT = TypeVar("SamplesT", bound=LabelledSamples)
 
 
-def split_off(images: Self, share: float, seed: int) -> tuple[Self, Self]:
+def stratified_split(images: SamplesT, fraction: float, seed: int) -> tuple[SamplesT, SamplesT]:
     """The rest and a held-out part with `share` of every class; a class of one sample stays in the rest."""
-    if not 0.0 < share < 1.0:
-        raise InputError(f"held-out share {share!r} must lie between 0 and 1, neither included")
-    place, count = _places(images.y, seed)
-    wanted = _part(count, share).minimum(count - 1)
-    held = place < wanted
+    if not 0.0 < fraction < 1.0:
+        raise InputError(f"held-out share {fraction!r} must lie between 0 and 1, neither included")
+    rank, count = _ranks_within_class(images.y, seed)
+    wanted = _class_quota(count, fraction).minimum(count - 1)
+    held = rank < wanted
     return images.take(torch.nonzero(~held).squeeze(1)), images.take(torch.nonzero(held).squeeze(1))
 
 
-def subset(images: Self, share: float, seed: int) -> Self:
+def stratified_subset(images: SamplesT, fraction: float, seed: int) -> SamplesT:
     """`share` of every class, at least one sample each; of one seed the smaller shares lie within the larger ones."""
-    if not 0.0 < share <= 1.0:
-        raise InputError(f"share {share!r} of the data must be above 0 and at most 1")
-    place, count = _places(images.y, seed)
-    return images.take(torch.nonzero(place < _part(count, share)).squeeze(1))
+    if not 0.0 < fraction <= 1.0:
+        raise InputError(f"share {fraction!r} of the data must be above 0 and at most 1")
+    rank, count = _ranks_within_class(images.y, seed)
+    return images.take(torch.nonzero(rank < _class_quota(count, fraction)).squeeze(1))
 
 
-def _part(count: Tensor, share: float) -> Tensor:
+def _class_quota(count: Tensor, fraction: float) -> Tensor:
     """How many samples that is of each class, at least one; in float32, whatever the process's default dtype is."""
-    return (count.to(torch.float32) * share).round().clamp(min=1)
+    return (count.to(torch.float32) * fraction).round().clamp(min=1)
 
 
-def _places(y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+def _ranks_within_class(y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """For each sample its place in a random order of its class, and how many the class has."""
     shuffled = permutation(torch.Generator().manual_seed(seed), len(y))
     grouped = shuffled[torch.argsort(y[shuffled], stable=True)]
     counts = torch.bincount(y)
     before = counts.cumsum(0) - counts
-    place = torch.empty_like(grouped)
-    place[grouped] = torch.arange(len(y), device=y.device) - before[y[grouped]]
-    return place, counts[y]
+    rank = torch.empty_like(grouped)
+    rank[grouped] = torch.arange(len(y), device=y.device) - before[y[grouped]]
+    return rank, counts[y]

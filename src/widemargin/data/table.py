@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .cells import number
+from .cells import parse_number
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class Table:
     name: str
     columns: tuple[Column, ...]
     y: NDArray[np.int64]
-    classes: tuple[str, ...]
+    class_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
     source: str = ""
 
@@ -49,13 +49,13 @@ def class_order(names: Iterable[str]) -> tuple[str, ...]:
     (('-1', '9', '10'), ('10', 'a', 'b'))
     """
     different = sorted(set(names))
-    values = [number(name) for name in different]
+    values = [parse_number(name) for name in different]
     if any(value is None for value in values):
         return tuple(different)
     return tuple(name for _, name in sorted(zip(values, different, strict=True), key=lambda pair: pair[0] or 0.0))
 
 
-def codes(words: Sequence[str], levels: tuple[str, ...]) -> NDArray[np.int64]:
+def encode_levels(words: Sequence[str], levels: tuple[str, ...]) -> NDArray[np.int64]:
     """The place of each word among the levels; −1 for words that are not among them."""
     place = {level: code for code, level in enumerate(levels)}
     return np.array([place.get(word, -1) for word in words], dtype=np.int64)

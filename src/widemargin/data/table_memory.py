@@ -11,43 +11,43 @@ from ..bounded_files import size_text
 from ..errors import InputError
 from ..memory import available_memory
 
-LEAST, MOST = 512 << 20, 8 << 30  # bytes that any table may take, and that none may exceed
-TIMES = 64  # the size of the file on disk, between these two
-LARGEST_CELLS = 1 << 27  # rows × columns; one gibibyte as numbers
+MIN_MEMORY_BUDGET, MAX_MEMORY_BUDGET = 512 << 20, 8 << 30  # bytes that any table may take, and that none may exceed
+MEMORY_PER_FILE_BYTE = 64  # the size of the file on disk, between these two
+MAX_CELLS = 1 << 27  # rows × columns; one gibibyte as numbers
 
-PER_CELL = 16  # bytes: a reference to the word, or the number itself; and the number that the table keeps
-PER_ROW = 128  # bytes: where the row began, whether it is kept, its label, and one column in the making
+BYTES_PER_CELL = 16  # bytes: a reference to the word, or the number itself; and the number that the table keeps
+BYTES_PER_ROW = 128  # bytes: where the row began, whether it is kept, its label, and one column in the making
 
 
-class TableMemory:
+class MemoryBudget:
     """Counts what a table takes, and refuses it in one line when that is too much."""
 
-    def __init__(self, file: str, stored: int) -> None:
+    def __init__(self, file: str, stored_bytes: int) -> None:
         self.file, self.used = file, 0
-        self.limit = min(max(LEAST, TIMES * stored), MOST)
-        self.why = f"the bound for a file of {stored:,} bytes"
+        self.limit = min(max(MIN_MEMORY_BUDGET, MEMORY_PER_FILE_BYTE * stored_bytes), MAX_MEMORY_BUDGET)
+        self.limit_reason = f"the bound for a file of {stored_bytes:,} bytes"
         there = available_memory()
         if there is not None and there < self.limit:
-            self.limit, self.why = there, "all that is available now"
+            self.limit, self.limit_reason = there, "all that is available now"
 
-    def take(self, size: int) -> None:
+    def reserve(self, size: int) -> None:
         """So many bytes more."""
         self.used += size
         if self.used > self.limit:
             limit = size_text(self.limit >> 20 << 20)
             raise InputError(
-                f"{self.file}: takes more than {limit} of memory as a table ({self.why}); take a sample of its rows"
+                f"{self.file}: takes more than {limit} of memory as a table ({self.limit_reason}); take a sample of its rows"
             )
 
-    def take_cells(self, rows: int, columns: int) -> None:
+    def reserve_cells(self, rows: int, columns: int) -> None:
         """So many more rows of so many columns."""
-        self.take(rows * (PER_ROW + columns * PER_CELL))
+        self.reserve(rows * (BYTES_PER_ROW + columns * BYTES_PER_CELL))
 
 
 def check_cells(rows: int, columns: int, file: str, what: str = "") -> None:
     """Refuse a table of more cells than are taken."""
-    if rows * max(1, columns) > LARGEST_CELLS:
+    if rows * max(1, columns) > MAX_CELLS:
         raise InputError(
-            f"{file}: {rows:,} rows of {columns:,} columns{what}, more than {LARGEST_CELLS:,} cells; "
+            f"{file}: {rows:,} rows of {columns:,} columns{what}, more than {MAX_CELLS:,} cells; "
             "take a sample of its rows"
         )

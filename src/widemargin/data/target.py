@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .cells import LABEL_MISSING, missing, number, several, shown
+from .cells import LABEL_MISSING_TOKENS, is_missing, join_names, parse_number, quote_cell
 from .grid import Cells, Grid
-from .table import class_order, codes
+from .table import class_order, encode_levels
 
 FEW_VALUES = 20
 """Up to so many different numbers may be classes, whatever they are."""
@@ -25,69 +25,73 @@ DENSE_VALUES = 30
 
 
 @dataclass(frozen=True, eq=False)
-class Labels:
+class TargetLabels:
     """Classes of the rows to keep."""
 
-    place: int
-    keep: list[int]
+    column_index: int
+    kept_rows: list[int]
     y: NDArray[np.int64]
-    classes: tuple[str, ...]
+    class_names: tuple[str, ...]
     notes: list[str]
 
 
-def labels(grid: Grid, target: str | None, is_class: bool = False) -> Labels:
+def read_labels(grid: Grid, target: str | None, is_class: bool = False) -> TargetLabels:
     """Find the target and its classes; an error if what it holds is no classes.
 
     `is_class`: its numbers are classes, even if they look like a quantity.
     """
-    place = len(grid.names) - 1 if target is None else _place(grid, target)
-    column = f"{grid.file}: column {shown(grid.names[place])}"
+    column_index = len(grid.column_names) - 1 if target is None else _target_index(grid, target)
+    column = f"{grid.file}: column {quote_cell(grid.column_names[column_index])}"
     remedy = "; name the column of classes with --target" if target is None else ""
-    words = _words(grid.columns[place])
-    keep = [row for row, word in enumerate(words) if not missing(word, LABEL_MISSING)]
-    if not keep:
+    words = _to_label_words(grid.columns[column_index])
+    kept_rows = [row for row, word in enumerate(words) if not is_missing(word, LABEL_MISSING_TOKENS)]
+    if not kept_rows:
         raise InputError(f"{column} has no label in any row{remedy}")
     notes = []
-    if len(keep) < len(words):
-        without = next(row for row, word in enumerate(words) if missing(word, LABEL_MISSING))
-        count = len(words) - len(keep)
+    if len(kept_rows) < len(words):
+        without = next(row for row, word in enumerate(words) if is_missing(word, LABEL_MISSING_TOKENS))
+        count = len(words) - len(kept_rows)
         rows = f"{count:,} rows without a label (the first is row" if count > 1 else "a row without a label (row"
-        notes.append(f"left out {rows} {grid.lines[without]})")
-    sizes = Counter(words[row] for row in keep)
+        notes.append(f"left out {rows} {grid.line_numbers[without]})")
+    sizes = Counter(words[row] for row in kept_rows)
     if not is_class:
-        _check_not_quantity(column, sizes, len(keep))
-    _check_classes(column, sizes, len(keep), remedy)
+        _check_not_quantity(column, sizes, len(kept_rows))
+    _check_classes(column, sizes, len(kept_rows), remedy)
     single = [name for name, size in sizes.items() if size == 1]
     if single:
-        keep = [row for row in keep if sizes[words[row]] > 1]
+        kept_rows = [row for row in kept_rows if sizes[words[row]] > 1]
         what = f"the {len(single)} classes" if len(single) > 1 else "the class"
-        notes.append(f"left out {what} with a single row: {several(single)}")
-    classes = class_order(words[row] for row in keep)
+        notes.append(f"left out {what} with a single row: {join_names(single)}")
+    classes = class_order(words[row] for row in kept_rows)
     if len(classes) < 2:
-        only = f"only the class {several(classes)}" if classes else "no class"
+        only = f"only the class {join_names(classes)}" if classes else "no class"
         more = " with two rows or more" if single else ""
         raise InputError(f"{column} has {only}{more}; at least two classes are needed{remedy}")
-    return Labels(place, keep, codes([words[row] for row in keep], classes), classes, notes)
+    return TargetLabels(
+        column_index, kept_rows, encode_levels([words[row] for row in kept_rows], classes), classes, notes
+    )
 
 
-def _place(grid: Grid, target: str) -> int:
+def _target_index(grid: Grid, target: str) -> int:
     wanted = target.strip()
-    if wanted in grid.names:
-        return grid.names.index(wanted)
-    lowered = {name.lower(): name for name in grid.names}
+    if wanted in grid.column_names:
+        return grid.column_names.index(wanted)
+    lowered = {name.lower(): name for name in grid.column_names}
     near = get_close_matches(wanted.lower(), lowered, n=1, cutoff=0.5)
-    hint = f"; did you mean {shown(lowered[near[0]])}?" if near else ""
-    raise InputError(f"{grid.file}: no column {shown(target)}{hint} (its columns: {several(grid.names, most=12)})")
+    hint = f"; did you mean {quote_cell(lowered[near[0]])}?" if near else ""
+    raise InputError(
+        f"{grid.file}: no column {quote_cell(target)}{hint} (its columns: {join_names(grid.column_names, max_names=12)})"
+    )
 
 
-def _words(cells: Cells) -> Sequence[str]:
+def _to_label_words(cells: Cells) -> Sequence[str]:
     """Labels as words; whole numbers of a binary file without a decimal point."""
     if not isinstance(cells, np.ndarray):
         return cells
-    return [_word(value) for value in cells.tolist()]
+    return [_format_label(value) for value in cells.tolist()]
 
 
-def _word(value: int | float) -> str:
+def _format_label(value: int | float) -> str:
     if isinstance(value, int):
         return str(value)
     return "" if math.isnan(value) else str(int(value)) if value.is_integer() else str(value)
@@ -120,23 +124,23 @@ def is_quantity(values: NDArray[np.float64], counts: NDArray[np.int64]) -> bool:
     >>> is_quantity(ages, np.full(73, 14)), is_quantity(letters, np.full(26, 14))
     (True, False)
     """
-    dense = len(values) > DENSE_VALUES and _fill_their_range(values) and not are_codes(values)
+    dense = len(values) > DENSE_VALUES and _is_dense_range(values) and not are_codes(values)
     return dense or looks_continuous(values, counts)
 
 
 def are_codes(values: NDArray[np.float64]) -> bool:
     """Whether different whole numbers are counted from 0 or 1 with few gaps, as an encoder of labels numbers them."""
-    return bool(values.min() in (0, 1)) and _fill_their_range(values)
+    return bool(values.min() in (0, 1)) and _is_dense_range(values)
 
 
-def _fill_their_range(values: NDArray[np.float64]) -> bool:
+def _is_dense_range(values: NDArray[np.float64]) -> bool:
     whole = bool((values == np.floor(values)).all())
     return whole and len(values) > 0.8 * (values.max() - values.min() + 1)
 
 
 def _check_not_quantity(column: str, sizes: Counter[str], rows: int) -> None:
     """Refuse a number that is to be predicted, such as a price or a temperature."""
-    known = {name: value for name in sizes if (value := number(name)) is not None}
+    known = {name: value for name in sizes if (value := parse_number(name)) is not None}
     if len(known) <= 0.9 * len(sizes):  # words among them: codes
         return
     values = np.array(list(known.values()))

@@ -13,105 +13,115 @@ from torch import Tensor
 
 from ..catalogue import parse_margin
 from ..margin import Margin, split_softmax
-from ..theory import boundary, suggest_scale, target_curve, theoretical_gap
-from .families import CLASSES, FAMILIES, SCALES, Family
+from ..theory import decision_function, suggest_scale, target_curve, theoretical_gap
+from .families import CLASS_COUNTS, FAMILIES, SCALES, Family
 
-ANGLES = tuple(range(0, 181, 3))
-GAPS = tuple(range(-30, 151, 3))
-BETWEEN = (60, 90, 120, 180)
-WANTED_GAPS = tuple(range(5, 121, 5))
-KINDS = ("loss", "pull", "gap_loss", "gap_pull")
-_HALVINGS = 20  # of half a circle: to less than a thousandth of a degree
+ANGLES_DEG = tuple(range(0, 181, 3))
+GAPS_DEG = tuple(range(-30, 151, 3))
+CLASS_SEPARATIONS_DEG = (60, 90, 120, 180)
+WANTED_GAPS_DEG = tuple(range(5, 121, 5))
+CURVE_KINDS = ("loss", "pull", "gap_loss", "gap_pull")
+_BISECTION_STEPS = 20  # of half a circle: to less than a thousandth of a degree
 
 
-def everything() -> dict[str, Any]:
+def compute_lab_data() -> dict[str, Any]:
     """What the page embeds: places of the sliders, and curves as base64 of half-precision numbers."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a scale of 0 at two classes is shown, not warned of
         return {
-            "angles": ANGLES,
-            "gaps": GAPS,
-            "between": BETWEEN,
+            "angles": ANGLES_DEG,
+            "gaps": GAPS_DEG,
+            "between": CLASS_SEPARATIONS_DEG,
             "scales": SCALES,
-            "classes": CLASSES,
-            "kinds": KINDS,
-            "families": {family.name: of_family(family) for family in FAMILIES},
-            "theory": [[theoretical_gap(c, s) for s in SCALES] for c in CLASSES],
-            "wanted": WANTED_GAPS,
-            "suggested": [[suggest_scale(c, math.radians(g)) for g in WANTED_GAPS] for c in CLASSES],
+            "classes": CLASS_COUNTS,
+            "kinds": CURVE_KINDS,
+            "families": {family.name: compute_family_curves(family) for family in FAMILIES},
+            "theory": [[theoretical_gap(c, s) for s in SCALES] for c in CLASS_COUNTS],
+            "wanted": WANTED_GAPS_DEG,
+            "suggested": [[suggest_scale(c, math.radians(g)) for g in WANTED_GAPS_DEG] for c in CLASS_COUNTS],
         }
 
 
-def of_family(family: Family) -> dict[str, Any]:
+def compute_family_curves(family: Family) -> dict[str, Any]:
     """The curves of one loss: targets [S, M, C', angles], the rest [S, M, C, kind, angles], edges [S, M, between]."""
-    targets, curves, edges = [], [], []
+    targets, curves, boundary_angles = [], [], []
     for scale in family.scales:
         for margin in family.margins or (None,):
-            spec, length = parse_margin(family.spelled(scale, margin)), family.length(scale)
-            targets += [target(spec, length, c) for c in (CLASSES if family.takes == "nothing" else CLASSES[:1])]
-            curves.append(loss_curves(spec, length))
-            edges.append(class_edges(spec, length))
+            spec, x_norm = parse_margin(family.loss_spec(scale, margin)), family.x_norm(scale)
+            targets += [
+                target_logit_curve(spec, x_norm, c)
+                for c in (CLASS_COUNTS if family.scale_input == "nothing" else CLASS_COUNTS[:1])
+            ]
+            curves.append(loss_curves(spec, x_norm))
+            boundary_angles.append(class_boundary_angles(spec, x_norm))
     return {
         "margins": family.margins,
-        "takes": family.takes,
-        "rest": family.rest,
-        "targets": packed(torch.stack(targets)),
-        "curves": packed(torch.stack(curves)),
-        "edges": [[[round(edge, 3) for edge in pair] for pair in row] for row in edges],
+        "takes": family.scale_input,
+        "rest": family.extra_options,
+        "targets": encode_float16(torch.stack(targets)),
+        "curves": encode_float16(torch.stack(curves)),
+        "edges": [[[round(edge, 3) for edge in pair] for pair in row] for row in boundary_angles],
     }
 
 
-def _radians(degrees: Sequence[int]) -> Tensor:
+def _to_radians(degrees: Sequence[int]) -> Tensor:
     return torch.tensor(degrees, dtype=torch.float64).deg2rad()
 
 
-def target(spec: Margin, length: float, classes: int) -> Tensor:
+def target_logit_curve(margin: Margin, x_norm: float, num_classes: int) -> Tensor:
     """Target logit over the angles: what `boundary` has of class 1 where class 2 stands at 90° and so at 0."""
-    theta = _radians(ANGLES)
-    at_zero = boundary(spec, theta, torch.full_like(theta, math.pi / 2), x_length=length, classes=classes)
-    return at_zero + target_curve(spec, torch.full_like(theta, math.pi / 2), classes)[1]
+    theta = _to_radians(ANGLES_DEG)
+    at_zero = decision_function(
+        margin, theta, torch.full_like(theta, math.pi / 2), x_norm=x_norm, num_classes=num_classes
+    )
+    return at_zero + target_curve(margin, torch.full_like(theta, math.pi / 2), num_classes)[1]
 
 
-def loss_curves(spec: Margin, length: float) -> Tensor:
+def loss_curves(margin: Margin, x_norm: float) -> Tensor:
     """Loss and pull over the target's angle, the others at 90°, and over the gap between both, [C, 4, angles]."""
     found = []
-    for classes in CLASSES:
-        own = _radians(ANGLES).requires_grad_()
-        by_angle = _sloped(spec, length, classes, own, torch.full_like(own, math.pi / 2), own)
-        gap = _radians(GAPS).requires_grad_()
-        by_gap = _sloped(spec, length, classes, (math.pi - gap) / 2, (math.pi + gap) / 2, gap)
+    for num_classes in CLASS_COUNTS:
+        target_angle = _to_radians(ANGLES_DEG).requires_grad_()
+        by_angle = _loss_and_gradient(
+            margin, x_norm, num_classes, target_angle, torch.full_like(target_angle, math.pi / 2), target_angle
+        )
+        gap = _to_radians(GAPS_DEG).requires_grad_()
+        by_gap = _loss_and_gradient(margin, x_norm, num_classes, (math.pi - gap) / 2, (math.pi + gap) / 2, gap)
         found.append(torch.stack((*by_angle, *by_gap)))
     return torch.stack(found)
 
 
-def _sloped(
-    spec: Margin, length: float, classes: int, own: Tensor, other: Tensor, over: Tensor
+def _loss_and_gradient(
+    margin: Margin, x_norm: float, num_classes: int, target_angle: Tensor, other_angle: Tensor, wrt: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The loss with all other classes at one angle, and how steep it is over something."""
-    lead = boundary(spec, own, other, x_length=length, classes=classes)
-    loss = split_softmax(lead, torch.full_like(lead, math.log(classes - 1)))
-    (slope,) = torch.autograd.grad(loss.sum(), over)
+    logit_difference = decision_function(margin, target_angle, other_angle, x_norm=x_norm, num_classes=num_classes)
+    loss = split_softmax(logit_difference, torch.full_like(logit_difference, math.log(num_classes - 1)))
+    (slope,) = torch.autograd.grad(loss.sum(), wrt)
     return loss.detach(), slope.abs()
 
 
-def class_edges(margin: Margin, length: float) -> list[list[float]]:
+def class_boundary_angles(margin: Margin, x_norm: float) -> list[list[float]]:
     """Degrees from a class weight to its training boundary, towards the other class and away from it.
 
     For two classes so far apart on a circle; halved until it is there. Ten classes, because an adaptive scale has no
     value for two, and the scale does not move an edge.
     """
-    between = _radians(BETWEEN)
-    low, high = torch.zeros(2, len(BETWEEN), dtype=between.dtype), torch.stack((between, math.pi - between / 2))
-    for _ in range(_HALVINGS):
+    separations = _to_radians(CLASS_SEPARATIONS_DEG)
+    low, high = (
+        torch.zeros(2, len(CLASS_SEPARATIONS_DEG), dtype=separations.dtype),
+        torch.stack((separations, math.pi - separations / 2)),
+    )
+    for _ in range(_BISECTION_STEPS):
         middle = (low + high) / 2
-        towards, away = between - middle[0], between + middle[1]
+        towards, away = separations - middle[0], separations + middle[1]
         other = torch.stack((towards, torch.minimum(away, 2 * math.pi - away)))
-        inside = boundary(margin, middle, other, x_length=length, classes=10) > 0
+        inside = decision_function(margin, middle, other, x_norm=x_norm, num_classes=10) > 0
         low, high = torch.where(inside, middle, low), torch.where(inside, high, middle)
     found: list[list[float]] = ((low + high) / 2).rad2deg().T.tolist()
     return found
 
 
-def packed(values: Tensor) -> str:
+def encode_float16(values: Tensor) -> str:
     """Numbers as base64 of little-endian half precision: three digits, which a picture does not outrun."""
     return base64.b64encode(values.to(torch.float16).numpy().astype("<f2").tobytes()).decode()

@@ -6,31 +6,31 @@ from typing import Any
 
 import torch
 
-from ..recipes.figure1 import SCALES, course
+from ..recipes.figure1 import SCALES, train_snapshots
 
-FRAMES = 24
-_BIGGEST = 40  # samples of each class that are drawn
+NUM_FRAMES = 24
+_MAX_SAMPLES_PER_CLASS = 40  # samples of each class that are drawn
 
 
-def film(seed: int = 0) -> list[dict[str, Any]]:
+def compute_film_frames(seed: int = 0) -> list[dict[str, Any]]:
     """For each scale its frames: own angles in degrees, pulls per s, the mean gap and the theoretical one."""
     # Most happens early: frames stand at the squares of even steps.
-    phases = {str(k): (k / (FRAMES - 1)) ** 2 for k in range(FRAMES)}
+    phases = {str(k): (k / (NUM_FRAMES - 1)) ** 2 for k in range(NUM_FRAMES)}
     found = []
     for scale in SCALES:
-        moments = course(scale, seed, phases)
+        moments = train_snapshots(scale, seed, phases)
         y = moments[0].y
-        rows = torch.cat([(y == k).nonzero().squeeze(1)[:_BIGGEST] for k in range(int(y.max()) + 1)])
+        rows = torch.cat([(y == k).nonzero().squeeze(1)[:_MAX_SAMPLES_PER_CLASS] for k in range(int(y.max()) + 1)])
         found.append(
             {
                 "s": scale,
-                "theory": round(float(torch.tensor(moments[0].theoretical).rad2deg()), 1),
+                "theory": round(float(torch.tensor(moments[0].theoretical_gap).rad2deg()), 1),
                 "y": y[rows].tolist(),
                 "frames": [
                     {
-                        "own": _rounded(moment.theta[rows, y[rows]].rad2deg(), 1),
-                        "pull": _rounded(moment.gradient[rows, y[rows]] / scale, 3),
-                        "gap": round(float(torch.tensor(moment.gap).rad2deg()), 1),
+                        "own": _round_values(moment.theta[rows, y[rows]].rad2deg(), 1),
+                        "pull": _round_values(moment.gradient[rows, y[rows]] / scale, 3),
+                        "gap": round(float(torch.tensor(moment.mean_gap).rad2deg()), 1),
                         "right": round(moment.accuracy, 1),
                     }
                     for moment in moments
@@ -40,5 +40,5 @@ def film(seed: int = 0) -> list[dict[str, Any]]:
     return found
 
 
-def _rounded(values: torch.Tensor, digits: int) -> list[float]:
+def _round_values(values: torch.Tensor, digits: int) -> list[float]:
     return [round(value, digits) for value in values.tolist()]

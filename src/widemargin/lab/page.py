@@ -7,9 +7,9 @@ from typing import Any
 
 from ..report import page
 from ..report.escaped import escape
-from ..report.palette import colour
-from .curves import BETWEEN, WANTED_GAPS
-from .families import CLASSES, SCALES
+from ..report.palette import loss_colour
+from .curves import CLASS_SEPARATIONS_DEG, WANTED_GAPS_DEG
+from .families import CLASS_COUNTS, SCALES
 
 _PANELS = (
     ("target", "Target logit", "What the loss makes of the target's angle, at ‖w‖ = 1."),
@@ -28,29 +28,33 @@ _PANELS = (
 )
 
 
-def lab_page(facts: dict[str, Any], films: list[dict[str, Any]]) -> str:
+def lab_page(lab_data: dict[str, Any], films: list[dict[str, Any]]) -> str:
     """The whole page."""
-    body = [f"<style>{_file('lab.css')}</style>", _controls(list(facts["families"])), '<div class="panels">']
+    body = [
+        f"<style>{_read_resource('lab.css')}</style>",
+        _controls(list(lab_data["families"])),
+        '<div class="panels">',
+    ]
     body += [_panel(*panel) for panel in _PANELS]
-    body += [_which(), _regions(), _films(films), "</div>"]
-    inks = {name: colour(name) for name in facts["families"]}
-    for name, data in (("facts", facts), ("inks", inks), ("films", films)):
-        body.append(page.data(name, data))
+    body += [_scale_finder(), _regions(), _films(films), "</div>"]
+    colours = {name: loss_colour(name) for name in lab_data["families"]}
+    for name, data in (("facts", lab_data), ("inks", colours), ("films", films)):
+        body.append(page.json_script(name, data))
     sub = "Choose losses, move the sliders. Every curve is computed by the margins themselves and embedded here."
-    return page.page("The loss lab", sub, body, _file("lab.js"))
+    return page.html_page("The loss lab", sub, body, _read_resource("lab.js"))
 
 
-def _file(name: str) -> str:
+def _read_resource(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def _controls(names: list[str]) -> str:
     chips = "".join(
-        f'<label><input type="checkbox" id="use-{name}"><i style="background:{colour(name)}"></i>{name}</label>'
+        f'<label><input type="checkbox" id="use-{name}"><i style="background:{loss_colour(name)}"></i>{name}</label>'
         for name in names
     )
     sliders = _slider("s", "scale s (or ‖x‖)", len(SCALES)) + _slider("m", "margin m", 9)
-    sliders += _slider("c", "classes C", len(CLASSES))
+    sliders += _slider("c", "classes C", len(CLASS_COUNTS))
     return (
         f'<div class="controls"><div class="chips" role="group" aria-label="losses">{chips}</div>'
         f'<div class="sliders">{sliders}</div><div class="numbers" id="legend" aria-live="polite"></div></div>'
@@ -64,9 +68,9 @@ def _slider(key: str, title: str, count: int) -> str:
     )
 
 
-def _panel(key: str, title: str, explained: str) -> str:
+def _panel(key: str, title: str, description: str) -> str:
     return (
-        f"<section>{page.heading(title, explained)}"
+        f"<section>{page.heading(title, description)}"
         f'<svg id="{key}" viewBox="0 0 560 330" role="img" aria-label="{escape(title)}" '
         f'data-title="{escape(title)}"></svg><p class="numbers" id="{key}-numbers"></p></section>'
     )
@@ -75,7 +79,7 @@ def _panel(key: str, title: str, explained: str) -> str:
 def _regions() -> str:
     options = "".join(
         f'<option value="{k}">{"three classes, 120° apart" if b == 120 else f"two classes, {b}° apart"}</option>'
-        for k, b in enumerate(BETWEEN)
+        for k, b in enumerate(CLASS_SEPARATIONS_DEG)
     )
     text = "While training, a class counts only what lies in its own colour; the white between is the margin's band."
     return (
@@ -85,13 +89,13 @@ def _regions() -> str:
     )
 
 
-def _which() -> str:
+def _scale_finder() -> str:
     text = (
         "Eq. 19 of the ArcGrad paper by Lambert's W: ask for a wide gap and get a small scale. C is the slider above."
     )
     return (
         f"<section>{page.heading('Which s for my C?', text)}"
-        f'<div class="sliders">{_slider("gap", "mean gap wanted", len(WANTED_GAPS))}</div>'
+        f'<div class="sliders">{_slider("gap", "mean gap wanted", len(WANTED_GAPS_DEG))}</div>'
         '<p class="verdict" id="answer" aria-live="polite"></p></section>'
     )
 

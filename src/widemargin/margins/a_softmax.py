@@ -20,7 +20,7 @@ from torch import Tensor
 from ..margin import Margin
 from ..option import Number, option
 from ..schedule import Anneal
-from .l_softmax import annealed
+from .l_softmax import annealed_curve
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,15 +28,15 @@ class ASoftmax(Margin):
     name = "a_softmax"
     aliases = ("sphereface",)
     reference = "Liu et al., SphereFace, arXiv 1704.08063, Eq. 7"
-    keeps_x = True
+    uses_x_norm = True
     neutral = ({"m": 1}, "modified_softmax")
 
     m: int = option(4, "whole factor of the target angle", low=1, integer=True)
     lam: Number = option(Anneal(), "λ of the annealing", low=0, may_move=True, quiet=True)
 
     @property
-    def plain_target(self) -> bool:
+    def has_plain_target(self) -> bool:
         return self.m == 1  # whatever λ is
 
     def psi(self, theta: Tensor) -> Tensor:
-        return annealed(theta, self.m, self.lam)
+        return annealed_curve(theta, self.m, self.lam)

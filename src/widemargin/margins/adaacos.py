@@ -22,7 +22,7 @@ from typing import Self
 from torch import Tensor
 
 from ..angle import PI
-from ..margin import Batch, Margin
+from ..margin import BatchStatistics, Margin
 from ..option import Number, option
 from .arcface import arc_curve
 
@@ -31,7 +31,7 @@ from .arcface import arc_curve
 class AdaAcos(Margin):
     name = "adaacos"
     reference = "AdaAcos, online computing of the ideal margin parameter; scale after arXiv 1905.00292, Eq. 12"
-    adaptive = ("m",)
+    adaptive_fields = ("m",)
     neutral = ({"m": 0.0}, "normface")
 
     s: Number = option(
@@ -46,23 +46,23 @@ class AdaAcos(Margin):
     m: Number = option(0.0, "margin to start from, radian", low=0, high=PI / 2, quiet=True)
     floor: Number = option(0.0, "smallest default scale", low=0, quiet=True)
 
-    def sized(self, classes: int) -> Self:
-        sized = super().sized(classes)
-        if sized.s is None:
-            scale = math.log(classes - 1) / math.cos(PI / 2.3)
-            sized = sized.with_values(s=max(sized.floor, scale))
-        if sized.s == 0.0:
+    def for_num_classes(self, num_classes: int) -> Self:
+        resolved = super().for_num_classes(num_classes)
+        if resolved.s is None:
+            scale = math.log(num_classes - 1) / math.cos(PI / 2.3)
+            resolved = resolved.with_values(s=max(resolved.floor, scale))
+        if resolved.s == 0.0:
             warnings.warn(
-                f"adaacos with {classes} classes has a scale of 0 and cannot learn: give it one, as in adaacos(s=6)",
+                f"adaacos with {num_classes} classes has a scale of 0 and cannot learn: give it one, as in adaacos(s=6)",
                 stacklevel=3,
             )
-        return sized
+        return resolved
 
     def psi(self, theta: Tensor) -> Tensor:
         return arc_curve(theta, self.m)
 
-    def adapted(self, batch: Batch) -> Self:
+    def adapt_to_batch(self, batch: BatchStatistics) -> Self:
         if batch.theta.numel() == 0:
             return self
-        gap = batch.median(batch.nearest() - batch.theta)
+        gap = batch.median(batch.nearest_other_theta() - batch.theta)
         return self.with_values(m=gap.clamp(0.0, PI / 2))

@@ -25,16 +25,16 @@ import torch
 
 from ..angle import PI
 from ..errors import InputError
-from ..margin import Batch, Margin
+from ..margin import BatchStatistics, Margin
 from ..option import Number, option
-from ..schedule import written
+from ..schedule import format_number
 
 
 @dataclass(frozen=True, repr=False)
 class AdaCos(Margin):
     name = "adacos"
     reference = "Zhang et al., AdaCos, arXiv 1905.00292, Eq. 13 and 15"
-    adaptive = ("s",)
+    adaptive_fields = ("s",)
 
     s: Number = option(None, "scale to start from; √2 log(C−1) by default", low=0, optional=True)
     fixed: bool = option(False, "keep the first scale", flag=True, quiet=True)
@@ -44,23 +44,25 @@ class AdaCos(Margin):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.ceiling is not None and self.ceiling < self.floor:
-            raise InputError(f"adacos: ceiling={written(self.ceiling)} is below floor={written(self.floor)}")
+            raise InputError(
+                f"adacos: ceiling={format_number(self.ceiling)} is below floor={format_number(self.floor)}"
+            )
 
-    def sized(self, classes: int) -> Self:
-        start = math.sqrt(2.0) * math.log(classes - 1) if self.s is None else self.s
-        if classes == 2 and self.floor == 0.0 and not (self.fixed and start > 0.0):
+    def for_num_classes(self, num_classes: int) -> Self:
+        start = math.sqrt(2.0) * math.log(num_classes - 1) if self.s is None else self.s
+        if num_classes == 2 and self.floor == 0.0 and not (self.fixed and start > 0.0):
             warnings.warn(
                 "adacos with 2 classes falls to a scale of 0 and cannot learn: give it a floor, as in adacos(floor=2)",
                 stacklevel=3,
             )
         start = max(self.floor, start) if self.ceiling is None else min(max(self.floor, start), self.ceiling)
-        return replace(super().sized(classes), s=start)
+        return replace(super().for_num_classes(num_classes), s=start)
 
-    def adapted(self, batch: Batch) -> Self:
+    def adapt_to_batch(self, batch: BatchStatistics) -> Self:
         if self.fixed or batch.theta.numel() == 0:
             return self
-        log_mean = batch.log_mean_exp(batch.log_others(self))
+        log_mean = batch.log_mean_exp(batch.logsumexp_others(self))
         median = batch.median(batch.theta).clamp(max=PI / 4)
-        now = (log_mean / torch.cos(median)).clamp(min=self.floor, max=self.ceiling)
-        before = torch.as_tensor(self.s, dtype=now.dtype, device=now.device)
-        return self.with_values(s=torch.where(batch.step == 0, before, now))
+        new_scale = (log_mean / torch.cos(median)).clamp(min=self.floor, max=self.ceiling)
+        previous_scale = torch.as_tensor(self.s, dtype=new_scale.dtype, device=new_scale.device)
+        return self.with_values(s=torch.where(batch.step == 0, previous_scale, new_scale))

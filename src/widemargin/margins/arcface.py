@@ -20,14 +20,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..angle import PI, may_look
+from ..angle import PI, is_eager_cpu
 from ..margin import Margin
 from ..option import Number, option
 
 
 def arc_curve(theta: Tensor, m: Number) -> Tensor:
     """cos(θ + m) up to π − m, then cos θ − m sin m; `m` is a number or a tensor."""
-    if not isinstance(m, Tensor) and may_look(theta) and theta.detach().amax().item() <= PI - m:
+    if not isinstance(m, Tensor) and is_eager_cpu(theta) and theta.detach().amax().item() <= PI - m:
         return torch.cos(theta + m)  # the usual case, in a fifth of the operations
     lowered = torch.cos(theta) - m * torch.sin(torch.as_tensor(m, dtype=theta.dtype, device=theta.device))
     return torch.where(theta <= PI - m, torch.cos(theta + m), lowered)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..angle import from_cosine
+from ..angle import safe_arccos
 from ..margin import Margin
 from ..option import Number, option
 
@@ -33,4 +33,4 @@ class ArcGrad(Margin):
         return -theta
 
     def phi(self, cos: Tensor) -> Tensor:
-        return -from_cosine(cos)
+        return -safe_arccos(cos)

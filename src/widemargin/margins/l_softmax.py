@@ -24,7 +24,7 @@ from ..option import Number, option
 from ..schedule import Anneal
 
 
-def annealed(theta: Tensor, m: int, lam: Number) -> Tensor:
+def annealed_curve(theta: Tensor, m: int, lam: Number) -> Tensor:
     """The target curve of L- and A-Softmax: between cos θ (large λ) and ψ(θ) (λ = 0)."""
     curve: Tensor = (lam * torch.cos(theta) + falling_cosine(m * theta)) / (1.0 + lam)
     return curve
@@ -34,16 +34,16 @@ def annealed(theta: Tensor, m: int, lam: Number) -> Tensor:
 class LSoftmax(Margin):
     name = "l_softmax"
     reference = "Liu et al., L-Softmax, arXiv 1612.02295, Eq. 4 to 6"
-    keeps_x = True
-    keeps_w = True
+    uses_x_norm = True
+    uses_w_norm = True
     neutral = ({"m": 1}, "softmax")
 
     m: int = option(2, "whole factor of the target angle", low=1, integer=True)
     lam: Number = option(Anneal(), "λ of the annealing", low=0, may_move=True, quiet=True)
 
     @property
-    def plain_target(self) -> bool:
+    def has_plain_target(self) -> bool:
         return self.m == 1  # whatever λ is
 
     def psi(self, theta: Tensor) -> Tensor:
-        return annealed(theta, self.m, self.lam)
+        return annealed_curve(theta, self.m, self.lam)

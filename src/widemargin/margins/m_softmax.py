@@ -21,8 +21,8 @@ from ..option import Number, option
 class MSoftmax(Margin):
     name = "m_softmax"
     reference = "Wang et al., Ensemble Soft-Margin Softmax, arXiv 1805.03922, Eq. 5"
-    keeps_x = True
-    keeps_w = True
+    uses_x_norm = True
+    uses_w_norm = True
     neutral = ({"m": 0.0}, "softmax")
 
     m: Number = option(0.5, "margin, a logit", low=0, may_move=True, per_class=True)

@@ -21,7 +21,7 @@ from ..option import option
 class Softmax(Margin):
     name = "softmax"
     reference = "Wu and Wang, ArcGrad, IJCNN 2020, Eq. 3 and 4"
-    keeps_x = True
-    keeps_w = True
+    uses_x_norm = True
+    uses_w_norm = True
 
     bias: bool = option(False, "add a bias per class", flag=True, quiet=True)

@@ -19,14 +19,14 @@ from torch import Tensor
 
 from .. import angle, ranks
 from ..errors import InputError
-from ..labels import check_embeddings, check_labels, elsewhere, is_plain_float, kind_of
-from ..precision import widest
-from ..roster import room_for, whole
+from ..labels import check_embeddings, check_labels, describe_type, device_mismatch_error, is_plain_float
+from ..precision import widest_float_dtype
+from ..roster import allocate_class_matrix, check_integer
 
 # Up to this many classes all pairs are computed (seconds); above it pairs are drawn.
-EXACT_CLASSES = 20_000
-SAMPLED_PAIRS = 200_000
-_CHUNK = 1 << 22
+MAX_EXACT_CLASSES = 20_000
+NUM_SAMPLED_PAIRS = 200_000
+_CHUNK_ELEMENTS = 1 << 22
 
 
 class Angles(NamedTuple):
@@ -40,7 +40,7 @@ class Angles(NamedTuple):
     c_inter_error: float | None = None
 
     @property
-    def sampled(self) -> bool:
+    def is_sampled(self) -> bool:
         """Whether an inter-class angle is an estimate from drawn pairs, ± its standard error."""
         return self.w_inter_error is not None or self.c_inter_error is not None
 
@@ -56,7 +56,7 @@ def angles(x: Tensor, y: Tensor, W: Tensor, *, exact: bool | None = None) -> Ang
     (0.0, 1.5708, [])
     """
     if not is_plain_float(W) or W.ndim != 2:
-        raise InputError(f"W must be a float tensor [C, D] of class weights, got {kind_of(W)}")
+        raise InputError(f"W must be a float tensor [C, D] of class weights, got {describe_type(W)}")
     meter = AngleMeter(W.shape[0], W.shape[1], device=W.device)
     meter.update(x, y)
     return meter.compute(W, exact=exact, over_ranks=False)
@@ -71,11 +71,11 @@ class AngleMeter:
     1.5708
     """
 
-    def __init__(self, classes: int, dim: int, device: torch.device | str | None = None) -> None:
+    def __init__(self, num_classes: int, embedding_dim: int, device: torch.device | str | None = None) -> None:
         where = torch.device(device or "cpu")
-        classes, dim = whole("classes", classes, 1), whole("dim", dim, 1)
-        self.sums = room_for(classes, dim, where, widest(where)).zero_()
-        self.counts = torch.zeros(classes, dtype=torch.int64, device=where)
+        num_classes, embedding_dim = check_integer("classes", num_classes, 1), check_integer("dim", embedding_dim, 1)
+        self.sums = allocate_class_matrix(num_classes, embedding_dim, where, widest_float_dtype(where)).zero_()
+        self.counts = torch.zeros(num_classes, dtype=torch.int64, device=where)
 
     @torch.no_grad()
     def update(self, x: Tensor, y: Tensor) -> None:
@@ -83,7 +83,7 @@ class AngleMeter:
         check_embeddings(x, self.sums.shape[1])
         for what, given in (("embeddings", x), ("labels", y)):  # from any device, but not from none
             if isinstance(given, Tensor) and given.is_meta and not self.sums.is_meta:
-                raise elsewhere(what, given, "sums of the meter", self.sums.device)
+                raise device_mismatch_error(what, given, "sums of the meter", self.sums.device)
         check_labels(y, len(x), len(self.sums), x.abs().amax(1) if x.numel() else None)
         rows = y.long().to(self.sums.device)
         self.sums.index_add_(0, rows, x.to(self.sums))
@@ -102,13 +102,17 @@ class AngleMeter:
     def compute(self, W: Tensor, *, exact: bool | None = None, over_ranks: bool = True) -> Angles:
         """The metrics against class weights W [C, D]; over all ranks where several train together."""
         if not is_plain_float(W) or W.shape != self.sums.shape:
-            given = list(W.shape) if is_plain_float(W) else kind_of(W)
+            given = list(W.shape) if is_plain_float(W) else describe_type(W)
             raise InputError(f"W must be a float tensor of shape {list(self.sums.shape)}, got {given}")
         W = W.to(self.sums.device)
-        sums, counts = (ranks.add_up(self.sums), ranks.add_up(self.counts)) if over_ranks else (self.sums, self.counts)
+        sums, counts = (
+            (ranks.all_reduce_sum(self.sums), ranks.all_reduce_sum(self.counts))
+            if over_ranks
+            else (self.sums, self.counts)
+        )
         present = (counts > 0).nonzero().squeeze(1)
-        everyone = torch.arange(len(counts), device=counts.device)
-        w_inter, w_error = mean_angle(W.detach(), everyone, exact)
+        all_classes = torch.arange(len(counts), device=counts.device)
+        w_inter, w_error = mean_angle(W.detach(), all_classes, exact)
         c_inter, c_error = mean_angle(sums, present, exact)  # the mean's direction is the sum's
         return Angles(
             wc_intra=_mean_of_pairs(W.detach(), present, sums, present)[0] if len(present) else math.nan,
@@ -120,43 +124,43 @@ class AngleMeter:
         )
 
 
-def mean_angle(rows: Tensor, which: Tensor, exact: bool | None = None) -> tuple[float, float | None]:
+def mean_angle(rows: Tensor, indices: Tensor, exact: bool | None = None) -> tuple[float, float | None]:
     """Mean angle over all pairs among the rows `which` of a matrix, and its standard error (None: exact).
 
     Works on chunks of rows, whatever the number of classes is. NaN for fewer than two rows.
     """
-    count = len(which)
+    count = len(indices)
     if count < 2:
         return math.nan, None
-    if exact if exact is not None else count <= EXACT_CLASSES:
-        return _mean_of_all_pairs(_directions(rows, which)), None
-    draw = torch.Generator().manual_seed(0)  # the same pairs every time: a metric must not flicker
-    first = torch.randint(count, (SAMPLED_PAIRS,), generator=draw)
-    second = (first + torch.randint(1, count, (SAMPLED_PAIRS,), generator=draw)) % count
-    mean, deviation = _mean_of_pairs(rows, which[first.to(which.device)], rows, which[second.to(which.device)])
-    return mean, deviation / math.sqrt(SAMPLED_PAIRS)
+    if exact if exact is not None else count <= MAX_EXACT_CLASSES:
+        return _mean_of_all_pairs(_directions(rows, indices)), None
+    generator = torch.Generator().manual_seed(0)  # the same pairs every time: a metric must not flicker
+    first = torch.randint(count, (NUM_SAMPLED_PAIRS,), generator=generator)
+    second = (first + torch.randint(1, count, (NUM_SAMPLED_PAIRS,), generator=generator)) % count
+    mean, deviation = _mean_of_pairs(rows, indices[first.to(indices.device)], rows, indices[second.to(indices.device)])
+    return mean, deviation / math.sqrt(NUM_SAMPLED_PAIRS)
 
 
-def _directions(rows: Tensor, which: Tensor) -> Tensor:
-    return angle.direction(rows[which].to(widest(rows.device)))[0]
+def _directions(rows: Tensor, indices: Tensor) -> Tensor:
+    return angle.unit_and_norm(rows[indices].to(widest_float_dtype(rows.device)))[0]
 
 
 def _mean_of_all_pairs(unit: Tensor) -> float:
     count = len(unit)
-    step = max(1, _CHUNK // count)
+    step = max(1, _CHUNK_ELEMENTS // count)
     total = 0.0
     for start in range(0, count, step):
-        theta = angle.from_cosine(unit[start : start + step] @ unit[start:].T)
+        theta = angle.safe_arccos(unit[start : start + step] @ unit[start:].T)
         total += float(theta.triu(1).sum())  # pairs i < j of this strip
     return total / (count * (count - 1) / 2)
 
 
-def _mean_of_pairs(rows: Tensor, which: Tensor, others: Tensor, partner: Tensor) -> tuple[float, float]:
+def _mean_of_pairs(rows: Tensor, indices: Tensor, other_rows: Tensor, other_indices: Tensor) -> tuple[float, float]:
     """Mean and standard deviation of the angles between rows `which` and their partners, in chunks."""
-    step = max(1, _CHUNK // rows.shape[1])
+    step = max(1, _CHUNK_ELEMENTS // rows.shape[1])
     found = [
-        angle.between(_directions(rows, a), _directions(others, b))
-        for a, b in zip(torch.split(which, step), torch.split(partner, step), strict=True)
+        angle.angle_between(_directions(rows, a), _directions(other_rows, b))
+        for a, b in zip(torch.split(indices, step), torch.split(other_indices, step), strict=True)
     ]
     theta = torch.cat(found)
     return float(theta.mean()), float(theta.std(correction=0))

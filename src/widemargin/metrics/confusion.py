@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SMALL = 100  # classes up to which a file has the matrix
-_FEW = 10_000  # mistakes that are kept in any case: all there can be up to SMALL classes
+MAX_MATRIX_CLASSES = 100  # classes up to which a file has the matrix
+_MIN_MISTAKE_LIMIT = 10_000  # mistakes that are kept in any case: all there can be up to SMALL classes
 
 
 @dataclass(frozen=True)
@@ -22,47 +22,47 @@ class Confusion:
 
     images: tuple[int, ...]
     """Images of every class."""
-    right: tuple[int, ...]
+    correct: tuple[int, ...]
     """Right answers of every class."""
-    true: tuple[int, ...] = ()
-    answer: tuple[int, ...] = ()
-    times: tuple[int, ...] = ()
+    true_classes: tuple[int, ...] = ()
+    predicted_classes: tuple[int, ...] = ()
+    mistake_counts: tuple[int, ...] = ()
 
     @property
-    def classes(self) -> int:
+    def num_classes(self) -> int:
         """How many classes there are."""
         return len(self.images)
 
     @property
-    def left_out(self) -> int:
+    def num_omitted_mistakes(self) -> int:
         """Wrong answers beyond the mistakes that are kept."""
-        return sum(self.images) - sum(self.right) - sum(self.times)
+        return sum(self.images) - sum(self.correct) - sum(self.mistake_counts)
 
     @classmethod
-    def of(cls, labels: Tensor, answers: Tensor, classes: int) -> Confusion:
+    def from_predictions(cls, labels: Tensor, predictions: Tensor, num_classes: int) -> Confusion:
         """Of labels [N] and answers [N], both from 0 up to, not including, `classes`.
 
         >>> Confusion.of(torch.tensor([0, 1, 1, 1]), torch.tensor([0, 0, 0, 1]), 2).mistakes()
         [(1, 0, 2)]
         """
-        labels, answers = labels.long().cpu(), answers.long().cpu()
-        images = torch.bincount(labels, minlength=classes)
-        right = torch.bincount(labels[labels == answers], minlength=classes)
-        wrong = labels != answers
-        pairs, times = torch.unique(labels[wrong] * classes + answers[wrong], return_counts=True)
-        order = torch.argsort(times, descending=True, stable=True)[: max(_FEW, classes)]
-        true, answer = pairs[order] // classes, pairs[order] % classes
+        labels, predictions = labels.long().cpu(), predictions.long().cpu()
+        images = torch.bincount(labels, minlength=num_classes)
+        right = torch.bincount(labels[labels == predictions], minlength=num_classes)
+        wrong = labels != predictions
+        pairs, times = torch.unique(labels[wrong] * num_classes + predictions[wrong], return_counts=True)
+        order = torch.argsort(times, descending=True, stable=True)[: max(_MIN_MISTAKE_LIMIT, num_classes)]
+        true, answer = pairs[order] // num_classes, pairs[order] % num_classes
         columns = (images, right, true, answer, times[order])
         return cls(*(tuple(column.tolist()) for column in columns))
 
     def mistakes(self) -> list[tuple[int, int, int]]:
         """True class, answer and how often, the most frequent first."""
-        return list(zip(self.true, self.answer, self.times, strict=True))
+        return list(zip(self.true_classes, self.predicted_classes, self.mistake_counts, strict=True))
 
     def matrix(self) -> list[list[int]]:
         """A row per true class, a column per answer; for few classes, of which all mistakes are kept."""
-        rows = [[0] * self.classes for _ in range(self.classes)]
-        for k, count in enumerate(self.right):
+        rows = [[0] * self.num_classes for _ in range(self.num_classes)]
+        for k, count in enumerate(self.correct):
             rows[k][k] = count
         for true, answer, times in self.mistakes():
             rows[true][answer] = times
@@ -70,10 +70,14 @@ class Confusion:
 
     def to_json(self) -> list[list[int]] | dict[str, Any]:
         """The matrix of up to 100 classes, the columns of more."""
-        if self.classes <= SMALL:
+        if self.num_classes <= MAX_MATRIX_CLASSES:
             return self.matrix()
-        mistakes = {"true": list(self.true), "answer": list(self.answer), "times": list(self.times)}
-        return {"images": list(self.images), "right": list(self.right), "mistakes": mistakes}
+        mistakes = {
+            "true": list(self.true_classes),
+            "answer": list(self.predicted_classes),
+            "times": list(self.mistake_counts),
+        }
+        return {"images": list(self.images), "right": list(self.correct), "mistakes": mistakes}
 
     @classmethod
     def from_json(cls, value: Any) -> Confusion:
@@ -82,8 +86,8 @@ class Confusion:
             return cls._from_matrix(value)
         if not isinstance(value, dict) or not isinstance(value.get("mistakes"), dict):
             raise ValueError("confusion is no square of counts, nor counts with mistakes")
-        images, right = (_counts(value.get(name)) for name in ("images", "right"))
-        true, answer, times = (_counts(value["mistakes"].get(name)) for name in ("true", "answer", "times"))
+        images, right = (_check_counts(value.get(name)) for name in ("images", "right"))
+        true, answer, times = (_check_counts(value["mistakes"].get(name)) for name in ("true", "answer", "times"))
         if not images or len(right) != len(images) or not len(true) == len(answer) == len(times):
             raise ValueError("confusion has columns of different lengths")
         if any(place >= len(images) for place in (*true, *answer)):
@@ -94,14 +98,14 @@ class Confusion:
     def _from_matrix(cls, rows: list[Any]) -> Confusion:
         if not rows or not all(isinstance(row, list) and len(row) == len(rows) for row in rows):
             raise ValueError("confusion is no square of counts")
-        counts = [_counts(row) for row in rows]
+        counts = [_check_counts(row) for row in rows]
         found = [(i, j, n) for i, row in enumerate(counts) for j, n in enumerate(row) if n and i != j]
         found.sort(key=lambda mistake: -mistake[2])
         true, answer, times = zip(*found, strict=True) if found else ((), (), ())
         return cls(tuple(map(sum, counts)), tuple(row[i] for i, row in enumerate(counts)), true, answer, times)
 
 
-def _counts(value: Any) -> tuple[int, ...]:
+def _check_counts(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(n) is int and 0 <= n < 10**15 for n in value):
         raise ValueError("confusion holds no counts")
     return tuple(value)

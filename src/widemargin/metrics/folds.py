@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .identity_intervals import LEAST_EVENTS
+from .identity_intervals import MIN_EVENTS
 
-Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
-FOLDS = 10
+NUM_FOLDS = 10
 
 
-def identity_folds(y: Whole, count: int = FOLDS, seed: int = 0) -> Whole | None:
+def identity_folds(y: IntArray, num_folds: int = NUM_FOLDS, seed: int = 0) -> IntArray | None:
     """The fold of each identity [K] of images [N] (−1 for one without images), at least two in each; None for too few.
 
     Identities with two images or more are dealt out first, so that every fold has same pairs.
@@ -29,17 +29,17 @@ def identity_folds(y: Whole, count: int = FOLDS, seed: int = 0) -> Whole | None:
     """
     sizes = np.bincount(y)
     there = np.flatnonzero(sizes)
-    count = min(count, int((sizes > 1).sum()), len(there) // 2)
-    if count < 2:
+    num_folds = min(num_folds, int((sizes > 1).sum()), len(there) // 2)
+    if num_folds < 2:
         return None
     order = np.random.default_rng(seed).permutation(there)
     order = np.concatenate((order[sizes[order] > 1], order[sizes[order] == 1]))
     found = np.full(len(sizes), -1, dtype=np.int64)
-    found[order] = np.arange(len(order)) % count
+    found[order] = np.arange(len(order)) % num_folds
     return found
 
 
-def linked_folds(first: Whole, second: Whole, count: int = FOLDS) -> Whole | None:
+def linked_folds(first: IntArray, second: IntArray, num_folds: int = NUM_FOLDS) -> IntArray | None:
     """The fold of each identity [K] so that, as far as that can be, no pair is of two folds; None for too few.
 
     Identities that pairs join stay in one fold. Where nearly all are joined, each is dealt out by itself instead, and
@@ -56,34 +56,34 @@ def linked_folds(first: Whole, second: Whole, count: int = FOLDS) -> Whole | Non
     number, group = connected_components(joined, directed=False)
     kinds = [np.bincount(group[first[kind]], minlength=number) for kind in (first == second, first != second)]
     shares = np.stack([kind / max(kind.sum(), 1) for kind in kinds])  # of the same and of the different pairs
-    if number < 2 * count or shares.max() > 2 / count:
-        return identity_folds(np.concatenate((first, second)), count)
+    if number < 2 * num_folds or shares.max() > 2 / num_folds:
+        return identity_folds(np.concatenate((first, second)), num_folds)
     of_group = np.empty(number, dtype=np.int64)
-    filled = np.zeros((2, count))
+    filled = np.zeros((2, num_folds))
     for k in np.argsort(-shares.sum(0), kind="stable").tolist():
         of_group[k] = int(np.argmin(shares[:, k] @ filled))
         filled[:, of_group[k]] += shares[:, k]
-    found: Whole = of_group[group]
+    found: IntArray = of_group[group]
     return found
 
 
-def pair_folds(first: Whole, second: Whole, fold: Whole | None) -> Whole | None:
+def pair_folds(first: IntArray, second: IntArray, fold_of_identity: IntArray | None) -> IntArray | None:
     """The fold of each pair [M] from those of its identities, −1 for a pair of two folds.
 
     None unless every fold has both kinds of pairs, and all folds together ten of each.
     """
-    if fold is None:
+    if fold_of_identity is None:
         return None
-    a = fold[first]
-    found: Whole = np.where(a == fold[second], a, -1)
+    a = fold_of_identity[first]
+    found: IntArray = np.where(a == fold_of_identity[second], a, -1)
     inside = np.flatnonzero(found >= 0)
     alike = first[inside] == second[inside]
-    kinds = [np.bincount(found[inside[kind]], minlength=int(fold.max()) + 1) for kind in (alike, ~alike)]
-    fine = len(kinds[0]) > 1 and all(kind.min() > 0 and kind.sum() >= LEAST_EVENTS for kind in kinds)
+    kinds = [np.bincount(found[inside[kind]], minlength=int(fold_of_identity.max()) + 1) for kind in (alike, ~alike)]
+    fine = len(kinds[0]) > 1 and all(kind.min() > 0 and kind.sum() >= MIN_EVENTS for kind in kinds)
     return found if fine else None
 
 
-def fold_accuracies(scores: Floats, same: Flags, folds: Whole, *, balanced: bool = False) -> Floats:
+def fold_accuracies(scores: FloatArray, same: BoolArray, folds: IntArray, *, balanced: bool = False) -> FloatArray:
     """Accuracy of each fold at the threshold that is best on the others; `balanced`: each kind of pairs counts half."""
     names = np.unique(folds[folds >= 0])
     if len(names) < 2:
@@ -102,7 +102,7 @@ def fold_accuracies(scores: Floats, same: Flags, folds: Whole, *, balanced: bool
     return np.array(found, dtype=np.float64)
 
 
-def best_threshold(scores: Floats, same: Flags, *, balanced: bool = False) -> float:
+def best_threshold(scores: FloatArray, same: BoolArray, *, balanced: bool = False) -> float:
     """The threshold with the most right answers; halfway to the next score, so that rounding does not decide."""
     order = np.argsort(-scores, kind="stable")
     ranked, kind = scores[order], same[order]
@@ -115,7 +115,7 @@ def best_threshold(scores: Floats, same: Flags, *, balanced: bool = False) -> fl
     return float(ranked[k - 1]) if k == len(ranked) else float(ranked[k - 1] / 2 + ranked[k] / 2)
 
 
-def counted_accuracies(same: Floats, different: Floats, *, balanced: bool) -> Floats:
+def fold_accuracies_from_counts(same: FloatArray, different: FloatArray, *, balanced: bool) -> FloatArray:
     """Accuracy of each fold from counts in bins [..., folds, bins], the highest scores first.
 
     Thresholds are edges of bins.
@@ -123,22 +123,24 @@ def counted_accuracies(same: Floats, different: Floats, *, balanced: bool) -> Fl
     >>> counted_accuracies(np.array([[5.0, 0], [4, 1]]), np.array([[0.0, 5], [1, 4]]), balanced=True).tolist()
     [1.0, 0.8]
     """
-    alike, apart = (_accepted(counts) for counts in (same, different))
-    here = _right(alike, apart, balanced)
-    others = _right(alike.sum(-2, keepdims=True) - alike, apart.sum(-2, keepdims=True) - apart, balanced)
+    alike, apart = (_cumulative_accepted(counts) for counts in (same, different))
+    here = _accuracy_from_accepted(alike, apart, balanced)
+    others = _accuracy_from_accepted(
+        alike.sum(-2, keepdims=True) - alike, apart.sum(-2, keepdims=True) - apart, balanced
+    )
     best = np.argmax(others, axis=-1)[..., None]
-    found: Floats = np.take_along_axis(here, best, -1)[..., 0]
+    found: FloatArray = np.take_along_axis(here, best, -1)[..., 0]
     return found
 
 
-def _accepted(counts: Floats) -> Floats:
+def _cumulative_accepted(counts: FloatArray) -> FloatArray:
     """How many are accepted down to each bin, none first."""
-    found: Floats = np.concatenate((np.zeros((*counts.shape[:-1], 1)), np.cumsum(counts, axis=-1)), axis=-1)
+    found: FloatArray = np.concatenate((np.zeros((*counts.shape[:-1], 1)), np.cumsum(counts, axis=-1)), axis=-1)
     return found
 
 
-def _right(same: Floats, different: Floats, balanced: bool) -> Floats:
+def _accuracy_from_accepted(same: FloatArray, different: FloatArray, balanced: bool) -> FloatArray:
     """Share of right answers if so many of each kind are accepted, of which the last are all there are."""
     alike, apart = np.maximum(same[..., -1:], 1e-300), np.maximum(different[..., -1:], 1e-300)
-    plain: Floats = (same + apart - different) / (alike + apart)
+    plain: FloatArray = (same + apart - different) / (alike + apart)
     return (same / alike + 1.0 - different / apart) / 2 if balanced else plain

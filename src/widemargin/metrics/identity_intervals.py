@@ -19,43 +19,45 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 
-LEAST_IDENTITIES = 10
+MIN_IDENTITIES = 10
 """Fewer identities give no interval: it would be narrow or wide by luck."""
-LEAST_EVENTS = 10
+MIN_EVENTS = 10
 """Fewer distinct events (false accepts, misses, false alarms) give no rate."""
-_NOTHING = 0.01  # an interval beyond this at both ends says nothing; narrower ones stay, for coverage counts on them
-_EDGE = 1e-6  # a value of exactly 0 or 1 has no logit
+_UNINFORMATIVE_TAIL = (
+    0.01  # an interval beyond this at both ends says nothing; narrower ones stay, for coverage counts on them
+)
+_LOGIT_CLIP = 1e-6  # a value of exactly 0 or 1 has no logit
 
 
 @dataclass(frozen=True)
-class Spread:
+class VarianceEstimate:
     """Variance of a figure, and how many degrees of freedom it was estimated with."""
 
     variance: float
-    freedom: float
+    degrees_of_freedom: float
 
 
-def spread(without: ArrayLike) -> Spread:
+def jackknife_variance(leave_one_out: ArrayLike) -> VarianceEstimate:
     """Variance of a figure from its values without each identity in turn [K], K ≥ 4.
 
     >>> found = spread([0.9, 0.8, 0.7, 0.8, 0.85, 0.75])
     >>> round(found.variance, 4), found.freedom
     (0.0208, 5.0)
     """
-    values = np.asarray(without, dtype=np.float64)
+    values = np.asarray(leave_one_out, dtype=np.float64)
     count = len(values)
     gaps = values - values.mean()
     square = float((gaps**2).mean())
     if square <= 0:
-        return Spread(0.0, count - 1.0)
+        return VarianceEstimate(0.0, count - 1.0)
     excess = float((gaps**4).mean()) / square**2 - 3.0
     excess = (count - 1) / ((count - 2) * (count - 3)) * ((count + 1) * excess + 6)  # unbiased for normal values
-    return Spread((count - 1) * square, float(np.clip(2 * count / max(excess + 2, 1e-9), 1.0, count - 1)))
+    return VarianceEstimate((count - 1) * square, float(np.clip(2 * count / max(excess + 2, 1e-9), 1.0, count - 1)))
 
 
-def summed(parts: Sequence[Spread]) -> Spread:
+def sum_variances(parts: Sequence[VarianceEstimate]) -> VarianceEstimate:
     """Variance of a sum of independent parts, with Welch and Satterthwaite's degrees of freedom.
 
     >>> summed([Spread(1.0, 2.0), Spread(1.0, 2.0)])
@@ -63,11 +65,11 @@ def summed(parts: Sequence[Spread]) -> Spread:
     """
     total = sum(part.variance for part in parts)
     if total <= 0:
-        return Spread(0.0, min(part.freedom for part in parts))
-    return Spread(total, total**2 / sum(part.variance**2 / part.freedom for part in parts))
+        return VarianceEstimate(0.0, min(part.degrees_of_freedom for part in parts))
+    return VarianceEstimate(total, total**2 / sum(part.variance**2 / part.degrees_of_freedom for part in parts))
 
 
-def interval(value: float, *without: ArrayLike) -> tuple[float, float] | None:
+def jackknife_interval(value: float, *leave_one_out: ArrayLike) -> tuple[float, float] | None:
     """95 % interval of a share from its values without each identity; None where there is none.
 
     Several lists are independent groups of identities, such as known and unknown ones. There is none for fewer than
@@ -80,38 +82,38 @@ def interval(value: float, *without: ArrayLike) -> tuple[float, float] | None:
     >>> 0.6 < low < 0.8 < high < 0.9
     True
     """
-    if min(len(np.asarray(values)) for values in without) < LEAST_IDENTITIES:
+    if min(len(np.asarray(values)) for values in leave_one_out) < MIN_IDENTITIES:
         return None
-    ends = logit_interval(value, summed([spread(logit(values)) for values in without]))
-    return None if ends is None or (ends[0] < _NOTHING and ends[1] > 1.0 - _NOTHING) else ends
+    ends = logit_interval(value, sum_variances([jackknife_variance(logit(values)) for values in leave_one_out]))
+    return None if ends is None or (ends[0] < _UNINFORMATIVE_TAIL and ends[1] > 1.0 - _UNINFORMATIVE_TAIL) else ends
 
 
-def logit_interval(value: float, of_logit: Spread) -> tuple[float, float] | None:
+def logit_interval(value: float, logit_variance: VarianceEstimate) -> tuple[float, float] | None:
     """The same from the spread of the logit."""
     from scipy.special import expit, stdtrit
 
-    if not 0.0 < value < 1.0 or of_logit.variance <= 0:
+    if not 0.0 < value < 1.0 or logit_variance.variance <= 0:
         return None
-    reach = float(stdtrit(of_logit.freedom, 0.975)) * np.sqrt(of_logit.variance)
+    half_width = float(stdtrit(logit_variance.degrees_of_freedom, 0.975)) * np.sqrt(logit_variance.variance)
     middle = float(np.log(value / (1.0 - value)))
-    return float(expit(middle - reach)), float(expit(middle + reach))
+    return float(expit(middle - half_width)), float(expit(middle + half_width))
 
 
-def logit(shares: ArrayLike) -> Floats:
+def logit(shares: ArrayLike) -> FloatArray:
     """Logits of shares, those of 0 and 1 kept finite."""
-    inside = np.clip(np.asarray(shares, dtype=np.float64), _EDGE, 1.0 - _EDGE)
-    found: Floats = np.log(inside / (1.0 - inside))
+    inside = np.clip(np.asarray(shares, dtype=np.float64), _LOGIT_CLIP, 1.0 - _LOGIT_CLIP)
+    found: FloatArray = np.log(inside / (1.0 - inside))
     return found
 
 
-def means_without(sums: ArrayLike, counts: ArrayLike) -> Floats:
+def leave_one_out_means(sums: ArrayLike, counts: ArrayLike) -> FloatArray:
     """Mean without each identity, from the sum and the number of its values.
 
     >>> means_without([2.0, 1.0, 0.0], [2, 1, 1]).tolist()
     [0.5, 0.6666666666666666, 1.0]
     """
     total, number = np.asarray(sums, dtype=np.float64), np.asarray(counts, dtype=np.float64)
-    rest: Floats = (total.sum() - total) / np.maximum(number.sum() - number, 1e-300)
+    rest: FloatArray = (total.sum() - total) / np.maximum(number.sum() - number, 1e-300)
     return rest
 
 
@@ -122,15 +124,17 @@ def mean_interval(sums: ArrayLike, counts: ArrayLike) -> tuple[float, float] | N
     """
     total, number = np.asarray(sums, dtype=np.float64), np.asarray(counts, dtype=np.float64)
     hits, size = float(total.sum()), float(number.sum())
-    if min(hits, size - hits) < LEAST_EVENTS - 1e-9:
+    if min(hits, size - hits) < MIN_EVENTS - 1e-9:
         return None
-    return interval(hits / size, means_without(total, number)[number > 0])
+    return jackknife_interval(hits / size, leave_one_out_means(total, number)[number > 0])
 
 
-def difference_p(difference: float, of_difference: Spread) -> float:
+def difference_p_value(difference: float, variance_estimate: VarianceEstimate) -> float:
     """Two-sided p-value that a difference is zero."""
     from scipy.special import stdtr
 
-    if of_difference.variance <= 0:
+    if variance_estimate.variance <= 0:
         return 1.0  # nothing varied, so nothing is known of how much it would
-    return 2.0 * float(stdtr(of_difference.freedom, -abs(difference) / np.sqrt(of_difference.variance)))
+    return 2.0 * float(
+        stdtr(variance_estimate.degrees_of_freedom, -abs(difference) / np.sqrt(variance_estimate.variance))
+    )

@@ -19,20 +19,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..angle import direction
-from ..errors import InputError, shown
-from .identity_intervals import LEAST_EVENTS, interval, mean_interval
-from .retrieval import check_searched, nearest, percent
-from .roc import Roc, auc, eer, roc_curve
+from ..angle import unit_and_norm
+from ..errors import InputError, format_value
+from .identity_intervals import MIN_EVENTS, jackknife_interval, mean_interval
+from .retrieval import check_search_inputs, nearest_neighbors, percent
+from .roc import RocCurve, auc, eer, roc_curve
 
-Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-_UNITS = 500
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+_MAX_PROBE_GROUPS = 500
 
 
 @dataclass(frozen=True)
-class OpenSet:
+class OpenSetMetrics:
     """Figures of known and unknown probes."""
 
     dir: dict[float, float | None]
@@ -47,103 +47,103 @@ class OpenSet:
     intervals: dict[str, tuple[float, float] | None] = field(default_factory=dict)
     """95 % intervals by name (`dir 0.1`, `auroc`, `rank1`), percent; None for fewer than ten identities of a kind, and
     for fewer than ten probes that are missed (`auroc`: errors of a kind where both kinds are equally frequent)."""
-    refused: dict[str, str] = field(default_factory=dict)
+    missing_reasons: dict[str, str] = field(default_factory=dict)
     """Why a figure is None, a line each, by its name: `dir 0.01`."""
 
 
-def open_set(
+def open_set_metrics(
     probes: Tensor,
     labels: Tensor,
     gallery: Tensor,
     gallery_labels: Tensor,
     *,
     fars: Sequence[float] = (0.1, 0.01),
-    batch: int = 1024,
-) -> OpenSet:
+    batch_size: int = 1024,
+) -> OpenSetMetrics:
     """Figures of probes [N, D]: those of a class in the gallery are known, the others are not."""
-    check_searched(probes, labels, gallery, gallery_labels, batch)
+    check_search_inputs(probes, labels, gallery, gallery_labels, batch_size)
     if not all(isinstance(far, int | float) and 0 < far <= 1 for far in fars):
-        raise InputError(f"fars={shown(fars)} must be rates above 0 and at most 1")
+        raise InputError(f"fars={format_value(fars)} must be rates above 0 and at most 1")
     known = torch.isin(labels, gallery_labels)
     if bool(known.all()) or not bool(known.any()):
         raise InputError("an open set needs probes of known and of unknown classes")
-    unit, kept = direction(probes.float())[0], direction(gallery.float())[0]
-    scores, named = [], []
-    for start in range(0, len(unit), batch):
-        best, place = nearest(unit[start : start + batch], kept, 1)
+    unit, unit_gallery = unit_and_norm(probes.float())[0], unit_and_norm(gallery.float())[0]
+    scores, predicted = [], []
+    for start in range(0, len(unit), batch_size):
+        best, place = nearest_neighbors(unit[start : start + batch_size], unit_gallery, 1)
         scores.append(best[:, 0])
-        named.append(gallery_labels[place[:, 0]])
+        predicted.append(gallery_labels[place[:, 0]])
     score = torch.cat(scores).double().numpy()
-    right = (torch.cat(named) == labels).numpy()
-    of_known = _Probes(score[known.numpy()], labels[known].numpy(), right[known.numpy()])
-    of_unknown = _Probes(score[~known.numpy()], labels[~known].numpy(), right[~known.numpy()])
+    right = (torch.cat(predicted) == labels).numpy()
+    of_known = _ProbeScores(score[known.numpy()], labels[known].numpy(), right[known.numpy()])
+    of_unknown = _ProbeScores(score[~known.numpy()], labels[~known].numpy(), right[~known.numpy()])
     found: dict[float, float | None] = {}
     intervals: dict[str, tuple[float, float] | None] = {}
-    refused: dict[str, str] = {}
+    missing_reasons: dict[str, str] = {}
     for far in fars:
         name = f"dir {far:g}"
-        share, alarms = _identified(of_known, of_unknown, far)
+        share, alarms = _dir_and_false_alarms(of_known, of_unknown, far)
         hits = round(share * len(of_known.score))
-        if min(alarms, hits) < LEAST_EVENTS:
-            refused[name] = _why_not(far, alarms, hits, len(of_unknown.score))
-        found[far] = None if name in refused else 100.0 * share
+        if min(alarms, hits) < MIN_EVENTS:
+            missing_reasons[name] = _missing_rate_reason(far, alarms, hits, len(of_unknown.score))
+        found[far] = None if name in missing_reasons else 100.0 * share
         intervals[name] = None
-        if name not in refused and len(of_known.score) - hits >= LEAST_EVENTS:
-            rest = [_identified(part, of_unknown, far)[0] for part in of_known.without_each()]
-            others = [_identified(of_known, part, far)[0] for part in of_unknown.without_each()]
-            intervals[name] = percent(interval(share, rest, others))
+        if name not in missing_reasons and len(of_known.score) - hits >= MIN_EVENTS:
+            rest = [_dir_and_false_alarms(part, of_unknown, far)[0] for part in of_known.leave_one_identity_out()]
+            others = [_dir_and_false_alarms(of_known, part, far)[0] for part in of_unknown.leave_one_identity_out()]
+            intervals[name] = percent(jackknife_interval(share, rest, others))
     curve = _curve(of_known, of_unknown)
     area, errors = auc(curve), eer(curve) * min(len(of_known.score), len(of_unknown.score))
-    rest = [_area(part, of_unknown) for part in of_known.without_each()]
-    others = [_area(of_known, part) for part in of_unknown.without_each()]
-    intervals["auroc"] = percent(interval(area, rest, others)) if errors >= LEAST_EVENTS - 1e-9 else None
+    rest = [_area(part, of_unknown) for part in of_known.leave_one_identity_out()]
+    others = [_area(of_known, part) for part in of_unknown.leave_one_identity_out()]
+    intervals["auroc"] = percent(jackknife_interval(area, rest, others)) if errors >= MIN_EVENTS - 1e-9 else None
     row = np.unique(of_known.identity, return_inverse=True)[1]
-    intervals["rank1"] = percent(mean_interval(np.bincount(row, of_known.right), np.bincount(row)))
-    named_rightly = 100.0 * float(of_known.right.mean())
-    return OpenSet(found, area, named_rightly, len(of_known.score), len(of_unknown.score), intervals, refused)
+    intervals["rank1"] = percent(mean_interval(np.bincount(row, of_known.correct), np.bincount(row)))
+    named_rightly = 100.0 * float(of_known.correct.mean())
+    return OpenSetMetrics(
+        found, area, named_rightly, len(of_known.score), len(of_unknown.score), intervals, missing_reasons
+    )
 
 
-def _why_not(far: float, alarms: int, hits: int, unknown: int) -> str:
+def _missing_rate_reason(far: float, alarms: int, hits: int, unknown: int) -> str:
     """Why a rate of found probes is not given."""
-    if unknown * far < LEAST_EVENTS - 1e-9:
-        images = f"{round(LEAST_EVENTS / far):,} unknown images; there are {unknown:,}"
-        return f"{100 * far:g} % needs at least {LEAST_EVENTS} false alarms: {images}"
-    if alarms < LEAST_EVENTS:
-        return (
-            f"{100 * far:g} % needs at least {LEAST_EVENTS} false alarms: scores are tied, so that there are {alarms}"
-        )
-    return f"at least {LEAST_EVENTS} known images must be found; there are {hits}"
+    if unknown * far < MIN_EVENTS - 1e-9:
+        images = f"{round(MIN_EVENTS / far):,} unknown images; there are {unknown:,}"
+        return f"{100 * far:g} % needs at least {MIN_EVENTS} false alarms: {images}"
+    if alarms < MIN_EVENTS:
+        return f"{100 * far:g} % needs at least {MIN_EVENTS} false alarms: scores are tied, so that there are {alarms}"
+    return f"at least {MIN_EVENTS} known images must be found; there are {hits}"
 
 
 @dataclass(frozen=True, eq=False)
-class _Probes:
+class _ProbeScores:
     """Similarity to the nearest of the gallery, identity, and whether the nearest is of it."""
 
-    score: Floats
-    identity: Whole
-    right: Flags
+    score: FloatArray
+    identity: IntArray
+    correct: BoolArray
 
-    def without_each(self) -> list[_Probes]:
+    def leave_one_identity_out(self) -> list[_ProbeScores]:
         """The probes without each identity in turn, or without each group of them where there are very many."""
-        unit = np.unique(self.identity, return_inverse=True)[1] % _UNITS
+        unit = np.unique(self.identity, return_inverse=True)[1] % _MAX_PROBE_GROUPS
         parts = [unit != k for k in range(int(unit.max()) + 1)]
-        return [_Probes(self.score[keep], self.identity[keep], self.right[keep]) for keep in parts if keep.any()]
+        return [_ProbeScores(self.score[keep], self.identity[keep], self.correct[keep]) for keep in parts if keep.any()]
 
 
-def _identified(known: _Probes, unknown: _Probes, far: float) -> tuple[float, int]:
+def _dir_and_false_alarms(known: _ProbeScores, unknown: _ProbeScores, far: float) -> tuple[float, int]:
     """Share of known probes found and named rightly at a rate of false alarms, and how many these are."""
-    strangers = np.sort(unknown.score)[::-1]
-    passing = int(far * len(strangers) + 1e-9)
-    threshold = strangers[passing] if passing < len(strangers) else -np.inf
-    return float((known.right & (known.score > threshold)).mean()), int((strangers > threshold).sum())
+    unknown_scores = np.sort(unknown.score)[::-1]
+    passing = int(far * len(unknown_scores) + 1e-9)
+    threshold = unknown_scores[passing] if passing < len(unknown_scores) else -np.inf
+    return float((known.correct & (known.score > threshold)).mean()), int((unknown_scores > threshold).sum())
 
 
-def _curve(known: _Probes, unknown: _Probes) -> Roc:
+def _curve(known: _ProbeScores, unknown: _ProbeScores) -> RocCurve:
     """Known against unknown probes, by the nearest similarity."""
     scores = np.concatenate((known.score, unknown.score))
     return roc_curve(scores, np.arange(len(scores)) < len(known.score))
 
 
-def _area(known: _Probes, unknown: _Probes) -> float:
+def _area(known: _ProbeScores, unknown: _ProbeScores) -> float:
     """How likely a known probe is nearer to the gallery than an unknown one."""
     return auc(_curve(known, unknown))

@@ -17,17 +17,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..angle import direction
-from ..errors import InputError, shown
-from ..labels import check_embedded
-from ..roster import whole
-from .identity_intervals import mean_interval, means_without
+from ..angle import unit_and_norm
+from ..errors import InputError, format_value
+from ..labels import check_embeddings_and_labels
+from ..roster import check_integer
+from .identity_intervals import leave_one_out_means, mean_interval
 
-_BLOCK = 16_384
+_GALLERY_BLOCK_ROWS = 16_384
 
 
 @dataclass(frozen=True)
-class Retrieval:
+class RetrievalMetrics:
     """Figures in percent, means over the queries that have a match in the gallery."""
 
     recall: dict[int, float]
@@ -42,55 +42,55 @@ class Retrieval:
 
     None for fewer than ten classes, or fewer than ten queries' worth of hits or misses.
     """
-    without: dict[str, NDArray[np.float64]] = field(default_factory=dict, repr=False, compare=False)
+    leave_one_out: dict[str, NDArray[np.float64]] = field(default_factory=dict, repr=False, compare=False)
     """The same figures without the queries of each class in turn, classes in the order of their labels, percent."""
 
 
-def retrieve(
+def retrieval_metrics(
     queries: Tensor,
     labels: Tensor,
     gallery: Tensor | None = None,
     gallery_labels: Tensor | None = None,
     *,
     ks: Sequence[int] = (1, 5, 10),
-    batch: int = 1024,
+    batch_size: int = 1024,
     faiss: bool = False,
-) -> Retrieval:
+) -> RetrievalMetrics:
     """Figures of queries [N, D] against a gallery [M, D], or among themselves without one."""
-    itself = gallery is None
-    gallery, gallery_labels = both_or_none(queries, labels, gallery, gallery_labels)
-    check_searched(queries, labels, gallery, gallery_labels, batch)
+    is_self_search = gallery is None
+    gallery, gallery_labels = resolve_gallery(queries, labels, gallery, gallery_labels)
+    check_search_inputs(queries, labels, gallery, gallery_labels, batch_size)
     if not ks or not all(isinstance(k, int) and not isinstance(k, bool) and k >= 1 for k in ks):
-        raise InputError(f"ks={shown(ks)} must be whole numbers of at least 1")
+        raise InputError(f"ks={format_value(ks)} must be whole numbers of at least 1")
     classes, sizes = torch.unique(gallery_labels, return_counts=True)
-    relevant = _relevant(labels, classes, sizes) - int(itself)
+    relevant = _count_relevant(labels, classes, sizes) - int(is_self_search)
     counted = relevant > 0
     if not bool(counted.any()):
         raise InputError("no query has another image of its class in the gallery: retrieval has nothing to find")
-    depth = min(max(int(relevant.max()), *ks), len(gallery) - int(itself))
-    asked, of_class = torch.unique(labels, return_inverse=True)
-    sums = torch.zeros(len(asked), len(ks) + 2, dtype=torch.float64)
-    unit_gallery = direction(gallery.float())[0]
-    search = _faiss_search(unit_gallery) if faiss else partial(nearest, gallery=unit_gallery)
-    for start in range(0, len(queries), batch):
-        rows = slice(start, start + batch)
-        skip = torch.arange(start, start + len(labels[rows])) if itself else None
-        _, found = search(direction(queries[rows].float())[0], depth=depth, skip=skip)
-        figures = _figures(gallery_labels[found] == labels[rows].unsqueeze(1), relevant[rows], ks)
+    depth = min(max(int(relevant.max()), *ks), len(gallery) - int(is_self_search))
+    query_classes, of_class = torch.unique(labels, return_inverse=True)
+    sums = torch.zeros(len(query_classes), len(ks) + 2, dtype=torch.float64)
+    unit_gallery = unit_and_norm(gallery.float())[0]
+    search = _faiss_search(unit_gallery) if faiss else partial(nearest_neighbors, gallery=unit_gallery)
+    for start in range(0, len(queries), batch_size):
+        rows = slice(start, start + batch_size)
+        skip = torch.arange(start, start + len(labels[rows])) if is_self_search else None
+        _, found = search(unit_and_norm(queries[rows].float())[0], depth=depth, skip=skip)
+        figures = _metrics_per_query(gallery_labels[found] == labels[rows].unsqueeze(1), relevant[rows], ks)
         sums.index_add_(0, of_class[rows][counted[rows]], figures)
     total = int(counted.sum())
     means = (100.0 * sums.sum(0) / total).tolist()
     names = [*(f"recall@{k}" for k in ks), "r_precision", "map_at_r"]
-    counts = torch.bincount(of_class[counted], minlength=len(asked)).numpy()
+    counts = torch.bincount(of_class[counted], minlength=len(query_classes)).numpy()
     by_name = dict(zip(names, sums.T.numpy(), strict=True))
-    return Retrieval(
+    return RetrievalMetrics(
         dict(zip(ks, means, strict=False)),
         means[-2],
         means[-1],
         total,
         len(labels) - total,
         {name: percent(mean_interval(part, counts)) for name, part in by_name.items()},
-        {name: 100.0 * means_without(part, counts) for name, part in by_name.items()},
+        {name: 100.0 * leave_one_out_means(part, counts) for name, part in by_name.items()},
     )
 
 
@@ -99,7 +99,7 @@ def percent(ends: tuple[float, float] | None) -> tuple[float, float] | None:
     return None if ends is None else (100.0 * ends[0], 100.0 * ends[1])
 
 
-def both_or_none(
+def resolve_gallery(
     queries: Tensor, labels: Tensor, gallery: Tensor | None, gallery_labels: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """The gallery and its labels; the queries themselves where neither is given."""
@@ -108,29 +108,33 @@ def both_or_none(
     return (queries, labels) if gallery is None or gallery_labels is None else (gallery, gallery_labels)
 
 
-def check_searched(queries: Tensor, labels: Tensor, gallery: Tensor, gallery_labels: Tensor, batch: int) -> None:
+def check_search_inputs(
+    queries: Tensor, labels: Tensor, gallery: Tensor, gallery_labels: Tensor, batch_size: int
+) -> None:
     """Queries and a gallery that can meet."""
-    check_embedded("queries", queries, labels)
-    check_embedded("the gallery", gallery, gallery_labels)
+    check_embeddings_and_labels("queries", queries, labels)
+    check_embeddings_and_labels("the gallery", gallery, gallery_labels)
     if queries.shape[1] != gallery.shape[1]:
         raise InputError(f"queries have {queries.shape[1]} dimensions, the gallery has {gallery.shape[1]}")
-    whole("batch", batch, 1)
+    check_integer("batch", batch_size, 1)
 
 
-def _relevant(labels: Tensor, classes: Tensor, counts: Tensor) -> Tensor:
+def _count_relevant(labels: Tensor, classes: Tensor, counts: Tensor) -> Tensor:
     """How many images of each query's class the gallery has."""
     place = torch.searchsorted(classes, labels).clamp(max=len(classes) - 1)
     return torch.where(classes[place] == labels, counts[place], 0)
 
 
-def nearest(queries: Tensor, gallery: Tensor, depth: int, skip: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def nearest_neighbors(
+    queries: Tensor, gallery: Tensor, depth: int, skip: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Similarities and places [N, depth] of the nearest of the gallery, best first; unit vectors all.
 
     `skip` [N] is a place in the gallery for every query that does not count, its own.
     """
     best: tuple[Tensor, Tensor] | None = None
-    for start in range(0, len(gallery), _BLOCK):
-        part = gallery[start : start + _BLOCK]
+    for start in range(0, len(gallery), _GALLERY_BLOCK_ROWS):
+        part = gallery[start : start + _GALLERY_BLOCK_ROWS]
         scores = queries @ part.T
         if skip is not None:
             rows = ((skip >= start) & (skip < start + len(part))).nonzero().squeeze(1)
@@ -168,7 +172,7 @@ def _faiss_search(gallery: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
     return search
 
 
-def _figures(hits: Tensor, relevant: Tensor, ks: Sequence[int]) -> Tensor:
+def _metrics_per_query(hits: Tensor, relevant: Tensor, ks: Sequence[int]) -> Tensor:
     """Of every query that counts: recall at every k, R-precision, average precision at R, [N, figures]."""
     counted = relevant > 0
     hits, relevant = hits[counted], relevant[counted]

@@ -16,204 +16,213 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import InputError, shown
+from ..errors import InputError, format_value
 from . import pair_tables
-from .folds import FOLDS, best_threshold, counted_accuracies, fold_accuracies, identity_folds, pair_folds
-from .identity_intervals import LEAST_EVENTS, LEAST_IDENTITIES, interval, logit, spread
-from .pair_tables import Pairs, Tables
+from .folds import NUM_FOLDS, best_threshold, fold_accuracies, fold_accuracies_from_counts, identity_folds, pair_folds
+from .identity_intervals import MIN_EVENTS, MIN_IDENTITIES, jackknife_interval, jackknife_variance, logit
+from .pair_tables import PairCountTables, ScoredPairs
 from .roc import (
-    Roc,
-    areas,
+    RocCurve,
     auc,
+    auc_per_curve,
     binned_roc,
     eer,
-    equal_errors,
-    place_of,
+    eer_per_curve,
+    far_and_tar,
+    interpolate_tar,
     roc_curve,
-    shares,
+    roc_index_at_far,
+    roc_threshold_at_far,
     tar_at,
-    tars_between,
-    threshold_of,
 )
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 __all__ = [
-    "FARS",
-    "Interval",
-    "Roc",
-    "Verification",
+    "DEFAULT_FARS",
+    "IntervalEstimate",
+    "RocCurve",
+    "VerificationMetrics",
     "auc",
     "best_threshold",
     "eer",
     "fold_accuracies",
-    "needed",
+    "required_different_pairs",
     "roc_curve",
-    "supported",
+    "has_enough_different_pairs",
     "tar_at",
-    "threshold_at",
-    "verify",
-    "verify_embeddings",
-    "verify_pairs",
+    "threshold_at_far",
+    "verification_metrics",
+    "verification_metrics_of_embeddings",
+    "verification_metrics_of_pairs",
 ]
 
-FARS = (1e-1, 1e-2, 1e-3, 1e-4)
-_AT_ONCE = 100  # identities that are left out at a time where folds are judged
+DEFAULT_FARS = (1e-1, 1e-2, 1e-3, 1e-4)
+_IDENTITIES_PER_CHUNK = 100  # identities that are left out at a time where folds are judged
 
 
 @dataclass(frozen=True)
-class Interval:
+class IntervalEstimate:
     """A figure with its 95 % interval over identities; where there is none, `why` says so in a few words."""
 
     value: float
     low: float | None
     high: float | None
-    why: str | None = None
+    reason: str | None = None
 
     @property
-    def percent(self) -> str:
+    def percent_text(self) -> str:
         """In words.
 
         >>> Interval(0.987, 0.98, 0.99).percent, Interval(1.0, None, None, "3 identities").percent
         ('98.70 % (98.00 to 99.00)', '100.00 % (no interval: 3 identities)')
         """
         if self.low is None or self.high is None:
-            return f"{100 * self.value:.2f} %" + (f" (no interval: {self.why})" if self.why else "")
+            return f"{100 * self.value:.2f} %" + (f" (no interval: {self.reason})" if self.reason else "")
         return f"{100 * self.value:.2f} % ({100 * self.low:.2f} to {100 * self.high:.2f})"
 
 
 @dataclass(frozen=True)
-class Verification:
+class VerificationMetrics:
     """What a set of scored pairs says."""
 
-    same: int
-    different: int
-    auc: Interval
-    eer: Interval | None
+    num_same: int
+    num_different: int
+    auc: IntervalEstimate
+    eer: IntervalEstimate | None
     """None where fewer than ten pairs of a kind are wrong at its threshold."""
-    tar: dict[float, Interval | None]
+    tar: dict[float, IntervalEstimate | None]
     """By FAR; None where fewer than ten different pairs, or fewer than ten same pairs, are accepted at it."""
     accuracy: float | None
     """Accuracy over folds at the threshold of the others, in percent; None without folds."""
     accuracy_error: float | None
     """Its standard error over the folds."""
-    roc: Roc
-    identities: int | None = None
+    roc: RocCurve
+    num_identities: int | None = None
     """How many identities the pairs are of; None where that is not known."""
-    folds: int | None = None
+    num_folds: int | None = None
     """How many folds the accuracy is of."""
     accuracy_interval: tuple[float, float] | None = None
     """95 % interval of the accuracy over identities, in percent."""
-    refused: dict[str, str] = field(default_factory=dict)
+    missing_reasons: dict[str, str] = field(default_factory=dict)
     """Why a figure is None, a line each, by its name: `eer`, `tar 0.001`."""
     resolution: float = 0.0
     """Width of the bins that scores were counted in; 0 where each was kept."""
-    without: dict[str, Floats] = field(default_factory=dict, repr=False, compare=False)
+    leave_one_out: dict[str, FloatArray] = field(default_factory=dict, repr=False, compare=False)
     """Figures without each identity in turn [K] by name, also `auc` and `accuracy`; empty without intervals."""
 
 
-def verify(
+def verification_metrics(
     scores: ArrayLike,
     same: ArrayLike,
     folds: ArrayLike | None = None,
-    fars: Sequence[float] = FARS,
+    fars: Sequence[float] = DEFAULT_FARS,
     *,
     identities: tuple[ArrayLike, ArrayLike] | None = None,
     balanced: bool = False,
     intervals: bool = True,
-) -> Verification:
+) -> VerificationMetrics:
     """All figures of distinct pairs with `scores` [M] that are the `same` [M] or not.
 
     `folds` [M] number the parts of the LFW protocol, −1 for a pair of none. `identities` are the numbers of both
     identities of every pair, [M] and [M]; without them there are no intervals, for which pairs depend on each other is
     not known. With `balanced` each kind of pairs counts half in the accuracy of a fold, however many there are.
     """
-    values, kinds = _checked(scores, same)
+    values, kinds = _check_scores(scores, same)
     _check_fars(fars)
     numbers = None if folds is None else _check_folds(folds, kinds)
     roc = roc_curve(values, kinds)
     accuracies = None if numbers is None else fold_accuracies(values, kinds, numbers, balanced=balanced)
     tables, count = None, None
     if identities is not None:
-        pairs = _numbered(values, kinds, identities)
+        pairs = _number_identities(values, kinds, identities)
         count = int(max(pairs.first.max(), pairs.second.max())) + 1
-        if intervals and count >= LEAST_IDENTITIES:
-            fold = None if numbers is None else _fold_of_each(pairs, numbers, count)
-            tables = pair_tables.listed_tables(pairs, _cuts(roc, fars), fold, count)
+        if intervals and count >= MIN_IDENTITIES:
+            fold = None if numbers is None else _find_identity_folds(pairs, numbers, count)
+            tables = pair_tables.tables_from_pairs(pairs, _select_thresholds(roc, fars), fold, count)
     sizes = (int(kinds.sum()), int((~kinds).sum()))
-    return _figures(roc, sizes, fars, tables, accuracies, count, balanced, 0.0)
+    return _compute_metrics(roc, sizes, fars, tables, accuracies, count, balanced, 0.0)
 
 
-def verify_pairs(
-    pairs: Pairs, fold: Whole | None, fars: Sequence[float] = FARS, *, balanced: bool = True, intervals: bool = True
-) -> Verification:
+def verification_metrics_of_pairs(
+    pairs: ScoredPairs,
+    fold_of_identity: IntArray | None,
+    fars: Sequence[float] = DEFAULT_FARS,
+    *,
+    balanced: bool = True,
+    intervals: bool = True,
+) -> VerificationMetrics:
     """The figures of scored pairs whose identities are numbered from 0 on, with the fold of each identity [K]."""
-    scores, same = _checked(pairs.scores, pairs.same)
+    scores, same = _check_scores(pairs.scores, pairs.same)
     count = int(max(pairs.first.max(), pairs.second.max())) + 1
     roc = roc_curve(scores, same)
-    folds = pair_folds(pairs.first, pairs.second, fold)
+    folds = pair_folds(pairs.first, pairs.second, fold_of_identity)
     accuracies = None if folds is None else fold_accuracies(scores, same, folds, balanced=balanced)
     tables = None
-    if intervals and count >= LEAST_IDENTITIES:
-        tables = pair_tables.listed_tables(pairs, _cuts(roc, fars), None if folds is None else fold, count)
+    if intervals and count >= MIN_IDENTITIES:
+        tables = pair_tables.tables_from_pairs(
+            pairs, _select_thresholds(roc, fars), None if folds is None else fold_of_identity, count
+        )
     sizes = (int(same.sum()), int((~same).sum()))
-    return _figures(roc, sizes, fars, tables, accuracies, count, balanced, 0.0)
+    return _compute_metrics(roc, sizes, fars, tables, accuracies, count, balanced, 0.0)
 
 
-def verify_embeddings(
-    x: Tensor, y: Tensor, fars: Sequence[float] = FARS, *, folds: int = FOLDS, intervals: bool = True
-) -> Verification:
+def verification_metrics_of_embeddings(
+    x: Tensor, y: Tensor, fars: Sequence[float] = DEFAULT_FARS, *, num_folds: int = NUM_FOLDS, intervals: bool = True
+) -> VerificationMetrics:
     """The figures of all distinct pairs of embeddings [N, D] of identities [N], by their cosines.
 
     An identity is in one fold, and a pair of two folds in none; each kind of pairs counts half in the accuracy. Up to
     `pair_tables.IN_MEMORY` pairs every score is kept; more are counted in bins of width `resolution`.
     """
-    from ..angle import direction
-    from ..labels import check_embedded
+    from ..angle import unit_and_norm
+    from ..labels import check_embeddings_and_labels
 
-    check_embedded("verification", x, y)
+    check_embeddings_and_labels("verification", x, y)
     _check_fars(fars)
-    unit: NDArray[np.float32] = direction(x.detach().float())[0].cpu().numpy()
-    labels: Whole = np.unique(y.cpu().numpy(), return_inverse=True)[1].astype(np.int64)
+    unit: NDArray[np.float32] = unit_and_norm(x.detach().float())[0].cpu().numpy()
+    labels: IntArray = np.unique(y.cpu().numpy(), return_inverse=True)[1].astype(np.int64)
     sizes = np.bincount(labels)
     same = int((sizes * (sizes - 1) // 2).sum())
     different = len(labels) * (len(labels) - 1) // 2 - same
     if not same or not different:
         raise InputError("pairs want two classes, and a class with two images")
-    fold = identity_folds(labels, folds)
-    if same + different <= pair_tables.IN_MEMORY:
-        return verify_pairs(pair_tables.all_pairs(unit, labels), fold, fars, intervals=intervals)
+    fold = identity_folds(labels, num_folds)
+    if same + different <= pair_tables.MAX_IN_MEMORY_PAIRS:
+        return verification_metrics_of_pairs(pair_tables.all_pairs(unit, labels), fold, fars, intervals=intervals)
     roc = binned_roc(*pair_tables.streamed_counts(unit, labels), pair_tables.bin_edges())
     accuracies = None
     if fold is not None:
-        accuracies = counted_accuracies(*pair_tables.streamed_fold_counts(unit, labels, fold), balanced=True)
+        accuracies = fold_accuracies_from_counts(*pair_tables.streamed_fold_counts(unit, labels, fold), balanced=True)
     tables = None
-    if intervals and len(sizes) >= LEAST_IDENTITIES:
-        tables = pair_tables.streamed_tables(unit, labels, _cuts(roc, fars), fold)
-    return _figures(roc, (same, different), fars, tables, accuracies, len(sizes), True, 2.0 / pair_tables.BINS)
+    if intervals and len(sizes) >= MIN_IDENTITIES:
+        tables = pair_tables.streamed_tables(unit, labels, _select_thresholds(roc, fars), fold)
+    return _compute_metrics(
+        roc, (same, different), fars, tables, accuracies, len(sizes), True, 2.0 / pair_tables.NUM_BINS
+    )
 
 
-def threshold_at(scores: ArrayLike, same: ArrayLike, far: float) -> float:
+def threshold_at_far(scores: ArrayLike, same: ArrayLike, far: float) -> float:
     """The smallest threshold whose FAR on these pairs is at most so much."""
-    return threshold_of(roc_curve(*_checked(scores, same)), far)
+    return roc_threshold_at_far(roc_curve(*_check_scores(scores, same)), far)
 
 
-def supported(same: Flags, far: float) -> bool:
+def has_enough_different_pairs(same: BoolArray, far: float) -> bool:
     """Whether there are enough different pairs for a TAR at this FAR to mean something."""
-    return int((~same).sum()) * far >= LEAST_EVENTS - 1e-9
+    return int((~same).sum()) * far >= MIN_EVENTS - 1e-9
 
 
-def needed(far: float) -> int:
+def required_different_pairs(far: float) -> int:
     """Different pairs that a FAR needs."""
-    return round(LEAST_EVENTS / far)
+    return round(MIN_EVENTS / far)
 
 
-def _checked(scores: ArrayLike, same: ArrayLike) -> tuple[Floats, Flags]:
+def _check_scores(scores: ArrayLike, same: ArrayLike) -> tuple[FloatArray, BoolArray]:
     try:
         given, kinds = np.asarray(scores), np.asarray(same)
         if given.dtype.kind not in "fiu" or not np.isin(kinds, (0, 1)).all():  # "False" and 2 would count as true
@@ -234,16 +243,16 @@ def _checked(scores: ArrayLike, same: ArrayLike) -> tuple[Floats, Flags]:
 
 def _check_fars(fars: Sequence[float]) -> None:
     if not all(isinstance(far, int | float) and 0 < far <= 1 for far in fars):
-        raise InputError(f"fars={shown(fars)} must be rates above 0 and at most 1")
+        raise InputError(f"fars={format_value(fars)} must be rates above 0 and at most 1")
 
 
-def _check_folds(folds: ArrayLike, same: Flags) -> Whole:
+def _check_folds(folds: ArrayLike, same: BoolArray) -> IntArray:
     if np.shape(folds) != same.shape:
         raise InputError(f"folds number every pair: {len(same)} are wanted, got shape {list(np.shape(folds))}")
     return np.asarray(folds).astype(np.int64)
 
 
-def _numbered(scores: Floats, same: Flags, identities: tuple[ArrayLike, ArrayLike]) -> Pairs:
+def _number_identities(scores: FloatArray, same: BoolArray, identities: tuple[ArrayLike, ArrayLike]) -> ScoredPairs:
     """The pairs with their identities numbered from 0 on."""
     given = [np.asarray(part) for part in identities]
     if len(given) != 2 or any(part.shape != same.shape or part.dtype.kind not in "iuU" for part in given):
@@ -251,13 +260,13 @@ def _numbered(scores: Floats, same: Flags, identities: tuple[ArrayLike, ArrayLik
     if not np.array_equal(given[0] == given[1], same):
         raise InputError("a pair is the same exactly where both of its identities are")
     place = np.unique(np.concatenate(given), return_inverse=True)[1].astype(np.int64)
-    return Pairs(scores, place[: len(same)], place[len(same) :])
+    return ScoredPairs(scores, place[: len(same)], place[len(same) :])
 
 
-def _fold_of_each(pairs: Pairs, folds: Whole, identities: int) -> Whole | None:
+def _find_identity_folds(pairs: ScoredPairs, folds: IntArray, num_identities: int) -> IntArray | None:
     """The fold of each identity; None where one stands in several, so that it cannot be left out of one alone."""
     names, numbers = np.unique(folds[folds >= 0], return_inverse=True)
-    found = np.full(identities, -1, dtype=np.int64)
+    found = np.full(num_identities, -1, dtype=np.int64)
     inside = folds >= 0
     for side in (pairs.first[inside], pairs.second[inside]):
         found[side] = numbers
@@ -268,139 +277,155 @@ def _fold_of_each(pairs: Pairs, folds: Whole, identities: int) -> Whole | None:
     return None if len(names) < 2 or outside.any() else found
 
 
-def _cuts(roc: Roc, fars: Sequence[float]) -> Floats:
+def _select_thresholds(roc: RocCurve, fars: Sequence[float]) -> FloatArray:
     """Some hundred thresholds, falling: dense where few different pairs are accepted or few same ones missed."""
     far, tar = roc.far, roc.tar
     rare = np.geomspace(max(float(far[far > 0][0]), 1e-9), 1.0, 200)
     missed = 1.0 - np.geomspace(max(float(1.0 - tar[tar < 1][-1]), 1e-9), 1.0, 60)
     places = [
-        *(place_of(roc, wanted) for wanted in fars),
+        *(roc_index_at_far(roc, wanted) for wanted in fars),
         *(np.searchsorted(far, rare, side="right") - 1),
         *(np.searchsorted(tar, np.append(missed, np.linspace(0.0, 1.0, 130)), side="left")),
     ]
-    found: Floats = roc.thresholds[np.unique(np.clip(places, 1, len(far) - 1))]
+    found: FloatArray = roc.thresholds[np.unique(np.clip(places, 1, len(far) - 1))]
     return found
 
 
-def _without_each(tables: Tables, fars: Sequence[float], balanced: bool) -> dict[str, Floats]:
+def _leave_one_out_metrics(tables: PairCountTables, fars: Sequence[float], balanced: bool) -> dict[str, FloatArray]:
     """All figures without each identity in turn."""
     same = tables.same.sum(0) - tables.same
-    far, tar = shares(np.cumsum(tables.all_different - tables.different, -1), np.cumsum(same, -1))
-    found = {"auc": areas(far, tar), "eer": equal_errors(far, tar)}
-    found |= {f"tar {wanted:g}": tars_between(far, tar, wanted) for wanted in fars}
-    if tables.fold is not None and tables.in_fold is not None and tables.all_in_fold is not None:
-        accuracies = _accuracies_without(tables, tables.fold, tables.in_fold, tables.all_in_fold, balanced)
+    far, tar = far_and_tar(np.cumsum(tables.all_different - tables.different, -1), np.cumsum(same, -1))
+    found = {"auc": auc_per_curve(far, tar), "eer": eer_per_curve(far, tar)}
+    found |= {f"tar {wanted:g}": interpolate_tar(far, tar, wanted) for wanted in fars}
+    if (
+        tables.fold_of_group is not None
+        and tables.different_in_fold is not None
+        and tables.all_different_in_fold is not None
+    ):
+        accuracies = _leave_one_out_accuracies(
+            tables, tables.fold_of_group, tables.different_in_fold, tables.all_different_in_fold, balanced
+        )
         found |= {"accuracy": accuracies} if len(accuracies) else {}
     return found
 
 
-def _accuracies_without(tables: Tables, fold: Whole, in_fold: Floats, all_in_fold: Floats, balanced: bool) -> Floats:
+def _leave_one_out_accuracies(
+    tables: PairCountTables,
+    fold_of_group: IntArray,
+    different_in_fold: FloatArray,
+    all_different_in_fold: FloatArray,
+    balanced: bool,
+) -> FloatArray:
     """Means over the folds; an empty list where a fold would be left without pairs of a kind."""
-    count, bins = all_in_fold.shape
+    count, bins = all_different_in_fold.shape
     all_same = np.zeros((count, bins))
-    np.add.at(all_same, fold[fold >= 0], tables.same[fold >= 0])
-    found = np.empty(len(fold))
-    for start in range(0, len(fold), _AT_ONCE):
-        rows = np.arange(start, min(start + _AT_ONCE, len(fold)))
-        same, different = (np.repeat(part[None], len(rows), 0) for part in (all_same, all_in_fold))
-        placed = np.flatnonzero(fold[rows] >= 0)
-        same[placed, fold[rows[placed]]] -= tables.same[rows[placed]]
-        different[placed, fold[rows[placed]]] -= in_fold[rows[placed]]
+    np.add.at(all_same, fold_of_group[fold_of_group >= 0], tables.same[fold_of_group >= 0])
+    found = np.empty(len(fold_of_group))
+    for start in range(0, len(fold_of_group), _IDENTITIES_PER_CHUNK):
+        rows = np.arange(start, min(start + _IDENTITIES_PER_CHUNK, len(fold_of_group)))
+        same, different = (np.repeat(part[None], len(rows), 0) for part in (all_same, all_different_in_fold))
+        placed = np.flatnonzero(fold_of_group[rows] >= 0)
+        same[placed, fold_of_group[rows[placed]]] -= tables.same[rows[placed]]
+        different[placed, fold_of_group[rows[placed]]] -= different_in_fold[rows[placed]]
         if not (same.sum(-1).all() and different.sum(-1).all()):
             return np.empty(0)
-        found[rows] = counted_accuracies(same, different, balanced=balanced).mean(-1)
+        found[rows] = fold_accuracies_from_counts(same, different, balanced=balanced).mean(-1)
     return found
 
 
-def _refused(roc: Roc, same: int, different: int, fars: Sequence[float]) -> dict[str, str]:
+def _find_missing_reasons(roc: RocCurve, num_same: int, num_different: int, fars: Sequence[float]) -> dict[str, str]:
     """Why figures are not given, in a line each."""
     found = {}
-    least = min(same, different)
-    if eer(roc) * least < LEAST_EVENTS - 1e-9:
-        kind = "same pairs are missed" if same <= different else "different pairs are accepted"
-        bound = 100.0 * LEAST_EVENTS / least
+    least = min(num_same, num_different)
+    if eer(roc) * least < MIN_EVENTS - 1e-9:
+        kind = "same pairs are missed" if num_same <= num_different else "different pairs are accepted"
+        bound = 100.0 * MIN_EVENTS / least
         below = f"; it is below {bound:.2g} %" if bound < 50 else ""
-        found["eer"] = f"EER needs at least {LEAST_EVENTS} errors of each kind: fewer {kind}{below}"
+        found["eer"] = f"EER needs at least {MIN_EVENTS} errors of each kind: fewer {kind}{below}"
     for far in fars:
-        place = place_of(roc, far)
-        accepted, named = round(float(roc.far[place]) * different), round(float(roc.tar[place]) * same)
-        if min(accepted, named) >= LEAST_EVENTS:
+        place = roc_index_at_far(roc, far)
+        accepted, named = round(float(roc.far[place]) * num_different), round(float(roc.tar[place]) * num_same)
+        if min(accepted, named) >= MIN_EVENTS:
             continue
-        if not different * far >= LEAST_EVENTS - 1e-9:
-            have = f"{LEAST_EVENTS} false accepts: {needed(far):,} different pairs; there are {different:,}"
-        elif accepted < LEAST_EVENTS:
-            have = f"{LEAST_EVENTS} false accepts: scores are tied, so that there are {accepted}"
-        elif same < LEAST_EVENTS:
-            have = f"{LEAST_EVENTS} same pairs; there are {same:,}"
+        if not num_different * far >= MIN_EVENTS - 1e-9:
+            have = f"{MIN_EVENTS} false accepts: {required_different_pairs(far):,} different pairs; there are {num_different:,}"
+        elif accepted < MIN_EVENTS:
+            have = f"{MIN_EVENTS} false accepts: scores are tied, so that there are {accepted}"
+        elif num_same < MIN_EVENTS:
+            have = f"{MIN_EVENTS} same pairs; there are {num_same:,}"
         else:
-            have = f"{LEAST_EVENTS} same pairs accepted; there are {named}"
+            have = f"{MIN_EVENTS} same pairs accepted; there are {named}"
         found[f"tar {far:g}"] = f"FAR {far:g} needs at least {have}"
     return found
 
 
-def _figures(
-    roc: Roc,
+def _compute_metrics(
+    roc: RocCurve,
     sizes: tuple[int, int],
     fars: Sequence[float],
-    tables: Tables | None,
-    accuracies: Floats | None,
-    identities: int | None,
+    tables: PairCountTables | None,
+    accuracies: FloatArray | None,
+    num_identities: int | None,
     balanced: bool,
     resolution: float,
-) -> Verification:
+) -> VerificationMetrics:
     """All figures of a curve, with intervals where there are tables."""
     same, different = sizes
-    refused = _refused(roc, same, different, fars)
-    given = [far for far in fars if f"tar {far:g}" not in refused]
-    without = {} if tables is None else _without_each(tables, given, balanced)
-    none = None
-    if identities is None:
-        none = "which pairs share an identity is not known"
-    elif identities < LEAST_IDENTITIES:
-        none = f"{identities} identities, {LEAST_IDENTITIES} are needed"
+    missing_reasons = _find_missing_reasons(roc, same, different, fars)
+    given = [far for far in fars if f"tar {far:g}" not in missing_reasons]
+    leave_one_out = {} if tables is None else _leave_one_out_metrics(tables, given, balanced)
+    no_interval_reason = None
+    if num_identities is None:
+        no_interval_reason = "which pairs share an identity is not known"
+    elif num_identities < MIN_IDENTITIES:
+        no_interval_reason = f"{num_identities} identities, {MIN_IDENTITIES} are needed"
 
-    def known(name: str, value: float, few: str | None = None) -> Interval:
-        if name not in without or few:
-            return Interval(value, None, None, few if name in without else none)
-        ends = interval(value, without[name])
+    def with_interval(name: str, value: float, few: str | None = None) -> IntervalEstimate:
+        if name not in leave_one_out or few:
+            return IntervalEstimate(value, None, None, few if name in leave_one_out else no_interval_reason)
+        ends = jackknife_interval(value, leave_one_out[name])
         if ends is not None:
-            return Interval(value, *ends)
-        one = spread(logit(without[name])).variance > 0
-        return Interval(value, None, None, f"{'hardly more than one' if one else 'no'} identity makes a difference")
+            return IntervalEstimate(value, *ends)
+        one = jackknife_variance(logit(leave_one_out[name])).variance > 0
+        return IntervalEstimate(
+            value, None, None, f"{'hardly more than one' if one else 'no'} identity makes a difference"
+        )
 
-    few_errors = f"fewer than {LEAST_EVENTS} errors of a kind" if "eer" in refused else None
-    tar: dict[float, Interval | None] = dict.fromkeys(fars)
+    few_errors = f"fewer than {MIN_EVENTS} errors of a kind" if "eer" in missing_reasons else None
+    tar: dict[float, IntervalEstimate | None] = dict.fromkeys(fars)
     for far in given:
         value, few = tar_at(roc, far), None
-        touched = None if tables is None else _touched(tables, threshold_of(roc, far))
-        if touched is not None and touched < LEAST_IDENTITIES:
-            few = f"the false accepts are of {touched} identities"
-        elif round((1.0 - value) * same) < LEAST_EVENTS:
-            few = f"fewer than {LEAST_EVENTS} same pairs are missed"
-        tar[far] = known(f"tar {far:g}", value, few)
+        num_accepted_identities = (
+            None if tables is None else _count_accepted_identities(tables, roc_threshold_at_far(roc, far))
+        )
+        if num_accepted_identities is not None and num_accepted_identities < MIN_IDENTITIES:
+            few = f"the false accepts are of {num_accepted_identities} identities"
+        elif round((1.0 - value) * same) < MIN_EVENTS:
+            few = f"fewer than {MIN_EVENTS} same pairs are missed"
+        tar[far] = with_interval(f"tar {far:g}", value, few)
     mean = None if accuracies is None else float(accuracies.mean())
     ends = None
-    if mean is not None and "accuracy" in without and few_errors is None:
-        ends = interval(mean, without["accuracy"])
-    return Verification(
-        same=same,
-        different=different,
-        auc=known("auc", auc(roc), few_errors),
-        eer=None if "eer" in refused else known("eer", eer(roc)),
+    if mean is not None and "accuracy" in leave_one_out and few_errors is None:
+        ends = jackknife_interval(mean, leave_one_out["accuracy"])
+    return VerificationMetrics(
+        num_same=same,
+        num_different=different,
+        auc=with_interval("auc", auc(roc), few_errors),
+        eer=None if "eer" in missing_reasons else with_interval("eer", eer(roc)),
         tar=tar,
         accuracy=None if mean is None else 100.0 * mean,
         accuracy_error=None if accuracies is None else 100.0 * float(accuracies.std(ddof=1) / np.sqrt(len(accuracies))),
         roc=roc,
-        identities=identities,
-        folds=None if accuracies is None else len(accuracies),
+        num_identities=num_identities,
+        num_folds=None if accuracies is None else len(accuracies),
         accuracy_interval=None if ends is None else (100.0 * ends[0], 100.0 * ends[1]),
-        refused=refused,
+        missing_reasons=missing_reasons,
         resolution=resolution,
-        without=without,
+        leave_one_out=leave_one_out,
     )
 
 
-def _touched(tables: Tables, threshold: float) -> int:
+def _count_accepted_identities(tables: PairCountTables, threshold: float) -> int:
     """How many identities the different pairs are of that a threshold accepts."""
-    bins = int(np.searchsorted(-tables.cuts, -threshold, side="right"))
+    bins = int(np.searchsorted(-tables.thresholds, -threshold, side="right"))
     return int((tables.different[:, :bins].sum(1) > 0).sum())

@@ -9,33 +9,41 @@ from torch import Tensor
 
 from .. import angle
 from ..errors import InputError
-from .block import Kind
-from .dense import others_of
-from .rays import Products, kept_lengths, logits_of
+from .block import KernelSpec
+from .dense import compute_non_target_sums
+from .rays import DotProducts, compute_logits, compute_radius
 
-_MOST = 1 << 24  # logits; a second derivative holds many copies of them
+_MAX_DOUBLE_BACKWARD_LOGITS = 1 << 24  # logits; a second derivative holds many copies of them
 
 
-def again_densely(ctx: Any, given: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+def dense_double_backward(ctx: Any, grad_outputs: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
     """Gradients to (a, directions, ‖x‖, weight, bias, numbers) as a graph; refused where the logits are too many."""
     y, _, *saved = ctx.saved_tensors
     # Views: embeddings and directions may be one tensor, and each place wants its own gradient.
     inputs: list[Any] = [None if t is None else t.view_as(t) for t in saved]
-    a, unit, x_length, weight, bias, *numbers = inputs
-    if len(a) * len(weight) > _MOST:
+    a, unit, x_norm, weight, bias, *margin_values = inputs
+    if len(a) * len(weight) > _MAX_DOUBLE_BACKWARD_LOGITS:
         raise InputError("so large a streamed head cannot be differentiated twice (create_graph): take fewer classes")
-    kind: Kind = ctx.kind
-    margin = kind.margin.with_values(**dict(zip(kind.names, numbers, strict=True))) if numbers else kind.margin
-    theirs, w_length = angle.direction(weight.to(a.dtype))
-    value = a @ (theirs if kind.divides else weight.to(a.dtype)).T
-    radius = kept_lengths(margin, x_length.unsqueeze(1), w_length) if kind.lengths else None
-    others = others_of(logits_of(margin, Products(value, radius), bias), y, kind.total)
-    theta = angle.between(unit, theirs.index_select(0, y))
+    spec: KernelSpec = ctx.kind
+    margin = (
+        spec.margin.with_values(**dict(zip(spec.value_names, margin_values, strict=True)))
+        if margin_values
+        else spec.margin
+    )
+    w_unit, w_norm = angle.unit_and_norm(weight.to(a.dtype))
+    value = a @ (w_unit if spec.divides_by_w_norm else weight.to(a.dtype)).T
+    radius = compute_radius(margin, x_norm.unsqueeze(1), w_norm) if spec.has_radius else None
+    others = compute_non_target_sums(compute_logits(margin, DotProducts(value, radius), bias), y, spec.with_logit_sum)
+    theta = angle.angle_between(unit, w_unit.index_select(0, y))
     product = value.gather(1, y.unsqueeze(1)).squeeze(1)
-    results = (others.log_sum, others.total, theta, w_length.index_select(0, y), product)
-    pairs = [(r, g) for r, g in zip(results, given, strict=True) if r is not None and g is not None and r.requires_grad]
+    results = (others.log_sum, others.logit_sum, theta, w_norm.index_select(0, y), product)
+    pairs = [
+        (r, g)
+        for r, g in zip(results, grad_outputs, strict=True)
+        if r is not None and g is not None and r.requires_grad
+    ]
     wanted = [t for t in inputs if t is not None and t.requires_grad]
-    found = iter(
+    grads = iter(
         torch.autograd.grad([r for r, _ in pairs], wanted, [g for _, g in pairs], create_graph=True, allow_unused=True)
     )
-    return tuple(next(found) if t is not None and t.requires_grad else None for t in inputs)
+    return tuple(next(grads) if t is not None and t.requires_grad else None for t in inputs)

@@ -15,156 +15,182 @@ import torch
 from torch import Tensor
 
 from ..margin import Margin
-from ..precision import widest
-from .rays import Products, kept_lengths, logits_of
+from ..precision import widest_float_dtype
+from .rays import DotProducts, compute_logits, compute_radius
 
-_TOGETHER = 64  # rows that are added up in the working precision before the sum goes on in the widest
+_MAX_PARTIAL_SUM_ROWS = 64  # rows that are added up in the working precision before the sum goes on in the widest
 
 
 @dataclass(frozen=True)
-class Kind:
+class KernelSpec:
     """What does not change from block to block; two equal kinds are one compiled kernel."""
 
     margin: Margin
-    names: tuple[str, ...]
+    value_names: tuple[str, ...]
     """Numbers of the margin that are tensors: they come with every call."""
-    learnt: tuple[bool, ...]
+    value_requires_grad: tuple[bool, ...]
     """Which of them want a gradient."""
-    total: bool
+    with_logit_sum: bool
     """Whether the sum of the logits is wanted (label smoothing)."""
 
     @classmethod
-    def of(cls, margin: Margin, total: bool, learnt: dict[str, bool]) -> Kind:
+    def from_margin(cls, margin: Margin, with_logit_sum: bool, requires_grad: dict[str, bool]) -> KernelSpec:
         # Their values are no part of the kind, or every step of a schedule would be compiled anew.
-        bare = margin.with_values(**dict.fromkeys(learnt, 1.0)) if learnt else margin
-        return cls(bare, tuple(learnt), tuple(learnt.values()), total)
+        bare = margin.with_values(**dict.fromkeys(requires_grad, 1.0)) if requires_grad else margin
+        return cls(bare, tuple(requires_grad), tuple(requires_grad.values()), with_logit_sum)
 
     @property
-    def divides(self) -> bool:
+    def divides_by_w_norm(self) -> bool:
         """Whether a product is divided by the length of the class weight."""
-        return not (self.margin.linear and self.margin.keeps_w)
+        return not (self.margin.is_linear and self.margin.uses_w_norm)
 
     @property
-    def lengths(self) -> bool:
+    def has_radius(self) -> bool:
         """Whether lengths are multiplied in after φ."""
-        return not self.margin.linear and (self.margin.keeps_x or self.margin.keeps_w)
+        return not self.margin.is_linear and (self.margin.uses_x_norm or self.margin.uses_w_norm)
 
 
 class Block(NamedTuple):
     """One block as the kernels take it; everything a tensor."""
 
-    raw: Tensor
+    dot_products: Tensor
     """Products of class weights and embeddings [B, N]."""
-    inverse: Tensor
+    inverse_norm: Tensor
     """1/‖w‖ [B]; 0 for a zero weight, whose cosines are 0 and which gets no gradient."""
-    x_length: Tensor
+    x_norm: Tensor
     """‖x‖ [N]."""
-    column: Tensor
+    target_row: Tensor
     """Row of each sample's target in this block [N]; outside 0 … B−1 where the target lies elsewhere."""
     bias: Tensor | None
 
 
-def inverse_of(length: Tensor) -> Tensor:
+def safe_reciprocal(norm: Tensor) -> Tensor:
     """1/length, and 0 where that is 0."""
-    return torch.where(length == 0, torch.zeros_like(length), 1.0 / length)
+    return torch.where(norm == 0, torch.zeros_like(norm), 1.0 / norm)
 
 
-def _value(kind: Kind, block: Block) -> Tensor:
-    return block.raw * block.inverse.unsqueeze(1) if kind.divides else block.raw
+def _phi_input(spec: KernelSpec, block: Block) -> Tensor:
+    return block.dot_products * block.inverse_norm.unsqueeze(1) if spec.divides_by_w_norm else block.dot_products
 
 
 def _logits(
-    kind: Kind, value: Tensor, x_length: Tensor, w_length: Tensor, bias: Tensor | None, numbers: Sequence[Tensor]
+    spec: KernelSpec,
+    value: Tensor,
+    x_norm: Tensor,
+    w_norm: Tensor,
+    bias: Tensor | None,
+    margin_values: Sequence[Tensor],
 ) -> Tensor:
     """[B, N] through the one definition, which is written for [N, B]."""
-    margin = kind.margin.with_values(**dict(zip(kind.names, numbers, strict=True))) if numbers else kind.margin
-    radius = kept_lengths(margin, x_length.unsqueeze(1), w_length) if kind.lengths else None
-    return logits_of(margin, Products(value.T, radius), bias).T
+    margin = (
+        spec.margin.with_values(**dict(zip(spec.value_names, margin_values, strict=True)))
+        if margin_values
+        else spec.margin
+    )
+    radius = compute_radius(margin, x_norm.unsqueeze(1), w_norm) if spec.has_radius else None
+    return compute_logits(margin, DotProducts(value.T, radius), bias).T
 
 
-def _w_length(kind: Kind, block: Block) -> Tensor:
-    return inverse_of(block.inverse) if kind.lengths else block.inverse
+def _w_norm_or_placeholder(spec: KernelSpec, block: Block) -> Tensor:
+    return safe_reciprocal(block.inverse_norm) if spec.has_radius else block.inverse_norm
 
 
 def _is_target(block: Block) -> Tensor:
-    rows = torch.arange(block.raw.shape[0], dtype=block.column.dtype, device=block.raw.device)
-    return rows.unsqueeze(1) == block.column
+    rows = torch.arange(block.dot_products.shape[0], dtype=block.target_row.dtype, device=block.dot_products.device)
+    return rows.unsqueeze(1) == block.target_row
 
 
-def _down(values: Tensor) -> Tensor:
+def _sum_over_classes(values: Tensor) -> Tensor:
     """Sum over the classes [N] in the widest float; short runs in the working one, which costs no digits."""
-    rows, wide = values.shape[0], widest(values.device)
-    together = _together(rows)
+    rows, wide = values.shape[0], widest_float_dtype(values.device)
+    together = _partial_sum_rows(rows)
     whole = rows - rows % together
     found = values[:whole].view(whole // together, together, values.shape[1]).sum(1).to(wide).sum(0)
     return found if whole == rows else found + values[whole:].sum(0).to(wide)
 
 
-def _together(rows: int) -> int:
+def _partial_sum_rows(rows: int) -> int:
     """Rows of a run: a divisor if there is a fair one, so that a compiler makes one loop of it all.
 
     >>> _together(1000), _together(1024), _together(997)
     (50, 64, 64)
     """
-    return next((run for run in range(_TOGETHER, _TOGETHER // 4, -1) if rows % run == 0), _TOGETHER)
+    return next(
+        (run for run in range(_MAX_PARTIAL_SUM_ROWS, _MAX_PARTIAL_SUM_ROWS // 4, -1) if rows % run == 0),
+        _MAX_PARTIAL_SUM_ROWS,
+    )
 
 
-def peak(kind: Kind, block: Block, *numbers: Tensor) -> tuple[Tensor]:
+def largest_logit(spec: KernelSpec, block: Block, *margin_values: Tensor) -> tuple[Tensor]:
     """The largest logit [N] of the block's classes that are not the target; −inf where there is none."""
-    z = _logits(kind, _value(kind, block), block.x_length, _w_length(kind, block), block.bias, numbers)
+    z = _logits(
+        spec, _phi_input(spec, block), block.x_norm, _w_norm_or_placeholder(spec, block), block.bias, margin_values
+    )
     return (torch.where(_is_target(block), -torch.inf, z).amax(0),)
 
 
-def largest_cosine(kind: Kind, block: Block, *numbers: Tensor) -> tuple[Tensor]:
+def largest_cosine(spec: KernelSpec, block: Block, *margin_values: Tensor) -> tuple[Tensor]:
     """The largest cosine [N], where the products are those of directions."""
-    cos = block.raw * block.inverse.unsqueeze(1)
+    cos = block.dot_products * block.inverse_norm.unsqueeze(1)
     return (torch.where(_is_target(block), -torch.inf, cos).amax(0),)
 
 
-def sums(kind: Kind, block: Block, anchor: Tensor, *numbers: Tensor) -> tuple[Tensor, ...]:
+def sum_exp_logits(spec: KernelSpec, block: Block, anchor: Tensor, *margin_values: Tensor) -> tuple[Tensor, ...]:
     """`Σ exp(z − anchor)` [N] over the classes that are not the target, and `Σ z` where that is wanted."""
-    z = _logits(kind, _value(kind, block), block.x_length, _w_length(kind, block), block.bias, numbers)
+    z = _logits(
+        spec, _phi_input(spec, block), block.x_norm, _w_norm_or_placeholder(spec, block), block.bias, margin_values
+    )
     target = _is_target(block)
-    found = _down(torch.where(target, 0.0, torch.exp(z - anchor)))
-    return (found, _down(torch.where(target, 0.0, z))) if kind.total else (found,)
+    found = _sum_over_classes(torch.where(target, 0.0, torch.exp(z - anchor)))
+    return (found, _sum_over_classes(torch.where(target, 0.0, z))) if spec.with_logit_sum else (found,)
 
 
 def gradients(
-    kind: Kind, block: Block, log_sum: Tensor, to_log_sum: Tensor, to_total: Tensor, to_own: Tensor, *numbers: Tensor
+    spec: KernelSpec,
+    block: Block,
+    log_sum: Tensor,
+    grad_log_sum: Tensor,
+    grad_logit_sum: Tensor,
+    grad_target_product: Tensor,
+    *margin_values: Tensor,
 ) -> tuple[Tensor, ...]:
     """What pulls at the products, as the two matrix products want it, and what is added to each class weight.
 
     Gives pull [B, N] and along [B], so that ∂/∂w = pull · a + along · w; then what the lengths of the embeddings [N],
     the bias [B] and the learnt numbers want, as far as they are there.
     """
-    inverse, w_length = block.inverse, _w_length(kind, block)
+    inverse, w_norm = block.inverse_norm, _w_norm_or_placeholder(spec, block)
     with torch.enable_grad():
-        value = _value(kind, block).detach().requires_grad_()
-        of_x, of_w = (t.detach().requires_grad_(kind.lengths) for t in (block.x_length, w_length))
+        value = _phi_input(spec, block).detach().requires_grad_()
+        of_x, of_w = (t.detach().requires_grad_(spec.has_radius) for t in (block.x_norm, w_norm))
         bias = None if block.bias is None else block.bias.detach().requires_grad_()
-        taken = [n.detach().requires_grad_(learnt) for n, learnt in zip(numbers, kind.learnt, strict=True)]
-        z = _logits(kind, value, of_x, of_w, bias, taken)
-        share = torch.exp(z.detach() - log_sum) * to_log_sum
-        if kind.total:
-            share = share + to_total
+        value_leaves = [
+            n.detach().requires_grad_(learnt) for n, learnt in zip(margin_values, spec.value_requires_grad, strict=True)
+        ]
+        z = _logits(spec, value, of_x, of_w, bias, value_leaves)
+        grad_logits = torch.exp(z.detach() - log_sum) * grad_log_sum
+        if spec.with_logit_sum:
+            grad_logits = grad_logits + grad_logit_sum
         target = _is_target(block)
-        share = torch.where(target, 0.0, share)
+        grad_logits = torch.where(target, 0.0, grad_logits)
         wanted = [
             value,
-            *((of_x, of_w) if kind.lengths else ()),
+            *((of_x, of_w) if spec.has_radius else ()),
             *([] if bias is None else [bias]),
-            *(n for n in taken if n.requires_grad),
+            *(n for n in value_leaves if n.requires_grad),
         ]
-        grads = torch.autograd.grad(z, wanted, share, allow_unused=True)
+        grads = torch.autograd.grad(z, wanted, grad_logits, allow_unused=True)
         found = [torch.zeros_like(t) if g is None else g for g, t in zip(grads, wanted, strict=True)]
-    to_value = torch.where(target, to_own, found.pop(0))  # the target's product pulls by its angle instead
+    grad_value = torch.where(
+        target, grad_target_product, found.pop(0)
+    )  # the target's product pulls by its angle instead
     with torch.no_grad():
-        if kind.divides:
+        if spec.divides_by_w_norm:
             # A pull along the weight itself does not turn it: that part is taken off again.
-            along = -(to_value * value).sum(1) * inverse * inverse
-            pull = to_value * inverse.unsqueeze(1)
+            w_coefficient = -(grad_value * value).sum(1) * inverse * inverse
+            grad_dot_products = grad_value * inverse.unsqueeze(1)
         else:
-            along, pull = torch.zeros_like(inverse), to_value
-        if kind.lengths:
-            along = along + found.pop(1) * inverse
-        return (pull.contiguous(), along, *found)
+            w_coefficient, grad_dot_products = torch.zeros_like(inverse), grad_value
+        if spec.has_radius:
+            w_coefficient = w_coefficient + found.pop(1) * inverse
+        return (grad_dot_products.contiguous(), w_coefficient, *found)

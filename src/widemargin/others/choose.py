@@ -6,68 +6,70 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import InputError, unknown
+from ..errors import InputError, unknown_name_error
 from ..ranks import check_group
 from . import fused
-from .dense import Dense
-from .rays import Rays
-from .road import Road
-from .sampled import Sampled
-from .shard import Shard
-from .sharded import Sharded
-from .stream import Stream
+from .dense import DenseBackend
+from .rays import NormalizedEmbeddings
+from .road import Backend
+from .sampled import SampledBackend
+from .shard import ClassShard
+from .sharded import ShardedBackend
+from .stream import StreamBackend
 
 if TYPE_CHECKING:
     from ..head import Head
 
-ROADS = ("dense", "stream", "sharded", "sampled")
+BACKENDS = ("dense", "stream", "sharded", "sampled")
 # Above this many logits auto streams: there the streamed road has compiled kernels and is the faster one, and the dense
 # road holds several copies of the logits.
-DENSE_ENTRIES = fused.FROM
-_WITHOUT_KERNELS = 8  # times as many where nothing can be compiled
+MIN_STREAM_LOGITS = fused.MIN_COMPILE_LOGITS
+_UNCOMPILED_STREAM_FACTOR = 8  # times as many where nothing can be compiled
 
 
-def checked_road(road: str, rate: float, group: Any, smoothing: float, classes: int) -> tuple[float, Shard | None]:
+def check_backend_options(
+    backend: str, sample_rate: float, group: Any, label_smoothing: float, num_classes: int
+) -> tuple[float, ClassShard | None]:
     """The rate, and the part of the classes that is here where they are split."""
-    if road not in ("auto", *ROADS):
-        raise unknown("road", str(road), ("auto", *ROADS))
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0.0 < rate <= 1.0:
-        raise InputError(f"rate={rate!r} must be a number above 0 and at most 1")
-    if rate < 1.0 and road not in ("sampled", "sharded"):
-        raise InputError(f'rate={rate:g} belongs to road="sampled" or road="sharded", not to {road!r}')
-    if rate < 1.0 and smoothing:
+    if backend not in ("auto", *BACKENDS):
+        raise unknown_name_error("road", str(backend), ("auto", *BACKENDS))
+    if isinstance(sample_rate, bool) or not isinstance(sample_rate, int | float) or not 0.0 < sample_rate <= 1.0:
+        raise InputError(f"rate={sample_rate!r} must be a number above 0 and at most 1")
+    if sample_rate < 1.0 and backend not in ("sampled", "sharded"):
+        raise InputError(f'rate={sample_rate:g} belongs to road="sampled" or road="sharded", not to {backend!r}')
+    if sample_rate < 1.0 and label_smoothing:
         raise InputError("label smoothing needs the logits of all classes: it cannot go with a rate below 1")
     check_group(group)
-    return float(rate), Shard.here(classes, group) if road == "sharded" else None
+    return float(sample_rate), ClassShard.for_this_rank(num_classes, group) if backend == "sharded" else None
 
 
-def taken(road: str, samples: int, classes: int, device: torch.device) -> str:
+def select_backend(backend: str, samples: int, num_classes: int, device: torch.device) -> str:
     """The road that `auto` takes for so many samples and classes; any other name is its own."""
-    if road != "auto":
-        return road
-    logits = samples * classes
+    if backend != "auto":
+        return backend
+    logits = samples * num_classes
     if torch.compiler.is_compiling():  # what traces a step cannot look for a compiler
-        return "stream" if logits >= DENSE_ENTRIES else "dense"
-    if logits < DENSE_ENTRIES:
-        return "stream" if fused.asked(logits) else "dense"
-    enough = logits >= _WITHOUT_KERNELS * DENSE_ENTRIES or fused.available(device)
+        return "stream" if logits >= MIN_STREAM_LOGITS else "dense"
+    if logits < MIN_STREAM_LOGITS:
+        return "stream" if fused.is_compile_forced(logits) else "dense"
+    enough = logits >= _UNCOMPILED_STREAM_FACTOR * MIN_STREAM_LOGITS or fused.can_compile(device)
     return "stream" if enough else "dense"
 
 
-def road_of(head: Head, rays: Rays) -> Road:
+def build_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
     """The road of a head for a batch."""
-    head.taken = taken(head.road, len(rays), head.classes, head.weight.device)
-    if head.taken == "dense":
-        return Dense(head.margin, rays, head.weight, head.bias)
-    if head.taken == "sharded":
+    head.active_backend = select_backend(head.backend, len(embeddings), head.num_classes, head.weight.device)
+    if head.active_backend == "dense":
+        return DenseBackend(head.margin, embeddings, head.weight, head.bias)
+    if head.active_backend == "sharded":
         assert head.shard is not None
         learns = any(parameter.requires_grad for parameter in head.parameters())
-        return Sharded(rays, head.shard, learns, lambda everyone: _streamed(head, everyone))
-    return _streamed(head, rays)
+        return ShardedBackend(embeddings, head.shard, learns, lambda everyone: _build_stream_backend(head, everyone))
+    return _build_stream_backend(head, embeddings)
 
 
-def _streamed(head: Head, rays: Rays) -> Road:
+def _build_stream_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
     """Over the classes that are here: a part of them in training where a rate is given, else all."""
-    if head.rate < 1.0 and head.training:
-        return Sampled(head.margin, rays, head.weight, head.bias, head.rate, head.room)
-    return Stream(head.margin, rays, head.weight, head.bias, head.room)
+    if head.sample_rate < 1.0 and head.training:
+        return SampledBackend(head.margin, embeddings, head.weight, head.bias, head.sample_rate, head.grad_buffer)
+    return StreamBackend(head.margin, embeddings, head.weight, head.bias, head.grad_buffer)

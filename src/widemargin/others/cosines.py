@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 
-class Cosines(torch.autograd.Function):
+class CosinesAndNorms(torch.autograd.Function):
     """x [..., N, D], w [..., C, D] → cosines [..., C, N], ‖x‖ [..., N], ‖w‖ [..., C]; lengths must be moderate or 0.
 
     Who knows the lengths already gives them; then none may be 0.
@@ -21,65 +21,65 @@ class Cosines(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, w: Tensor, x_known: Tensor | None, w_known: Tensor | None
+        ctx: Any, x: Tensor, w: Tensor, known_x_norm: Tensor | None, known_w_norm: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        x_length, x_inverse = _length_and_inverse(x, x_known)
-        w_length, w_inverse = _length_and_inverse(w, w_known)
+        x_norm, x_inverse = _length_and_inverse(x, known_x_norm)
+        w_norm, w_inverse = _length_and_inverse(w, known_w_norm)
         x_inverse, w_inverse = x_inverse.unsqueeze(-2), w_inverse.unsqueeze(-1)
         cos = torch.matmul(w, x.mT).mul_(w_inverse).mul_(x_inverse)
         ctx.save_for_backward(x, w, cos, x_inverse, w_inverse)
         ctx.set_materialize_grads(False)
-        return cos, x_length, w_length
+        return cos, x_norm, w_norm
 
     @staticmethod
-    def backward(ctx: Any, to_cos: Tensor | None, to_x_length: Tensor | None, to_w_length: Tensor | None) -> Any:
+    def backward(ctx: Any, grad_cos: Tensor | None, grad_x_norm: Tensor | None, grad_w_norm: Tensor | None) -> Any:
         x, w, cos, x_inverse, w_inverse = ctx.saved_tensors
-        to_cos = torch.zeros_like(cos) if to_cos is None else to_cos
+        grad_cos = torch.zeros_like(cos) if grad_cos is None else grad_cos
         if torch.is_grad_enabled():  # a second derivative: the inverse lengths are functions again
             x_inverse = _differentiable_inverse(x).unsqueeze(-2)
             w_inverse = _differentiable_inverse(w).unsqueeze(-1)
-        along = to_cos * cos
-        pull = to_cos * w_inverse * x_inverse
+        along = grad_cos * cos
+        pull = grad_cos * w_inverse * x_inverse
         # What points along a vector does not turn it; only its length may want that part.
         x_along, w_along = along.sum(-2) * x_inverse.squeeze(-2), along.sum(-1) * w_inverse.squeeze(-1)
-        if to_x_length is not None:
-            x_along = x_along - to_x_length
-        if to_w_length is not None:
-            w_along = w_along - to_w_length
-        to_x = to_w = None
+        if grad_x_norm is not None:
+            x_along = x_along - grad_x_norm
+        if grad_w_norm is not None:
+            w_along = w_along - grad_w_norm
+        grad_x = grad_w = None
         if ctx.needs_input_grad[0]:
-            to_x = _less(x * (x_along * x_inverse.squeeze(-2)).unsqueeze(-1), pull.mT, w)
+            grad_x = _matmul_minus(x * (x_along * x_inverse.squeeze(-2)).unsqueeze(-1), pull.mT, w)
         if ctx.needs_input_grad[1]:
-            to_w = _less(w * (w_along * w_inverse.squeeze(-1)).unsqueeze(-1), pull, x)
-        return to_x, to_w, None, None
+            grad_w = _matmul_minus(w * (w_along * w_inverse.squeeze(-1)).unsqueeze(-1), pull, x)
+        return grad_x, grad_w, None, None
 
 
-class CosinesAlone(Cosines):
+class CosinesOnly(CosinesAndNorms):
     """The cosines without the lengths, which must be known."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, x_known: Tensor, w_known: Tensor) -> Tensor:  # type: ignore[override]
-        x_inverse, w_inverse = x_known.reciprocal().unsqueeze(-2), w_known.reciprocal().unsqueeze(-1)
+    def forward(ctx: Any, x: Tensor, w: Tensor, known_x_norm: Tensor, known_w_norm: Tensor) -> Tensor:  # type: ignore[override]
+        x_inverse, w_inverse = known_x_norm.reciprocal().unsqueeze(-2), known_w_norm.reciprocal().unsqueeze(-1)
         cos = torch.matmul(w, x.mT).mul_(w_inverse).mul_(x_inverse)
         ctx.save_for_backward(x, w, cos, x_inverse, w_inverse)
         return cos
 
     @staticmethod
-    def backward(ctx: Any, to_cos: Tensor) -> Any:  # type: ignore[override]
-        return Cosines.backward(ctx, to_cos, None, None)
+    def backward(ctx: Any, grad_cos: Tensor) -> Any:  # type: ignore[override]
+        return CosinesAndNorms.backward(ctx, grad_cos, None, None)
 
 
-class LogSumOthers(torch.autograd.Function):
+class NonTargetLogSumExp(torch.autograd.Function):
     """Logits z [C, ...], targets [1, ...] → log Σ exp z over the other classes [...]; its slope is their softmax."""
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, row: Tensor) -> Tensor:
-        others = z.scatter(0, row, -torch.inf)
+    def forward(ctx: Any, z: Tensor, target_row: Tensor) -> Tensor:
+        others = z.scatter(0, target_row, -torch.inf)
         top = others.amax(0, keepdim=True)
         raised = others.sub_(top).exp_()
         total = raised.sum(0, keepdim=True)
         found = total.log().add_(top).squeeze(0)
-        ctx.save_for_backward(z, row, found, raised, total)
+        ctx.save_for_backward(z, target_row, found, raised, total)
         return found
 
     @staticmethod
@@ -90,17 +90,19 @@ class LogSumOthers(torch.autograd.Function):
         return raised * (gradient / total), None
 
 
-def _less(along: Tensor, pull: Tensor, others: Tensor) -> Tensor:
+def _matmul_minus(subtrahend: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """`pull · others − along`, in the memory of `along` where nobody wants to go through it again."""
     if torch.is_grad_enabled():
-        return torch.matmul(pull, others) - along
-    return along.addmm_(pull, others, beta=-1) if along.ndim == 2 else along.baddbmm_(pull, others, beta=-1)
+        return torch.matmul(left, right) - subtrahend
+    return (
+        subtrahend.addmm_(left, right, beta=-1) if subtrahend.ndim == 2 else subtrahend.baddbmm_(left, right, beta=-1)
+    )
 
 
-def _length_and_inverse(vectors: Tensor, known: Tensor | None) -> tuple[Tensor, Tensor]:
+def _length_and_inverse(vectors: Tensor, known_norm: Tensor | None) -> tuple[Tensor, Tensor]:
     """‖v‖ and 1/‖v‖, 0 where there is none, so that a zero vector has cosines and gradients of 0."""
-    if known is not None:
-        return known.clone(), known.reciprocal()
+    if known_norm is not None:
+        return known_norm.clone(), known_norm.reciprocal()
     length = torch.linalg.vector_norm(vectors, dim=-1)
     return length, length.reciprocal().masked_fill_(length == 0, 0.0)
 

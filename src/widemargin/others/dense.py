@@ -10,10 +10,10 @@ from torch import Tensor
 
 from .. import angle
 from ..margin import Margin
-from .cosines import Cosines, CosinesAlone, LogSumOthers
-from .own import NEAR
-from .rays import Products, Rays, kept_lengths, logits_of, products
-from .road import Others, Target, TargetLogit
+from .cosines import CosinesAndNorms, CosinesOnly, NonTargetLogSumExp
+from .own import CHORD_COSINE_THRESHOLD
+from .rays import DotProducts, NormalizedEmbeddings, compute_dot_products, compute_logits, compute_radius
+from .road import NonTargetSums, Target, TargetLogit
 
 
 def without_target(z: Tensor, y: Tensor, fill: float) -> Tensor:
@@ -21,128 +21,134 @@ def without_target(z: Tensor, y: Tensor, fill: float) -> Tensor:
     return z.scatter(1, y.unsqueeze(1), fill)
 
 
-def others_of(z: Tensor, y: Tensor, total: bool) -> Others:
+def compute_non_target_sums(z: Tensor, y: Tensor, with_logit_sum: bool) -> NonTargetSums:
     """`L` [N] and the sum of the others' logits [N] from all logits [N, C]."""
-    if angle.plain_graph(z):
-        log_sum: Tensor = LogSumOthers.apply(z.T, y.unsqueeze(0))  # type: ignore[no-untyped-call]
+    if angle.is_reverse_mode_only(z):
+        log_sum: Tensor = NonTargetLogSumExp.apply(z.T, y.unsqueeze(0))  # type: ignore[no-untyped-call]
     else:
         log_sum = torch.logsumexp(without_target(z, y, -torch.inf), 1)
-    return Others(log_sum, without_target(z, y, 0.0).sum(1) if total else None)
+    return NonTargetSums(log_sum, without_target(z, y, 0.0).sum(1) if with_logit_sum else None)
 
 
-class Dense:
+class DenseBackend:
     """All classes at once, from vectors."""
 
-    def __init__(self, margin: Margin, rays: Rays, weight: Tensor, bias: Tensor | None) -> None:
-        self.rays, self.bias = rays, bias
-        self.classes = len(weight)
+    def __init__(self, margin: Margin, embeddings: NormalizedEmbeddings, weight: Tensor, bias: Tensor | None) -> None:
+        self.embeddings, self.bias = embeddings, bias
+        self.num_classes = len(weight)
         # One cast serves target and others; one matrix product serves the loss, both labels of a mixup and the
         # adaptive margins.
-        self.weight = weight.to(rays.dtype)
-        self._product_is_cosine = not margin.linear or not (margin.keeps_x or margin.keeps_w)
-        self._units: tuple[Tensor, Tensor] | None = None
-        self._angles: tuple[Tensor, Tensor] | None = None
-        self._learns = torch.is_grad_enabled()
-        self.lengths: Tensor
-        self.weight_lengths: Tensor
-        theirs = self._moderate_weights() if self._product_is_cosine else None
-        if theirs is None or rays.rough is None:
-            self.lengths = rays.length
-            unit, self.weight_lengths = self._directions()
-            self.product = products(margin, rays, self.weight, unit, self.weight_lengths)
-        elif margin.keeps_any:
-            found = Cosines.apply(rays.given, self.weight, rays.rough, theirs)  # type: ignore[no-untyped-call]
-            cos, self.lengths, self.weight_lengths = found
-            self.product = Products(cos.T, kept_lengths(margin, self.lengths.unsqueeze(1), self.weight_lengths))
+        self.weight = weight.to(embeddings.dtype)
+        self._product_is_cosine = not margin.is_linear or not (margin.uses_x_norm or margin.uses_w_norm)
+        self._w_unit_and_norm: tuple[Tensor, Tensor] | None = None
+        self._target_theta_cache: tuple[Tensor, Tensor] | None = None
+        self._grad_enabled = torch.is_grad_enabled()
+        self.x_norm: Tensor
+        self.w_norm: Tensor
+        safe_w_norm = self._safe_weight_norms() if self._product_is_cosine else None
+        if safe_w_norm is None or embeddings.safe_norm is None:
+            self.x_norm = embeddings.norm
+            unit, self.w_norm = self._weight_unit_and_norm()
+            self.product = compute_dot_products(margin, embeddings, self.weight, unit, self.w_norm)
+        elif margin.uses_any_norm:
+            found = CosinesAndNorms.apply(embeddings.raw, self.weight, embeddings.safe_norm, safe_w_norm)  # type: ignore[no-untyped-call]
+            cos, self.x_norm, self.w_norm = found
+            self.product = DotProducts(cos.T, compute_radius(margin, self.x_norm.unsqueeze(1), self.w_norm))
         else:
-            cos = CosinesAlone.apply(rays.given, self.weight, rays.rough, theirs)  # type: ignore[no-untyped-call]
-            self.lengths, self.weight_lengths = rays.rough, theirs
-            self.product = Products(cos.T, None)
+            cos = CosinesOnly.apply(embeddings.raw, self.weight, embeddings.safe_norm, safe_w_norm)  # type: ignore[no-untyped-call]
+            self.x_norm, self.w_norm = embeddings.safe_norm, safe_w_norm
+            self.product = DotProducts(cos.T, None)
 
-    def _moderate_weights(self) -> Tensor | None:
+    def _safe_weight_norms(self) -> Tensor | None:
         """Lengths of the class weights where one may divide by them; None where the plain graph must do."""
-        if not angle.plain_graph(self.weight):
+        if not angle.is_reverse_mode_only(self.weight):
             return None
         lengths = torch.linalg.vector_norm(self.weight.detach(), dim=-1)
-        return lengths if angle.are_moderate(lengths) else None
+        return lengths if angle.are_norms_safe(lengths) else None
 
-    def _directions(self) -> tuple[Tensor, Tensor]:
+    def _weight_unit_and_norm(self) -> tuple[Tensor, Tensor]:
         """Of the class weights, [C, D] and [C]."""
-        if self._units is None:
-            self._units = angle.direction(self.weight)
-        return self._units
+        if self._w_unit_and_norm is None:
+            self._w_unit_and_norm = angle.unit_and_norm(self.weight)
+        return self._w_unit_and_norm
 
     def logits(self, margin: Margin) -> Tensor:
         """All logits [N, C], no margin applied."""
-        return logits_of(margin, self.product, self.bias)
+        return compute_logits(margin, self.product, self.bias)
 
     def target(self, margin: Margin, y: Tensor) -> Target:
-        if self._angles is None or self._angles[0] is not y:
+        if self._target_theta_cache is None or self._target_theta_cache[0] is not y:
             # Who asks first may be an adaptive margin, without a gradient; the loss wants one.
-            with torch.set_grad_enabled(self._learns):
-                self._angles = y, self._theta(y)
-        theta, radius = self._angles[1], None
-        if margin.keeps_any:
-            radius = kept_lengths(margin, self.lengths, self.weight_lengths.index_select(0, y))
+            with torch.set_grad_enabled(self._grad_enabled):
+                self._target_theta_cache = y, self._target_theta(y)
+        theta, radius = self._target_theta_cache[1], None
+        if margin.uses_any_norm:
+            radius = compute_radius(margin, self.x_norm, self.w_norm.index_select(0, y))
         return Target(theta, radius, None if self.bias is None else self.bias[y].to(theta.dtype))
 
-    def _theta(self, y: Tensor) -> Tensor:
+    def _target_theta(self, y: Tensor) -> Tensor:
         """θ_y read off the products where they know it well, from the chord where a cosine has lost its digits."""
         cos = self.product.value
-        if self._product_is_cosine and angle.may_look(cos):
+        if self._product_is_cosine and angle.is_eager_cpu(cos):
             own = cos.gather(1, y.unsqueeze(1)).squeeze(1)
-            if angle.within(own, NEAR):
-                return angle.from_inner_cosine(own, certain=True)
-            near = (own.detach().abs() > NEAR).nonzero().squeeze(1)
+            if angle.is_within(own, CHORD_COSINE_THRESHOLD):
+                return angle.clamped_arccos(own, skip_clamp=True)
+            near = (own.detach().abs() > CHORD_COSINE_THRESHOLD).nonzero().squeeze(1)
             if 2 * len(near) < len(own):
-                return angle.from_inner_cosine(own).index_copy(0, near, self._by_chord(near, y[near]))
-        return self._by_chord(None, y)
+                return angle.clamped_arccos(own).index_copy(0, near, self._theta_from_chord(near, y[near]))
+        return self._theta_from_chord(None, y)
 
-    def _by_chord(self, which: Tensor | None, y: Tensor) -> Tensor:
+    def _theta_from_chord(self, indices: Tensor | None, y: Tensor) -> Tensor:
         """θ of some samples, or of all, from their directions."""
-        if which is None:
-            return angle.between(self.rays.unit, self._directions()[0].index_select(0, y))
-        mine, theirs = self.rays.given.index_select(0, which), self.weight.index_select(0, y)
-        return angle.between(angle.direction(mine)[0], angle.direction(theirs)[0])
+        if indices is None:
+            return angle.angle_between(self.embeddings.unit, self._weight_unit_and_norm()[0].index_select(0, y))
+        x_rows, w_rows = self.embeddings.raw.index_select(0, indices), self.weight.index_select(0, y)
+        return angle.angle_between(angle.unit_and_norm(x_rows)[0], angle.unit_and_norm(w_rows)[0])
 
-    def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
-        return others_of(self.logits(margin), y, total)
+    def non_target_sums(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> NonTargetSums:
+        return compute_non_target_sums(self.logits(margin), y, with_logit_sum)
 
-    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target | TargetLogit, Others]:
+    def target_and_non_target(
+        self, margin: Margin, y: Tensor, with_logit_sum: bool
+    ) -> tuple[Target | TargetLogit, NonTargetSums]:
         z = self.logits(margin)
-        return self.target_among(z, margin, y), others_of(z, y, total)
+        return self.target_from_logits(z, margin, y), compute_non_target_sums(z, y, with_logit_sum)
 
-    def target_among(self, z: Tensor, margin: Margin, y: Tensor) -> Target | TargetLogit:
+    def target_from_logits(self, z: Tensor, margin: Margin, y: Tensor) -> Target | TargetLogit:
         """The target of each sample, given all logits [N, C] without a margin."""
-        if self._product_is_cosine or not margin.plain_target:
+        if self._product_is_cosine or not margin.has_plain_target:
             return self.target(margin, y)
         # Where lengths are kept there is nothing a cosine could lose: the product itself makes the logit.
         return TargetLogit(z.gather(1, y.unsqueeze(1)).squeeze(1))
 
     def largest_cosine(self, y: Tensor) -> Tensor:
         with torch.no_grad():
-            cos = self.product.value if self._product_is_cosine else self.rays.unit @ self._directions()[0].T
+            cos = (
+                self.product.value
+                if self._product_is_cosine
+                else self.embeddings.unit @ self._weight_unit_and_norm()[0].T
+            )
             return without_target(cos, y, -torch.inf).amax(1)
 
 
-class Given:
+class PrecomputedCosinesBackend:
     """All classes at once, from cosines [N, C] somebody else computed and the lengths kept, if any."""
 
     def __init__(self, cos: Tensor, radius: Tensor | None) -> None:
-        self.product = Products(cos, radius)
-        self.classes, self.lengths = cos.shape[1], torch.ones_like(cos[:, 0])
+        self.product = DotProducts(cos, radius)
+        self.num_classes, self.x_norm = cos.shape[1], torch.ones_like(cos[:, 0])
 
     def target(self, margin: Margin, y: Tensor) -> Target:
         column = y.unsqueeze(1)
-        theta = angle.from_cosine(self.product.value.gather(1, column).squeeze(1))
+        theta = angle.safe_arccos(self.product.value.gather(1, column).squeeze(1))
         radius = self.product.radius
         return Target(theta, None if radius is None else radius.gather(1, column).squeeze(1), None)
 
-    def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
-        return others_of(logits_of(margin, self.product, None), y, total)
+    def non_target_sums(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> NonTargetSums:
+        return compute_non_target_sums(compute_logits(margin, self.product, None), y, with_logit_sum)
 
-    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target, Others]:
-        return self.target(margin, y), self.others(margin, y, total)
+    def target_and_non_target(self, margin: Margin, y: Tensor, with_logit_sum: bool) -> tuple[Target, NonTargetSums]:
+        return self.target(margin, y), self.non_target_sums(margin, y, with_logit_sum)
 
     def largest_cosine(self, y: Tensor) -> Tensor:
         return without_target(self.product.value.detach(), y, -torch.inf).amax(1)

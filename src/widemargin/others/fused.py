@@ -19,30 +19,30 @@ import torch
 from torch import Tensor
 
 from .. import angle
-from .block import Block, Kind
+from .block import Block, KernelSpec
 
-Function = Callable[..., Any]
+KernelFunction = Callable[..., Any]
 
-_made: dict[Any, Function] = {}
-_reasons: set[str] = set()  # of failures, each said once
-_lock = threading.Lock()
-
-
-FROM = 1 << 20  # logits from which compiling pays within minutes of training
-ASKED_FROM = 1 << 16  # where it was asked for; below this a step is all overhead
+_kernel_cache: dict[Any, KernelFunction] = {}
+_warned_reasons: set[str] = set()  # of failures, each said once
+_kernel_cache_lock = threading.Lock()
 
 
-def asked(logits: int) -> bool:
+MIN_COMPILE_LOGITS = 1 << 20  # logits from which compiling pays within minutes of training
+MIN_FORCED_COMPILE_LOGITS = 1 << 16  # where it was asked for; below this a step is all overhead
+
+
+def is_compile_forced(logits: int) -> bool:
     """Whether somebody wants them for a head of so many logits, which would do without."""
-    return os.environ.get("WIDEMARGIN_FUSED") == "1" and logits >= ASKED_FROM
+    return os.environ.get("WIDEMARGIN_FUSED") == "1" and logits >= MIN_FORCED_COMPILE_LOGITS
 
 
-def wanted(logits: int, device: torch.device) -> bool:
+def should_compile(logits: int, device: torch.device) -> bool:
     """Whether a head of so many logits shall have compiled kernels, and can."""
-    return (logits >= FROM or asked(logits)) and available(device)
+    return (logits >= MIN_COMPILE_LOGITS or is_compile_forced(logits)) and can_compile(device)
 
 
-def available(device: torch.device) -> bool:
+def can_compile(device: torch.device) -> bool:
     """Whether kernels may be compiled: a C++ compiler on a CPU, Triton on a GPU; WIDEMARGIN_FUSED=0 says no."""
     if os.environ.get("WIDEMARGIN_FUSED") == "0":
         return False
@@ -56,34 +56,38 @@ def _on_path(command: str) -> bool:
     return shutil.which(command) is not None
 
 
-def kernel(function: Function, kind: Kind, block: Block, inputs: Sequence[Tensor]) -> Function:
+def get_kernel(function: KernelFunction, spec: KernelSpec, block: Block, inputs: Sequence[Tensor]) -> KernelFunction:
     """`function(kind, block, *inputs)` for blocks of this very shape, compiled; itself where that fails."""
     tensors = [t for t in block if t is not None] + list(inputs)
-    key = (function, kind, tuple((t.shape, t.stride(), t.dtype, t.device) for t in tensors))
-    with _lock:
-        if key not in _made:
-            _made[key] = _compiled(function, kind, block, inputs)
-        return _made[key]
+    key = (function, spec, tuple((t.shape, t.stride(), t.dtype, t.device) for t in tensors))
+    with _kernel_cache_lock:
+        if key not in _kernel_cache:
+            _kernel_cache[key] = _compile_or_fallback(function, spec, block, inputs)
+        return _kernel_cache[key]
 
 
-def _compiled(function: Function, kind: Kind, block: Block, inputs: Sequence[Tensor]) -> Function:
-    def plain(kind: Kind, block: Block, *inputs: Tensor) -> Any:
+def _compile_or_fallback(
+    function: KernelFunction, spec: KernelSpec, block: Block, inputs: Sequence[Tensor]
+) -> KernelFunction:
+    def plain(kind: KernelSpec, block: Block, *inputs: Tensor) -> Any:
         return function(kind, block, *inputs)
 
     try:
-        made = _traced(function, kind, block, inputs)
+        compiled = _trace_and_compile(function, spec, block, inputs)
     except Exception as error:
         # Only this kernel: another loss, dtype or size may well compile.
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        if reason not in _reasons:
-            _reasons.add(reason)
-            what = f"{kind.margin.name} ({function.__name__})"
+        if reason not in _warned_reasons:
+            _warned_reasons.add(reason)
+            what = f"{spec.margin.name} ({function.__name__})"
             warnings.warn(f"no compiled kernel for {what}, plain PyTorch does its work: {reason}", stacklevel=2)
         return plain
-    return made
+    return compiled
 
 
-def _traced(function: Function, kind: Kind, block: Block, inputs: Sequence[Tensor]) -> Function:
+def _trace_and_compile(
+    function: KernelFunction, spec: KernelSpec, block: Block, inputs: Sequence[Tensor]
+) -> KernelFunction:
     from torch._inductor.compile_fx import compile_fx_inner
     from torch._inductor.decomposition import select_decomp_table
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -93,13 +97,13 @@ def _traced(function: Function, kind: Kind, block: Block, inputs: Sequence[Tenso
     def flat(*tensors: Tensor) -> Any:
         raw, inverse, x_length, column, *rest = tensors
         bias = rest.pop(0) if has_bias else None
-        return function(kind, Block(raw, inverse, x_length, column, bias), *rest)
+        return function(spec, Block(raw, inverse, x_length, column, bias), *rest)
 
-    def words(block: Block, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def flatten_inputs(block: Block, inputs: Sequence[Tensor]) -> list[Tensor]:
         return [*(t for t in block if t is not None), *inputs]
 
-    given = words(block, inputs)
-    with torch.no_grad(), angle.short_arccos():
+    given = flatten_inputs(block, inputs)
+    with torch.no_grad(), angle.use_polynomial_arccos():
         graph = make_fx(flat, decomposition_table=select_decomp_table(), tracing_mode="fake")(*given)
         # Once more without writing in place, which would stand between the loops as a call of its own.
         graph = make_fx(torch.func.functionalize(graph), tracing_mode="fake")(*given)
@@ -108,7 +112,7 @@ def _traced(function: Function, kind: Kind, block: Block, inputs: Sequence[Tenso
         compiled: Any = compile_fx_inner(graph, [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"])
         compiled(given)  # fails here or never
 
-    def call(kind: Kind, block: Block, *inputs: Tensor) -> Any:
-        return compiled(words(block, inputs))
+    def call(kind: KernelSpec, block: Block, *inputs: Tensor) -> Any:
+        return compiled(flatten_inputs(block, inputs))
 
     return call

@@ -14,60 +14,64 @@ from torch import Tensor
 
 from .. import angle
 
-NEAR = angle.INNER
-_TINY = 0.02
+CHORD_COSINE_THRESHOLD = angle.MAX_ACCURATE_COSINE
+_TINY_ANGLE_SINE = 0.02
 
 
-class Own(NamedTuple):
+class TargetGeometry(NamedTuple):
     """The target of each sample, without a gradient."""
 
     theta: Tensor
     """θ_y [N]."""
-    w_length: Tensor | None
+    w_norm: Tensor | None
     """‖w_y‖ [N] where the margin keeps it."""
-    per_cosine: Tensor
+    cosine_divisor: Tensor
     """By what a product is divided to be the cosine [N]."""
 
 
-def own_of(value: Tensor, unit: Tensor, weight: Tensor, rows: Tensor, per_cosine: Tensor, keeps_w: bool) -> Own:
+def compute_target_geometry(
+    product: Tensor, unit: Tensor, weight: Tensor, rows: Tensor, cosine_divisor: Tensor, keeps_w: bool
+) -> TargetGeometry:
     """From the targets' products [N]; `rows` [N] are their places among the weights."""
-    w_length: Tensor | None = None
+    w_norm: Tensor | None = None
     if keeps_w:
-        w_length = angle.direction(weight.index_select(0, rows).to(unit.dtype))[1]
-        per_cosine = per_cosine * w_length
-    cos = value / torch.where(per_cosine == 0, 1.0, per_cosine)
-    theta = angle.from_cosine(cos)
-    near = (cos.abs() > NEAR).nonzero().squeeze(1)
+        w_norm = angle.unit_and_norm(weight.index_select(0, rows).to(unit.dtype))[1]
+        cosine_divisor = cosine_divisor * w_norm
+    cos = product / torch.where(cosine_divisor == 0, 1.0, cosine_divisor)
+    theta = angle.safe_arccos(cos)
+    near = (cos.abs() > CHORD_COSINE_THRESHOLD).nonzero().squeeze(1)
     if len(near):
-        theirs = angle.direction(weight.index_select(0, rows[near]).to(unit.dtype))[0]
-        theta[near] = angle.between(unit[near], theirs)
-    return Own(theta, w_length, per_cosine)
+        w_unit = angle.unit_and_norm(weight.index_select(0, rows[near]).to(unit.dtype))[0]
+        theta[near] = angle.angle_between(unit[near], w_unit)
+    return TargetGeometry(theta, w_norm, cosine_divisor)
 
 
-class Pulls(NamedTuple):
+class TargetGradients(NamedTuple):
     """What the gradient of θ_y wants of everything."""
 
-    to_value: Tensor
+    grad_product: Tensor
     """Of the target's product [N]; 0 for the tiny angles."""
-    to_per_cosine: Tensor
+    grad_log_divisor: Tensor
     """Of the factor between product and cosine, divided by it once more: as ∂/∂log [N]."""
-    tiny: Tensor
+    tiny_indices: Tensor
     """Samples whose vectors are turned directly."""
 
 
-def pulls_of(own: Own, to_theta: Tensor) -> Pulls:
+def compute_target_gradients(geometry: TargetGeometry, grad_theta: Tensor) -> TargetGradients:
     """The chain from θ back to products and lengths."""
-    sine = torch.sin(own.theta)
-    tiny = sine < _TINY
-    safe = torch.where(tiny | (own.per_cosine == 0), 1.0, sine)
-    to_cos = torch.where(tiny | (own.per_cosine == 0), 0.0, -to_theta / safe)
-    to_value = to_cos / torch.where(own.per_cosine == 0, 1.0, own.per_cosine)
-    return Pulls(to_value, -to_cos * torch.cos(own.theta), (tiny & (to_theta != 0)).nonzero().squeeze(1))
+    sine = torch.sin(geometry.theta)
+    tiny = sine < _TINY_ANGLE_SINE
+    safe = torch.where(tiny | (geometry.cosine_divisor == 0), 1.0, sine)
+    grad_cos = torch.where(tiny | (geometry.cosine_divisor == 0), 0.0, -grad_theta / safe)
+    grad_value = grad_cos / torch.where(geometry.cosine_divisor == 0, 1.0, geometry.cosine_divisor)
+    return TargetGradients(
+        grad_value, -grad_cos * torch.cos(geometry.theta), (tiny & (grad_theta != 0)).nonzero().squeeze(1)
+    )
 
 
-def turned(unit: Tensor, theirs: Tensor, to_theta: Tensor) -> tuple[Tensor, Tensor]:
+def tiny_angle_gradients(unit: Tensor, w_unit: Tensor, grad_theta: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients [k, D] to both directions at tiny angles, exact there."""
     with torch.enable_grad():
-        u, v = unit.detach().requires_grad_(), theirs.detach().requires_grad_()
-        to_u, to_v = torch.autograd.grad(angle.between(u, v), (u, v), to_theta)
-    return to_u, to_v
+        u, v = unit.detach().requires_grad_(), w_unit.detach().requires_grad_()
+        grad_u, grad_v = torch.autograd.grad(angle.angle_between(u, v), (u, v), grad_theta)
+    return grad_u, grad_v

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ..margin import Batch, Margin, less_offset, smoothed, split_softmax, target_logit
+from ..margin import BatchStatistics, Margin, apply_label_smoothing, split_softmax, subtract_offset, target_logit
 
 
 class Target(NamedTuple):
@@ -29,22 +29,22 @@ class TargetLogit(NamedTuple):
     """The logit [N] before the margin's offset."""
 
 
-class Others(NamedTuple):
+class NonTargetSums(NamedTuple):
     """What a road brings back of the classes that are not the target's."""
 
     log_sum: Tensor
     """`L` [N]."""
-    total: Tensor | None
+    logit_sum: Tensor | None
     """Sum of their logits [N], for label smoothing."""
 
 
-class Road(Protocol):
+class Backend(Protocol):
     """A way to `L`: one object per call, which holds the embeddings and class weights of that call."""
 
-    classes: int
+    num_classes: int
 
     @property
-    def lengths(self) -> Tensor:
+    def x_norm(self) -> Tensor:
         """‖x‖ [N]."""
         ...
 
@@ -52,11 +52,13 @@ class Road(Protocol):
         """The target of each sample."""
         ...
 
-    def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
+    def non_target_sums(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> NonTargetSums:
         """`L` [N] over the classes that are not `y`, and the sum of their logits where asked for."""
         ...
 
-    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target | TargetLogit, Others]:
+    def target_and_non_target(
+        self, margin: Margin, y: Tensor, with_logit_sum: bool
+    ) -> tuple[Target | TargetLogit, NonTargetSums]:
         """Target and others of the same margin together, where a road can do that with less.
 
         The target as a logit where the margin leaves that as it is (`Margin.plain_target`) and lengths are kept.
@@ -71,40 +73,40 @@ class Road(Protocol):
 def logit_with_margin(margin: Margin, target: Target | TargetLogit) -> Tensor:
     """`p` [N]: the target's logit with the margin applied."""
     if isinstance(target, TargetLogit):
-        return less_offset(margin, target.value)
+        return subtract_offset(margin, target.value)
     return target_logit(margin, target.theta, target.radius, target.bias)
 
 
-def loss_on(
-    road: Road,
+def compute_margin_loss(
+    backend: Backend,
     margin: Margin,
     y: Tensor,
     *,
     step: Tensor,
-    keep: Tensor | None = None,
+    sample_mask: Tensor | None = None,
     adapt: bool = False,
-    smoothing: float = 0.0,
+    label_smoothing: float = 0.0,
     gather: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Margin]:
     """Loss [N] of a margin on a road, and the margin as it was used (adapted to this batch if `adapt`).
 
     `gather` turns rows of this process into those of all processes that share the adaptive numbers (None: one process).
     """
-    if adapt and margin.adaptive:
+    if adapt and margin.adaptive_fields:
         with torch.no_grad():
-            batch = Batch.of(
-                road.target(margin, y).theta,
-                road.lengths,
+            batch = BatchStatistics.from_batch(
+                backend.target(margin, y).theta,
+                backend.x_norm,
                 step,
-                lambda of: road.others(of, y).log_sum,
-                lambda: road.largest_cosine(y),
-                keep,
+                lambda of: backend.non_target_sums(of, y).log_sum,
+                lambda: backend.largest_cosine(y),
+                sample_mask,
                 gather,
             )
-            margin = margin.adapted(batch)
-    target, others = road.both(margin, y, total=smoothing > 0)
+            margin = margin.adapt_to_batch(batch)
+    target, others = backend.target_and_non_target(margin, y, with_logit_sum=label_smoothing > 0)
     p = logit_with_margin(margin, target)
     loss = split_softmax(p, others.log_sum)
-    if others.total is not None:
-        loss = smoothed(loss, p, others.total, road.classes, smoothing)
+    if others.logit_sum is not None:
+        loss = apply_label_smoothing(loss, p, others.logit_sum, backend.num_classes, label_smoothing)
     return loss, margin

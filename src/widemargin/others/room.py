@@ -13,27 +13,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_OURS = 2  # references to the storage object: the attribute, and the argument of getrefcount
+_OWN_REFERENCES = 2  # references to the storage object: the attribute, and the argument of getrefcount
 
 
-class Room:
+class GradBuffer:
     """The storage of the last gradient, lent out while only we hold it. Copies and pickles are empty."""
 
     def __init__(self) -> None:
         self.storage: torch.UntypedStorage | None = None
         self._lock = threading.Lock()  # two threads must not be given the same storage
 
-    def take(self, like: Tensor) -> Tensor:
+    def allocate_like(self, like: Tensor) -> Tensor:
         """An uninitialised tensor for the gradient of `like`, in the kept storage if that is free."""
         with self._lock:
-            if self._fits(like):
+            if self._is_reusable(like):
                 assert self.storage is not None
                 strides = torch.empty(like.shape, device="meta").stride()
                 empty = torch.empty(0, dtype=like.dtype, device=like.device)
                 with torch.no_grad():
                     return empty.set_(self.storage, 0, like.shape, strides)
             fresh = torch.empty(like.shape, dtype=like.dtype, device=like.device)
-            if self.storage is None or not self._in_use():
+            if self.storage is None or not self._is_in_use():
                 self.storage = fresh.untyped_storage()
             return fresh
 
@@ -42,21 +42,21 @@ class Room:
         with self._lock:
             self.storage = None
 
-    def _fits(self, like: Tensor) -> bool:
-        if self.storage is None or self._in_use() or self.storage.device != like.device:
+    def _is_reusable(self, like: Tensor) -> bool:
+        if self.storage is None or self._is_in_use() or self.storage.device != like.device:
             return False
         return self.storage.nbytes() == like.numel() * like.element_size()
 
-    def _in_use(self) -> bool:
+    def _is_in_use(self) -> bool:
         """Whether somebody else holds the storage: by a tensor in it (a kept gradient, a view, an array made of it), or
         the storage itself, of which torch hands out one and the same Python object."""
         if self.storage is None:
             return False
         count = getattr(torch._C, "_storage_Use_Count", None)
-        return count is None or count(self.storage._cdata) > 1 or sys.getrefcount(self.storage) > _OURS
+        return count is None or count(self.storage._cdata) > 1 or sys.getrefcount(self.storage) > _OWN_REFERENCES
 
-    def __deepcopy__(self, memo: Any) -> Room:
-        return Room()
+    def __deepcopy__(self, memo: Any) -> GradBuffer:
+        return GradBuffer()
 
     def __reduce__(self) -> Any:
-        return Room, ()
+        return GradBuffer, ()

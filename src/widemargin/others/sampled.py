@@ -14,20 +14,20 @@ import torch
 from torch import Tensor
 
 from ..margin import Margin
-from .rays import Rays
-from .road import Others, Target, TargetLogit
-from .room import Room
-from .stream import Stream
+from .rays import NormalizedEmbeddings
+from .road import NonTargetSums, Target, TargetLogit
+from .room import GradBuffer
+from .stream import StreamBackend
 
 
-class _Rows(torch.autograd.Function):
+class _SparseGradRows(torch.autograd.Function):
     """Some rows of the weights; their gradient is sparse."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, which: Tensor) -> Tensor:
-        ctx.save_for_backward(which)
+    def forward(ctx: Any, weight: Tensor, indices: Tensor) -> Tensor:
+        ctx.save_for_backward(indices)
         ctx.shape = weight.shape
-        return weight.index_select(0, which)
+        return weight.index_select(0, indices)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -39,51 +39,67 @@ class _Rows(torch.autograd.Function):
 
 
 @torch.no_grad()
-def drawn(y: Tensor, classes: int, rate: float) -> Tensor:
+def sample_classes(y: Tensor, num_classes: int, sample_rate: float) -> Tensor:
     """Classes of a step in rising order: all labels that lie within `classes`, and others up to the rate."""
-    lots = torch.rand(classes, dtype=torch.float32, device=y.device)
-    lots[y[(y >= 0) & (y < classes)]] = 2.0  # certain to be among the largest
-    count = max(math.ceil(rate * classes), int((lots == 2.0).sum()), 2)
-    return lots.topk(min(count, classes), sorted=False).indices.sort().values
+    scores = torch.rand(num_classes, dtype=torch.float32, device=y.device)
+    scores[y[(y >= 0) & (y < num_classes)]] = 2.0  # certain to be among the largest
+    count = max(math.ceil(sample_rate * num_classes), int((scores == 2.0).sum()), 2)
+    return scores.topk(min(count, num_classes), sorted=False).indices.sort().values
 
 
-class Sampled:
+class SampledBackend:
     """A road over drawn classes; one drawing for everything that is asked about the same labels."""
 
     def __init__(
-        self, margin: Margin, rays: Rays, weight: Tensor, bias: Tensor | None, rate: float, room: Room | None = None
+        self,
+        margin: Margin,
+        embeddings: NormalizedEmbeddings,
+        weight: Tensor,
+        bias: Tensor | None,
+        sample_rate: float,
+        grad_buffer: GradBuffer | None = None,
     ) -> None:
-        self.margin, self.rays, self.weight, self.bias, self.rate = margin, rays, weight, bias, rate
-        self.classes, self.lengths = len(weight), rays.length
-        self._room, self._learns = room, torch.is_grad_enabled()
-        self._of: tuple[Tensor, Stream, Tensor] | None = None
+        self.margin, self.embeddings, self.weight, self.bias, self.sample_rate = (
+            margin,
+            embeddings,
+            weight,
+            bias,
+            sample_rate,
+        )
+        self.num_classes, self.x_norm = len(weight), embeddings.norm
+        self._grad_buffer, self._grad_enabled = grad_buffer, torch.is_grad_enabled()
+        self._stream_cache: tuple[Tensor, StreamBackend, Tensor] | None = None
 
-    def _stream(self, y: Tensor) -> tuple[Stream, Tensor]:
+    def _get_stream(self, y: Tensor) -> tuple[StreamBackend, Tensor]:
         """The road over the classes drawn for these labels, and the labels counted among them."""
-        if self._of is None or self._of[0] is not y:
-            which = drawn(y, len(self.weight), self.rate)
-            with torch.set_grad_enabled(self._learns):  # who asks first may be an adaptive margin, without a gradient
-                rows: Tensor = _Rows.apply(self.weight, which)  # type: ignore[no-untyped-call]
+        if self._stream_cache is None or self._stream_cache[0] is not y:
+            which = sample_classes(y, len(self.weight), self.sample_rate)
+            with torch.set_grad_enabled(
+                self._grad_enabled
+            ):  # who asks first may be an adaptive margin, without a gradient
+                rows: Tensor = _SparseGradRows.apply(self.weight, which)  # type: ignore[no-untyped-call]
                 bias = None if self.bias is None else self.bias[which]
             place = torch.searchsorted(which, y)
             inside = (y >= 0) & (y < len(self.weight))  # another rank's classes are nobody's here
             column = torch.where(inside, place, torch.full_like(place, -1))
-            self._of = (y, Stream(self.margin, self.rays, rows, bias, self._room), column)
-        return self._of[1], self._of[2]
+            self._stream_cache = (y, StreamBackend(self.margin, self.embeddings, rows, bias, self._grad_buffer), column)
+        return self._stream_cache[1], self._stream_cache[2]
 
     def target(self, margin: Margin, y: Tensor) -> Target:
-        road, column = self._stream(y)
-        return road.target(margin, column)
+        stream, column = self._get_stream(y)
+        return stream.target(margin, column)
 
-    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target | TargetLogit, Others]:
-        road, column = self._stream(y)
-        found: tuple[Target | TargetLogit, Others] = road.both(margin, column, total)
+    def target_and_non_target(
+        self, margin: Margin, y: Tensor, with_logit_sum: bool
+    ) -> tuple[Target | TargetLogit, NonTargetSums]:
+        stream, column = self._get_stream(y)
+        found: tuple[Target | TargetLogit, NonTargetSums] = stream.target_and_non_target(margin, column, with_logit_sum)
         return found
 
-    def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
-        return self.both(margin, y, total)[1]
+    def non_target_sums(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> NonTargetSums:
+        return self.target_and_non_target(margin, y, with_logit_sum)[1]
 
     def largest_cosine(self, y: Tensor) -> Tensor:
-        road, column = self._stream(y)
-        found: Tensor = road.largest_cosine(column)
+        stream, column = self._get_stream(y)
+        found: Tensor = stream.largest_cosine(column)
         return found

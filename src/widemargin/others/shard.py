@@ -24,85 +24,87 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Shard:
+class ClassShard:
     """The classes `start` to `stop` of `classes`, held by this process of a group."""
 
-    classes: int
+    num_classes: int
     rank: int
-    world: int
+    world_size: int
     group: ProcessGroup | None = None
 
     @classmethod
-    def here(cls, classes: int, group: ProcessGroup | None = None) -> Shard:
+    def for_this_rank(cls, num_classes: int, group: ProcessGroup | None = None) -> ClassShard:
         """This process's part; all of it in a single process."""
         if not (dist.is_available() and dist.is_initialized()):
-            return cls(classes, 0, 1)
-        shard = cls(classes, dist.get_rank(group), dist.get_world_size(group), group)
-        if (shard.world - 1) * shard.step >= classes:
-            raise InputError(f"{classes} classes on {shard.world} ranks leave one without a class; take fewer ranks")
+            return cls(num_classes, 0, 1)
+        shard = cls(num_classes, dist.get_rank(group), dist.get_world_size(group), group)
+        if (shard.world_size - 1) * shard.shard_size >= num_classes:
+            raise InputError(
+                f"{num_classes} classes on {shard.world_size} ranks leave one without a class; take fewer ranks"
+            )
         return shard
 
     @property
-    def step(self) -> int:
+    def shard_size(self) -> int:
         """Classes of every rank but the last."""
-        return -(-self.classes // self.world)
+        return -(-self.num_classes // self.world_size)
 
     @property
     def start(self) -> int:
         """The first class."""
-        return self.rank * self.step
+        return self.rank * self.shard_size
 
     @property
     def stop(self) -> int:
         """Behind the last class."""
-        return min(self.start + self.step, self.classes)
+        return min(self.start + self.shard_size, self.num_classes)
 
     def __len__(self) -> int:
         return self.stop - self.start
 
-    def generator(self, device: torch.device) -> torch.Generator:
+    def make_generator(self, device: torch.device) -> torch.Generator:
         """Random numbers of this rank's own: ranks that were seeded alike must not hold the same classes."""
         seed = int(torch.randint(2**62, ()))
         return torch.Generator(device).manual_seed(seed ^ self.rank)
 
-    def own_rows(self, rows: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def gather_own_class_rows(self, rows: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Of all ranks' samples those of this rank's classes, and their labels counted from its first class."""
-        sizes = self.sizes(y)
-        rows, y = self.gathered(rows, sizes), self.gathered(y, sizes) - self.start
+        sizes = self.gather_sizes(y)
+        rows, y = self.all_gather(rows, sizes), self.all_gather(y, sizes) - self.start
         own = (y >= 0) & (y < len(self))
         return rows[own], y[own]
 
-    def __deepcopy__(self, memo: Any) -> Shard:
+    def __deepcopy__(self, memo: Any) -> ClassShard:
         return self  # a process group cannot be copied
 
     # ---------------------------------------------------------------- exchanges
 
     def gather_rows(self, rows: Tensor) -> Tensor:
         """The rows of all ranks, in rank order, without a gradient."""
-        return ranks.gather_rows(rows, self.group) if self.world > 1 else rows.detach()
+        return ranks.gather_rows(rows, self.group) if self.world_size > 1 else rows.detach()
 
-    def sizes(self, rows: Tensor) -> list[int]:
+    def gather_sizes(self, rows: Tensor) -> list[int]:
         """How many rows every rank has."""
-        return [size for (size,) in self._of_all([len(rows)], rows.device)]
+        return [size for (size,) in self._all_gather_ints([len(rows)], rows.device)]
 
-    def _of_all(self, numbers: list[int], device: torch.device) -> list[list[int]]:
+    def _all_gather_ints(self, values: list[int], device: torch.device) -> list[list[int]]:
         """Some whole numbers of every rank."""
-        if self.world == 1:
-            return [numbers]
-        mine = torch.tensor(numbers, device=device)
-        found = [torch.zeros_like(mine) for _ in range(self.world)]
+        if self.world_size == 1:
+            return [values]
+        mine = torch.tensor(values, device=device)
+        found = [torch.zeros_like(mine) for _ in range(self.world_size)]
         dist.all_gather(found, mine, group=self.group)
         return [one.tolist() for one in found]
 
-    def agree(self, x: Tensor, learns: bool) -> tuple[list[int], Tensor]:
+    def sync_sizes_and_grad(self, x: Tensor, head_requires_grad: bool) -> tuple[list[int], Tensor]:
         """How many rows every rank has, and `x` as the backward passes of all ranks need it.
 
         Backward passes communicate, so either all ranks have one or none: where the embeddings of some rank want a
         gradient those of all get one, wanted or not. `learns` says that the head's own parameters want one.
         """
         enabled = torch.is_grad_enabled()
-        flags = [len(x), int(enabled), int(enabled and x.requires_grad), int(enabled and learns)]
-        sizes, modes, of_x, of_head = zip(*self._of_all(flags, x.device), strict=True)
+        flags = [len(x), int(enabled), int(enabled and x.requires_grad), int(enabled and head_requires_grad)]
+        sizes, modes, of_x, of_head = zip(*self._all_gather_ints(flags, x.device), strict=True)
         if (any(of_x) or any(of_head)) and not all(modes):
             raise InputError(
                 "some ranks of a sharded head are called under torch.no_grad() and others are not; their backward "
@@ -112,109 +114,115 @@ class Shard:
             x = x.detach().requires_grad_()
         return list(sizes), x
 
-    def gathered(self, rows: Tensor, sizes: list[int]) -> Tensor:
+    def all_gather(self, rows: Tensor, sizes: list[int]) -> Tensor:
         """The rows of all ranks, in rank order; their gradients come home, of all ranks together."""
-        if self.world == 1:
+        if self.world_size == 1:
             return rows
-        found: Tensor = _Gather.apply(rows, sizes, self)  # type: ignore[no-untyped-call]
+        found: Tensor = _AllGather.apply(rows, sizes, self)  # type: ignore[no-untyped-call]
         return found
 
-    def gathered_classes(self, rows: Tensor) -> Tensor:
+    def all_gather_classes(self, rows: Tensor) -> Tensor:
         """What every rank holds of its own classes, for all classes."""
-        return self.gathered(rows, [min(self.step, self.classes - rank * self.step) for rank in range(self.world)])
+        return self.all_gather(
+            rows, [min(self.shard_size, self.num_classes - rank * self.shard_size) for rank in range(self.world_size)]
+        )
 
-    def copy_rows(self, mine: Tensor, into: Tensor, other: Shard) -> None:
+    def copy_rows(self, local_rows: Tensor, destination: Tensor, target_shard: ClassShard) -> None:
         """Rows of classes split this way to where they are under `other`, which has as many classes or more.
 
         A rank after the other sends its rows, so that never more than one rank's are held beside one's own.
         """
-        for rank in range(self.world):
-            start, stop = rank * self.step, min((rank + 1) * self.step, self.classes)
-            sent = mine.detach().clone() if rank == self.rank else mine.new_empty(stop - start, *mine.shape[1:])
-            if self.world > 1:
+        for rank in range(self.world_size):
+            start, stop = rank * self.shard_size, min((rank + 1) * self.shard_size, self.num_classes)
+            sent = (
+                local_rows.detach().clone()
+                if rank == self.rank
+                else local_rows.new_empty(stop - start, *local_rows.shape[1:])
+            )
+            if self.world_size > 1:
                 dist.broadcast(sent, group=self.group, group_src=rank)
-            first, last = max(start, other.start), min(stop, other.stop)
+            first, last = max(start, target_shard.start), min(stop, target_shard.stop)
             if first < last:
-                into[first - other.start : last - other.start] = sent[first - start : last - start]
+                destination[first - target_shard.start : last - target_shard.start] = sent[first - start : last - start]
 
-    def summed(self, value: Tensor) -> Tensor:
+    def all_reduce_sum(self, value: Tensor) -> Tensor:
         """The sum over ranks, on all of them."""
-        if self.world == 1:
+        if self.world_size == 1:
             return value
-        found: Tensor = _Sum.apply(value, self)  # type: ignore[no-untyped-call]
+        found: Tensor = _AllReduceSum.apply(value, self)  # type: ignore[no-untyped-call]
         return found
 
-    def log_summed(self, value: Tensor) -> Tensor:
+    def all_reduce_logsumexp(self, value: Tensor) -> Tensor:
         """`log Σ_r exp(value_r)`, on all ranks."""
-        if self.world == 1:
+        if self.world_size == 1:
             return value
-        found: Tensor = _LogSumExp.apply(value, self)  # type: ignore[no-untyped-call]
+        found: Tensor = _AllReduceLogSumExp.apply(value, self)  # type: ignore[no-untyped-call]
         return found
 
     @torch.no_grad()
-    def largest(self, value: Tensor) -> Tensor:
+    def all_reduce_max(self, value: Tensor) -> Tensor:
         """The largest over ranks, without a gradient."""
-        if self.world > 1:
+        if self.world_size > 1:
             value = value.clone()
             dist.all_reduce(value, dist.ReduceOp.MAX, group=self.group)
         return value
 
-    def shared(self, number: Tensor) -> Tensor:
+    def average_gradient(self, number: Tensor) -> Tensor:
         """A number that all ranks hold; its gradient is the mean of theirs, so that it stays the same everywhere."""
-        if self.world == 1 or not number.requires_grad:
+        if self.world_size == 1 or not number.requires_grad:
             return number
-        found: Tensor = _Shared.apply(number, self)  # type: ignore[no-untyped-call]
+        found: Tensor = _AverageGradient.apply(number, self)  # type: ignore[no-untyped-call]
         return found
 
-    def shared_numbers(self, margin: Margin) -> Margin:
+    def average_margin_gradients(self, margin: Margin) -> Margin:
         """The margin with its learnable numbers shared."""
-        learnt = {n: v for n, v in margin.values() if isinstance(v, Tensor) and v.requires_grad}
-        return margin.with_values(**{n: self.shared(v) for n, v in learnt.items()}) if learnt else margin
+        learnt = {n: v for n, v in margin.named_values() if isinstance(v, Tensor) and v.requires_grad}
+        return margin.with_values(**{n: self.average_gradient(v) for n, v in learnt.items()}) if learnt else margin
 
-    def part_of_shared(self, number: Tensor) -> Tensor:
+    def scale_gradient(self, number: Tensor) -> Tensor:
         """The same number where each rank sees only its own classes: gradients of ranks add up to the whole."""
-        if self.world == 1 or not number.requires_grad:
+        if self.world_size == 1 or not number.requires_grad:
             return number
-        found: Tensor = _Times.apply(number, float(self.world))  # type: ignore[no-untyped-call]
+        found: Tensor = _ScaleGradient.apply(number, float(self.world_size))  # type: ignore[no-untyped-call]
         return found
 
-    def add(self, value: Tensor) -> Tensor:
+    def all_reduce_sum_(self, value: Tensor) -> Tensor:
         """Sum over ranks in place."""
         dist.all_reduce(value, group=self.group)
         return value
 
     # ---------------------------------------------------------------- checkpoints
 
-    def whole(self, local: Tensor) -> DTensor:
+    def as_dtensor(self, local: Tensor) -> DTensor:
         """The rows of all ranks as one tensor to `torch.distributed.checkpoint`; its memory is that of `local`."""
         from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
         from torch.distributed.tensor import DTensor
         from torch.distributed.tensor import Shard as Rows
 
-        kind = local.device.type
+        device_type = local.device.type
         mesh = (
-            init_device_mesh(kind, (self.world,))
+            init_device_mesh(device_type, (self.world_size,))
             if self.group is None
-            else DeviceMesh.from_group(self.group, kind, mesh=list(range(self.world)))
+            else DeviceMesh.from_group(self.group, device_type, mesh=list(range(self.world_size)))
         )
-        shape = torch.Size((self.classes, *local.shape[1:]))
+        shape = torch.Size((self.num_classes, *local.shape[1:]))
         stride = torch.empty(shape, device="meta").stride()
         return DTensor.from_local(local, mesh, [Rows(0)], run_check=False, shape=shape, stride=stride)
 
-    def write(self, state: dict[str, Any], prefix: str) -> None:
+    def write_dtensors(self, state: dict[str, Any], prefix: str) -> None:
         """In a state dict the split tensors are whole ones."""
         for name in ("weight", "bias"):
-            if self.world > 1 and state.get(prefix + name) is not None:
-                state[prefix + name] = self.whole(state[prefix + name].detach())
+            if self.world_size > 1 and state.get(prefix + name) is not None:
+                state[prefix + name] = self.as_dtensor(state[prefix + name].detach())
 
-    def read(self, state: dict[str, Any], prefix: str) -> dict[str, Any]:
+    def local_state_dict(self, state: dict[str, Any], prefix: str) -> dict[str, Any]:
         """The state dict with this rank's part of whole tensors, be they split already or held in one piece."""
         found = dict(state)
         for name in ("weight", "bias"):
             value = found.get(prefix + name)
             if value is not None and hasattr(value, "to_local"):
                 found[prefix + name] = value.to_local()
-            elif value is not None and len(value) == self.classes:
+            elif value is not None and len(value) == self.num_classes:
                 found[prefix + name] = value[self.start : self.stop]
         return found
 
@@ -228,9 +236,9 @@ def _refuse_second_derivative() -> None:
         )
 
 
-class _Gather(torch.autograd.Function):
+class _AllGather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, sizes: list[int], shard: Shard) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, sizes: list[int], shard: ClassShard) -> Tensor:
         ctx.sizes, ctx.shard = sizes, shard
         padded = rows.new_zeros(max(sizes), *rows.shape[1:])
         padded[: len(rows)] = rows
@@ -241,34 +249,34 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         _refuse_second_derivative()
-        shard: Shard = ctx.shard
+        shard: ClassShard = ctx.shard
         start = sum(ctx.sizes[: shard.rank])
         # What the ranks' shards want of a sample adds up; they were told 1/R of each loss (see `_mean`).
-        home = shard.add(gradient.contiguous().clone())[start : start + ctx.sizes[shard.rank]]
-        return home * shard.world, None, None
+        local_gradient = shard.all_reduce_sum_(gradient.contiguous().clone())[start : start + ctx.sizes[shard.rank]]
+        return local_gradient * shard.world_size, None, None
 
 
-def _mean(shard: Shard, gradient: Tensor) -> Tensor:
+def _average_gradient(shard: ClassShard, gradient: Tensor) -> Tensor:
     """Every sample's gradient, known to the rank it lives on, as its part of the mean over ranks."""
     _refuse_second_derivative()
-    return shard.add(gradient.contiguous().clone()) / shard.world
+    return shard.all_reduce_sum_(gradient.contiguous().clone()) / shard.world_size
 
 
-class _Sum(torch.autograd.Function):
+class _AllReduceSum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, value: Tensor, shard: Shard) -> Tensor:
+    def forward(ctx: Any, value: Tensor, shard: ClassShard) -> Tensor:
         ctx.shard = shard
-        return shard.add(value.clone())
+        return shard.all_reduce_sum_(value.clone())
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        return _mean(ctx.shard, gradient), None
+        return _average_gradient(ctx.shard, gradient), None
 
 
-class _LogSumExp(torch.autograd.Function):
+class _AllReduceLogSumExp(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, value: Tensor, shard: Shard) -> Tensor:
-        parts = [torch.empty_like(value) for _ in range(shard.world)]
+    def forward(ctx: Any, value: Tensor, shard: ClassShard) -> Tensor:
+        parts = [torch.empty_like(value) for _ in range(shard.world_size)]
         dist.all_gather(parts, value.contiguous(), group=shard.group)
         found = torch.stack(parts).logsumexp(0)
         ctx.shard = shard
@@ -278,19 +286,19 @@ class _LogSumExp(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         value, found = ctx.saved_tensors
-        return torch.exp(value - found) * _mean(ctx.shard, gradient), None
+        return torch.exp(value - found) * _average_gradient(ctx.shard, gradient), None
 
 
-class _Shared(_Sum):
+class _AverageGradient(_AllReduceSum):
     """The same way back; forward every rank holds the number already."""
 
     @staticmethod
-    def forward(ctx: Any, number: Tensor, shard: Shard) -> Tensor:
+    def forward(ctx: Any, number: Tensor, shard: ClassShard) -> Tensor:
         ctx.shard = shard
         return number.clone()
 
 
-class _Times(torch.autograd.Function):
+class _ScaleGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, number: Tensor, factor: float) -> Tensor:
         ctx.factor = factor

@@ -13,18 +13,18 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..margin import Margin
-from .dense import Dense
-from .rays import Rays
-from .road import Others, Target, TargetLogit
-from .shard import Shard
+from .dense import DenseBackend
+from .rays import NormalizedEmbeddings
+from .road import NonTargetSums, Target, TargetLogit
+from .shard import ClassShard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .road import Road
+    from .road import Backend
 
 
-class Sharded:
+class ShardedBackend:
     """A road for this rank's samples over the classes of all ranks; `inner` makes the road over this rank's own.
 
     `learns` says whether parameters of the head want a gradient.
@@ -32,64 +32,73 @@ class Sharded:
 
     def __init__(
         self,
-        rays: Rays,
-        shard: Shard,
-        learns: bool,
-        inner: Callable[[Rays], Road],
+        embeddings: NormalizedEmbeddings,
+        shard: ClassShard,
+        head_requires_grad: bool,
+        make_inner: Callable[[NormalizedEmbeddings], Backend],
     ) -> None:
-        self.shard, self.classes, self.lengths = shard, shard.classes, rays.length
-        self.sizes, x = shard.agree(rays.x, learns)
+        self.shard, self.num_classes, self.x_norm = shard, shard.num_classes, embeddings.norm
+        self.sizes, x = shard.sync_sizes_and_grad(embeddings.x, head_requires_grad)
         start = sum(self.sizes[: shard.rank])
-        self.mine = slice(start, start + self.sizes[shard.rank])
-        self.inner = inner(Rays(shard.gathered(x, self.sizes)))
+        self.local_slice = slice(start, start + self.sizes[shard.rank])
+        self.inner = make_inner(NormalizedEmbeddings(shard.all_gather(x, self.sizes)))
 
-    def _columns(self, y: Tensor) -> tuple[Tensor, Tensor]:
+    def _local_labels(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Labels of all samples counted from this rank's first class, and which of them are its own."""
-        everyone = self.shard.gathered(y, self.sizes) - self.shard.start
-        return everyone, (everyone >= 0) & (everyone < len(self.shard))
+        all_labels = self.shard.all_gather(y, self.sizes) - self.shard.start
+        return all_labels, (all_labels >= 0) & (all_labels < len(self.shard))
 
-    def _everywhere(self, part: Tensor, own: Tensor) -> Tensor:
+    def _sum_from_owner(self, value: Tensor, is_own: Tensor) -> Tensor:
         """What the rank of each sample's class knows, for this rank's samples."""
-        return self.shard.summed(torch.where(own, part, torch.zeros_like(part)))[self.mine]
+        return self.shard.all_reduce_sum(torch.where(is_own, value, torch.zeros_like(value)))[self.local_slice]
 
-    def _home(self, found: Target, own: Tensor) -> Target:
-        theta, radius, bias = (None if part is None else self._everywhere(part, own) for part in found)
+    def _sum_target_from_owner(self, target: Target, is_own: Tensor) -> Target:
+        theta, radius, bias = (None if part is None else self._sum_from_owner(part, is_own) for part in target)
         assert theta is not None
         return Target(theta, radius, bias)
 
     def target(self, margin: Margin, y: Tensor) -> Target:
-        columns, own = self._columns(y)
-        return self._home(self.inner.target(margin, columns), own)
+        columns, is_own = self._local_labels(y)
+        return self._sum_target_from_owner(self.inner.target(margin, columns), is_own)
 
-    def both(self, margin: Margin, y: Tensor, total: bool) -> tuple[Target | TargetLogit, Others]:
-        columns, own = self._columns(y)
-        target, others = self.inner.both(self._seen_by_a_part(margin), columns, total)
-        added = None if others.total is None else self.shard.summed(others.total)[self.mine]
-        here = Others(self.shard.log_summed(others.log_sum)[self.mine], added)
+    def target_and_non_target(
+        self, margin: Margin, y: Tensor, with_logit_sum: bool
+    ) -> tuple[Target | TargetLogit, NonTargetSums]:
+        columns, is_own = self._local_labels(y)
+        target, others = self.inner.target_and_non_target(self._scale_margin_gradients(margin), columns, with_logit_sum)
+        added = None if others.logit_sum is None else self.shard.all_reduce_sum(others.logit_sum)[self.local_slice]
+        here = NonTargetSums(self.shard.all_reduce_logsumexp(others.log_sum)[self.local_slice], added)
         if isinstance(target, TargetLogit):
-            return TargetLogit(self._everywhere(target.value, own)), here
-        return self._home(target, own), here
+            return TargetLogit(self._sum_from_owner(target.value, is_own)), here
+        return self._sum_target_from_owner(target, is_own), here
 
-    def others(self, margin: Margin, y: Tensor, total: bool = False) -> Others:
-        return self.both(margin, y, total)[1]
+    def non_target_sums(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> NonTargetSums:
+        return self.target_and_non_target(margin, y, with_logit_sum)[1]
 
     def largest_cosine(self, y: Tensor) -> Tensor:
-        return self.shard.largest(self.inner.largest_cosine(self._columns(y)[0]))[self.mine]
+        return self.shard.all_reduce_max(self.inner.largest_cosine(self._local_labels(y)[0]))[self.local_slice]
 
-    def _seen_by_a_part(self, margin: Margin) -> Margin:
-        learnt = {n: v for n, v in margin.values() if isinstance(v, Tensor) and v.requires_grad}
-        return margin.with_values(**{n: self.shard.part_of_shared(v) for n, v in learnt.items()}) if learnt else margin
+    def _scale_margin_gradients(self, margin: Margin) -> Margin:
+        learnt = {n: v for n, v in margin.named_values() if isinstance(v, Tensor) and v.requires_grad}
+        return margin.with_values(**{n: self.shard.scale_gradient(v) for n, v in learnt.items()}) if learnt else margin
 
 
 @torch.no_grad()
 def shard_logits(
-    shard: Shard, margin: Margin, rays: Rays, weight: Tensor, bias: Tensor | None, y: Tensor | None
+    shard: ClassShard,
+    margin: Margin,
+    embeddings: NormalizedEmbeddings,
+    weight: Tensor,
+    bias: Tensor | None,
+    y: Tensor | None,
 ) -> Tensor:
     """Logits [N, C] of this rank's samples over the classes of all ranks, without a gradient."""
     if y is not None:
         raise InputError("a sharded head gives logits without labels; its loss is head(x, y)")
-    sizes = shard.sizes(rays.length)
-    everyone = Rays(shard.gathered(rays.x, sizes))
-    here = Dense(margin, everyone, weight, bias).logits(margin).T.contiguous()  # classes first: they are gathered
+    sizes = shard.gather_sizes(embeddings.norm)
+    all_embeddings = NormalizedEmbeddings(shard.all_gather(embeddings.x, sizes))
+    here = (
+        DenseBackend(margin, all_embeddings, weight, bias).logits(margin).T.contiguous()
+    )  # classes first: they are gathered
     start = sum(sizes[: shard.rank])
-    return shard.gathered_classes(here).T[start : start + sizes[shard.rank]]
+    return shard.all_gather_classes(here).T[start : start + sizes[shard.rank]]

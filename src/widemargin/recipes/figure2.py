@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 LAYERS = tuple(range(3, 11))
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     from ..commands import tabular
 
     parser.add_argument("--losses", help="other losses than the paper's seven")
-    tabular.add_folds(parser)
-    tabular.add_out(parser, "figure2")
-    tabular.add_data(parser)
-    tabular.add_protocol(parser)
+    tabular.add_fold_options(parser)
+    tabular.add_output_options(parser, "figure2")
+    tabular.add_data_options(parser)
+    tabular.add_mlp_options(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -32,57 +32,61 @@ def run(options: argparse.Namespace) -> None:
     from pathlib import Path
 
     from ..commands import tabular
-    from ..compare import Plan, compare, spelled
-    from ..data.uci import load_set
+    from ..compare import ComparisonPlan, canonical_methods, compare
+    from ..data.uci import load_uci_set
     from ..errors import InputError
-    from ..folder_lock import alone_in
-    from ..results import Store
+    from ..folder_lock import lock_folder
+    from ..results import ResultStore
 
     if options.layers is not None or options.hidden is not None:
         raise InputError("figure2 goes through 3 to 10 layers by itself; leave out --layers and --hidden")
-    table = load_set("iris_uci", options.data_dir)
-    methods = spelled(options.losses)
-    protocol = tabular.protocol(options)
+    table = load_uci_set("iris_uci", options.data_dir)
+    methods = canonical_methods(options.losses)
+    protocol = tabular.mlp_config_from_options(options)
     out = Path(options.out or "figure2")
-    found: dict[int, list[Result]] = {}
+    results_by_layers: dict[int, list[Result]] = {}
     how = (options.runs, options.folds, options.stratify, options.seed)
-    with alone_in(out):
+    with lock_folder(out):
         for layers in LAYERS:
-            plan = Plan([table], methods, *how, protocol.with_layers(layers), options.jobs)
-            found[layers] = compare(plan, Store(out / f"layers-{layers}", options.overwrite))
-    _print(methods, found)
+            plan = ComparisonPlan([table], methods, *how, protocol.with_layers(layers), options.jobs)
+            results_by_layers[layers] = compare(plan, ResultStore(out / f"layers-{layers}", options.overwrite))
+    _print_accuracies(methods, results_by_layers)
     page = out / "report.html"
-    page.write_text(_page(methods, found, options.seed), encoding="utf-8")
+    page.write_text(_page(methods, results_by_layers, options.seed), encoding="utf-8")
     print(f"wrote {page}")
 
 
-def _means(method: str, found: dict[int, list[Result]]) -> list[float]:
-    return [next(r.mean for r in results if r.loss == method) for results in found.values()]
+def _means(method: str, results_by_layers: dict[int, list[Result]]) -> list[float]:
+    return [next(r.mean for r in results if r.loss == method) for results in results_by_layers.values()]
 
 
-def _print(methods: list[str], found: dict[int, list[Result]]) -> None:
+def _print_accuracies(methods: list[str], results_by_layers: dict[int, list[Result]]) -> None:
     from rich.table import Table as Grid
 
     from ..listing import console
 
     grid = Grid(title="Figure 2: accuracy on Iris in percent against the number of layers", title_justify="left")
     grid.add_column("loss")
-    for layers in found:
+    for layers in results_by_layers:
         grid.add_column(str(layers), justify="right")
     grid.add_column("3 → 10", justify="right")
     for method in methods:
-        means = _means(method, found)
+        means = _means(method, results_by_layers)
         grid.add_row(method, *(f"{mean:.2f}" for mean in means), f"{means[-1] - means[0]:+.2f}")
     console().print(grid)
 
 
-def _page(methods: list[str], found: dict[int, list[Result]], seed: int) -> str:
+def _page(methods: list[str], results_by_layers: dict[int, list[Result]], seed: int) -> str:
     from ..report import page, svg
-    from ..report.palette import colour
+    from ..report.palette import loss_colour
 
-    rows = [(method, _means(method, found), colour(method)) for method in methods]
-    picture = svg.lines(
-        list(found), rows, "layers, the class weights included", "accuracy in percent", "Accuracy on Iris by depth"
+    rows = [(method, _means(method, results_by_layers), loss_colour(method)) for method in methods]
+    picture = svg.draw_line_chart(
+        list(results_by_layers),
+        rows,
+        "layers, the class weights included",
+        "accuracy in percent",
+        "Accuracy on Iris by depth",
     )
     cells = [
         [(name, ""), *((f"{v:.2f}", "") for v in values), (f"{values[-1] - values[0]:+.2f}", "")]
@@ -90,14 +94,16 @@ def _page(methods: list[str], found: dict[int, list[Result]], seed: int) -> str:
     ]
     body = [
         page.figure(picture),
-        page.paragraph(_sentence(rows)),
-        page.table(("loss", *map(str, found), "3 → 10"), cells),
+        page.paragraph(_summary_paragraph(rows)),
+        page.table(("loss", *map(str, results_by_layers), "3 → 10"), cells),
         page.code(f"widemargin reproduce figure2 --seed {seed}"),
     ]
-    return page.page("Figure 2 of the ArcGrad paper, made again", "Iris, ten runs of ten folds for every depth", body)
+    return page.html_page(
+        "Figure 2 of the ArcGrad paper, made again", "Iris, ten runs of ten folds for every depth", body
+    )
 
 
-def _sentence(rows: list[tuple[str, list[float], str]]) -> str:
+def _summary_paragraph(rows: list[tuple[str, list[float], str]]) -> str:
     """What the paper says, and what these numbers say."""
     fall = sorted((values[-1] - values[0], name) for name, values, _ in rows)
     return (

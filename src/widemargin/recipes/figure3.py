@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import argparse
 
-SHARES = (1.0, 0.5, 0.2, 0.1)
-COMPARED = ("arcgrad", "arcface", "soft", "adacos")
+TRAIN_FRACTIONS = (1.0, 0.5, 0.2, 0.1)
+FIGURE3_METHODS = ("arcgrad", "arcface", "soft", "adacos")
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     from .parts import image_options
 
-    image_options.add(parser)
+    image_options.add_image_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -26,51 +26,55 @@ def run(options: argparse.Namespace) -> None:
     from pathlib import Path
 
     from ..report import page, svg
-    from ..report.palette import colour
-    from .parts.beside import Column, print_columns, section
-    from .parts.image_options import carried_out
-    from .parts.image_settings import METHODS
-    from .parts.image_table import Wanted, runs_of, top1
-    from .parts.run_list import record_of
+    from ..report.palette import loss_colour
+    from .parts.beside import MetricColumn, print_columns, render_columns
+    from .parts.image_options import complete_image_runs
+    from .parts.image_settings import IMAGE_LOSSES
+    from .parts.image_table import ColumnSpec, column_configs, top1
+    from .parts.run_list import read_record
 
     epochs = 10 if options.size == "cpu" else 20
-    losses = [METHODS[method] for method in COMPARED]
+    losses = [IMAGE_LOSSES[method] for method in FIGURE3_METHODS]
     runs = {
-        (share, loss): runs_of(
-            options, Wanted("", {"data": "cifar10", "augment": "paper", "epochs": epochs, "share": share}, top1), loss
+        (share, loss): column_configs(
+            options,
+            ColumnSpec("", {"data": "cifar10", "augment": "paper", "epochs": epochs, "share": share}, top1),
+            loss,
         )
-        for share in SHARES
+        for share in TRAIN_FRACTIONS
         for loss in losses
     }
-    out = carried_out((run for together in zip(*runs.values(), strict=True) for run in together), options, "figure3")
+    out = complete_image_runs(
+        (run for together in zip(*runs.values(), strict=True) for run in together), options, "figure3"
+    )
     place = Path(options.runs)
     columns = [
-        Column(
+        MetricColumn(
             f"{100 * share:g} %",
             {
-                loss: [top1(record) for run in runs[share, loss] if (record := record_of(run, place)) is not None]
+                loss: [top1(record) for run in runs[share, loss] if (record := read_record(run, place)) is not None]
                 for loss in losses
             },
         )
-        for share in SHARES
+        for share in TRAIN_FRACTIONS
     ]
     title = "Figure 3 of the ArcGrad paper, made again"
     print_columns(title, losses, columns)
     parts = []
-    whole = [loss for loss in losses if all(column.ours[loss] for column in columns)]
+    whole = [loss for loss in losses if all(column.seed_values[loss] for column in columns)]
     if whole:
         rising = columns[::-1]  # names stand where a line ends, at the right
-        means = [(loss, [column.mean(loss) or 0.0 for column in rising], colour(loss)) for loss in whole]
-        picture = svg.lines(
-            [100 * share for share in reversed(SHARES)],
+        means = [(loss, [column.mean(loss) or 0.0 for column in rising], loss_colour(loss)) for loss in whole]
+        picture = svg.draw_line_chart(
+            [100 * share for share in reversed(TRAIN_FRACTIONS)],
             means,
             "percent of the training images",
             "accuracy in percent",
             "Accuracy by the share of the training images",
         )
         parts.append(page.figure(picture))
-    parts += [section(losses, columns), page.code(f"widemargin reproduce figure3 --size {options.size}")]
+    parts += [render_columns(losses, columns), page.code(f"widemargin reproduce figure3 --size {options.size}")]
     path = out / "report.html"
     sub = f"CIFAR-10+, {epochs} epochs, mean over seeds"
-    path.write_text(page.page(title, sub, parts), encoding="utf-8")
+    path.write_text(page.html_page(title, sub, parts), encoding="utf-8")
     print(f"wrote {path} and {out / 'records.jsonl'}")

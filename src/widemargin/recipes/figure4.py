@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import argparse
 
-COMPARED = ("soft", "arcface", "adacos", "arcgrad")
+FIGURE4_METHODS = ("soft", "arcface", "adacos", "arcgrad")
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     from .parts import image_options
 
-    image_options.add(parser, seeds=(1, 1))
+    image_options.add_image_arguments(parser, seeds=(1, 1))
 
 
 def run(options: argparse.Namespace) -> None:
@@ -23,39 +23,44 @@ def run(options: argparse.Namespace) -> None:
     from pathlib import Path
 
     from ..report import page
-    from ..report.palette import colour
-    from ..report.ridges import quantile, ridges
-    from ..training.log import Log
-    from .parts.image_options import carried_out
-    from .parts.image_settings import METHODS
-    from .parts.image_table import Wanted, runs_of, top1
-    from .parts.run_list import folder_of
+    from ..report.palette import loss_colour
+    from ..report.ridges import draw_ridgeline, histogram_quantile
+    from ..training.log import MetricsLog
+    from .parts.image_options import complete_image_runs
+    from .parts.image_settings import IMAGE_LOSSES
+    from .parts.image_table import ColumnSpec, column_configs, top1
+    from .parts.run_list import run_folder
 
-    column = Wanted("", {"data": "cifar10", "augment": "paper"}, top1)
-    runs = {METHODS[method]: runs_of(options, column, METHODS[method])[0] for method in COMPARED}
-    out = carried_out(runs.values(), options, "figure4")
+    column = ColumnSpec("", {"data": "cifar10", "augment": "paper"}, top1)
+    runs = {
+        IMAGE_LOSSES[method]: column_configs(options, column, IMAGE_LOSSES[method])[0] for method in FIGURE4_METHODS
+    }
+    out = complete_image_runs(runs.values(), options, "figure4")
     parts, rows = [], []
     for loss, run in runs.items():
-        lines = Log.lines(folder_of(run, Path(options.runs)) / "metrics.jsonl")
+        lines = MetricsLog.read_epochs(run_folder(run, Path(options.runs)) / "metrics.jsonl")
         if not lines:
             continue
         counts = [line["histogram"]["own"] for line in lines]
-        first, last = (quantile(found, 0.5) for found in (counts[0], counts[-1]))
-        rows.append((loss, first, last, quantile(counts[-1], 0.9)))
+        first, last = (histogram_quantile(found, 0.5) for found in (counts[0], counts[-1]))
+        rows.append((loss, first, last, histogram_quantile(counts[-1], 0.9)))
         names = [str(line["epoch"]) for line in lines]
-        parts += [page.heading(loss), page.figure(ridges(names, counts, colour(loss), f"Angles of {loss} by epoch"))]
-    _print(rows)
+        parts += [
+            page.heading(loss),
+            page.figure(draw_ridgeline(names, counts, loss_colour(loss), f"Angles of {loss} by epoch")),
+        ]
+    _print_angles(rows)
     path = out / "report.html"
     head = ("loss", "median, first epoch", "median, last epoch", "nine tenths below, last epoch")
     cells = [[(loss, ""), *((f"{value:.1f}°", "") for value in values)] for loss, *values in rows]
     body = [page.table(head, cells), *parts, page.code(f"widemargin reproduce figure4 --size {options.size}")]
     title = "Figure 4 of the ArcGrad paper, made again"
     sub = "Angles of training images to the weight of their own class, epoch by epoch from top to bottom"
-    path.write_text(page.page(title, sub, body), encoding="utf-8")
+    path.write_text(page.html_page(title, sub, body), encoding="utf-8")
     print(f"wrote {path}")
 
 
-def _print(rows: list[tuple[str, float, float, float]]) -> None:
+def _print_angles(rows: list[tuple[str, float, float, float]]) -> None:
     from rich.table import Table
 
     from ..listing import console

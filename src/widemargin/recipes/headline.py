@@ -10,31 +10,31 @@ from __future__ import annotations
 
 import argparse
 
-PAPER = 94.36
+PAPER_TOP1 = 94.36
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     from .parts import image_options
 
-    image_options.add(parser, seeds=None, sizes=False)
+    image_options.add_image_arguments(parser, seeds=None, sizes=False)
 
 
 def run(options: argparse.Namespace) -> None:
     """Train if it is missing, print ours beside theirs."""
     from pathlib import Path
 
-    from .parts.image_options import carried_out
-    from .parts.image_settings import HEADLINE
-    from .parts.run_list import record_of
+    from .parts.image_options import complete_image_runs
+    from .parts.image_settings import HEADLINE_CONFIG
+    from .parts.run_list import read_record
 
-    out = carried_out([HEADLINE], options, "headline")
-    record = record_of(HEADLINE, Path(options.runs))
+    out = complete_image_runs([HEADLINE_CONFIG], options, "headline")
+    record = read_record(HEADLINE_CONFIG, Path(options.runs))
     if record is None:
         return
     test, minutes = record["test"], record["seconds"] / 60
     print(
-        f"{HEADLINE.loss}, {HEADLINE.epochs} epochs of {HEADLINE.model}: {minutes:.1f} min on {record['cores']} cores"
+        f"{HEADLINE_CONFIG.loss}, {HEADLINE_CONFIG.epochs} epochs of {HEADLINE_CONFIG.model}: {minutes:.1f} min on {record['cores']} cores"
     )
-    print(f"top-1 {test['top1']:.2f} %, with flips {test['top1_flip']:.2f} % (paper {PAPER:.2f} %)")
+    print(f"top-1 {test['top1']:.2f} %, with flips {test['top1_flip']:.2f} % (paper {PAPER_TOP1:.2f} %)")
     print(f"wrote {out / 'records.jsonl'}")

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import argparse
 
-WHICH = ("omniglot", "faces", "adaacos", "sphere")
-_SEEDS = {"omniglot": 3, "faces": 3, "adaacos": 3, "sphere": 1}
+EXPERIMENTS = ("omniglot", "faces", "adaacos", "sphere")
+_DEFAULT_SEED_COUNTS = {"omniglot": 3, "faces": 3, "adaacos": 3, "sphere": 1}
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("which", choices=WHICH, help="which of the experiments")
+    parser.add_argument("which", choices=EXPERIMENTS, help="which of the experiments")
     parser.add_argument("--seeds", type=int, metavar="N", help="runs per line, seeds 0, 1, … (default 3; sphere 1)")
     parser.add_argument("--list", action="store_true", help="say which runs there are and which are missing; do none")
     parser.add_argument("--out", metavar="DIR", help="folder for the page and the records (default openset_WHICH)")
@@ -28,20 +28,20 @@ def run(options: argparse.Namespace) -> None:
     from ..errors import InputError
     from .parts import openset_claim, openset_lines, openset_sphere, openset_table
 
-    count = options.seeds if options.seeds is not None else _SEEDS[options.which]
+    count = options.seeds if options.seeds is not None else _DEFAULT_SEED_COUNTS[options.which]
     if count < 1:
         raise InputError(f"--seeds must be at least 1, got {count}")
     seeds = range(count)
     if options.which == "adaacos":
-        openset_claim.run(options, seeds)
+        openset_claim.run_tuning_claim(options, seeds)
         return
     if options.which == "sphere":
-        openset_sphere.run(options, seeds)
+        openset_sphere.run_sphere(options, seeds)
         return
     characters = options.which == "omniglot"
-    base = openset_lines.OMNIGLOT if characters else openset_lines.FACES
-    lines = openset_lines.lines_of(base, siamese=characters)
-    out = openset_table.carry_out(lines, seeds, options, options.which)
+    base = openset_lines.OMNIGLOT_CONFIG if characters else openset_lines.FACES_CONFIG
+    lines = openset_lines.list_methods(base, siamese=characters)
+    out = openset_table.complete_openset_runs(lines, seeds, options, options.which)
     what = "Omniglot, 121 unseen characters" if characters else "ORL faces, 20 unseen people"
     if out is None:
         return
@@ -51,4 +51,4 @@ def run(options: argparse.Namespace) -> None:
         f"{apart}. Mean of {count} split{'' if count == 1 else 's'} with its 95 % interval over identities and splits; "
         "angles ± over splits; a dash is what too few pairs support"
     )
-    openset_table.present(lines, seeds, options, out, what, sub)
+    openset_table.write_openset_report(lines, seeds, options, out, what, sub)

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import argparse
 
-COMMAND = (
+RESNET18_COMMAND = (
     "widemargin train --ckpt_freq 2 --opt muon --lr 0.002 --weight_decay 5e-4 --warmup_epochs=10 --epochs 100 "
     "--batch_size=128 --ra=3 --smoothing=0.1 --reprob 0.1 --data_set CIFAR10 --input_size 64 --model resnet18 "
     '--gin "build_transform.scale=(0.8,1)" "build_transform.mean=(0.4914, 0.4822, 0.4465)" '
     "\"build_transform.std=(0.2470, 0.2435, 0.2616)\" build_model.stem_type='deep' build_model.output_stride=8 "
     "MarginHead.s=10 --margin_loss arcgrad"
 )
-THEIRS = 96.21
+RESNET18_TOP1 = 96.21
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     from .parts import seed_command
 
-    seed_command.add(parser)
+    seed_command.add_seed_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Train if it is missing, print ours beside theirs."""
     from .parts import seed_command
 
-    seed_command.run(options, "seed_resnet18", COMMAND, "arcgrad", THEIRS)
+    seed_command.run_seed_recipe(options, "seed_resnet18", RESNET18_COMMAND, "arcgrad", RESNET18_TOP1)

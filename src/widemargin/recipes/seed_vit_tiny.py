@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import argparse
 
-COMMAND = (
+VIT_TINY_COMMAND = (
     "widemargin train --ckpt_freq 2 --opt adamw --lr 0.001 --weight_decay 0.05 --batch_size=256 --ra=3 "
     "--smoothing=0.1 --reprob 0.1 --data_set CIFAR10 --input_size 32 --model vit_tiny_patch16_224 "
     '--gin "build_transform.scale=(0.8,1)" build_transform.mean="(0.4914, 0.4822, 0.4465)" '
     'build_transform.std="(0.2470, 0.2435, 0.2616)" build_model.patch_size=2 build_model.img_size=32 '
     "--margin_loss arcgrad"
 )
-THEIRS = 96.35
+VIT_TINY_TOP1 = 96.35
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     from .parts import seed_command
 
-    seed_command.add(parser)
+    seed_command.add_seed_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Train if it is missing, print ours beside theirs."""
     from .parts import seed_command
 
-    seed_command.run(options, "seed_vit_tiny", COMMAND, "arcgrad_vitt_e200", THEIRS)
+    seed_command.run_seed_recipe(options, "seed_vit_tiny", VIT_TINY_COMMAND, "arcgrad_vitt_e200", VIT_TINY_TOP1)

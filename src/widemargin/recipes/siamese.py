@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.add_argument("pairs", metavar="PAIRS.csv", help="pairs to learn from: columns a, b (image files) and same")
     parser.add_argument("--judge", metavar="PAIRS.csv", help="pairs to judge on (default: a fifth of PAIRS)")
@@ -28,47 +28,55 @@ def run(options: argparse.Namespace) -> None:
     import csv
 
     from ..data.augment import Augment
-    from ..data.folder import MEAN, STD
+    from ..data.folder import IMAGENET_MEAN, IMAGENET_STD
     from ..errors import InputError
     from ..listing import check_writable
-    from ..metrics.verification import verify
-    from ..progress import bar
-    from ..training.pair_lists import listed_pairs
-    from ..training.protocols import scored_pairs
-    from ..training.siamese import Siamese, pair_scores, train_siamese
-    from .parts.pair_files import halves, read
+    from ..metrics.verification import verification_metrics
+    from ..progress import progress_bar
+    from ..training.pair_lists import select_pairs
+    from ..training.protocols import verify_scored_pairs
+    from ..training.siamese import SiameseConfig, pair_scores, train_siamese
+    from .parts.pair_files import read_pair_images, split_pairs
 
     if options.input_size < 9:
         raise InputError(f"--input-size must be at least 9, got {options.input_size}")
     if options.out:
         check_writable(options.out)
     if options.judge:
-        (learned, _), (judged, files) = (read(path, options.input_size) for path in (options.pairs, options.judge))
+        (train_pairs, _), (test_pairs, files) = (
+            read_pair_images(path, options.input_size) for path in (options.pairs, options.judge)
+        )
     else:
-        learned, judged, files = halves(*read(options.pairs, options.input_size), options.seed)
-        print(f"{len(judged)} pairs are kept back to judge on, of the same pictures; --judge takes others")
-    augment = Augment(size=options.input_size, pad=max(1, options.input_size // 16), mean=MEAN, std=STD)
-    first, second, kinds = judged.first.numpy(), judged.second.numpy(), judged.same.numpy()
-    folders = [""] * len(judged.x)
+        train_pairs, test_pairs, files = split_pairs(*read_pair_images(options.pairs, options.input_size), options.seed)
+        print(f"{len(test_pairs)} pairs are kept back to judge on, of the same pictures; --judge takes others")
+    augment = Augment(
+        size=options.input_size, pad=max(1, options.input_size // 16), mean=IMAGENET_MEAN, std=IMAGENET_STD
+    )
+    first, second, kinds = test_pairs.first.numpy(), test_pairs.second.numpy(), test_pairs.same.numpy()
+    folders = [""] * len(test_pairs.x)
     for a, b, (one, other, _) in zip(first.tolist(), second.tolist(), files, strict=True):
         folders[a], folders[b] = str(one.parent), str(other.parent)
-    listed = listed_pairs(first, second, kinds, folders)
+    listed = select_pairs(first, second, kinds, folders)
     for note in listed.notes:
         print(note)
-    rows, identity = listed.rows, listed.identity
+    rows, identity = listed.rows, listed.identities
     columns = {}
     for merge in dict.fromkeys(options.merge):
-        settings = Siamese(merge, options.model, options.epochs, options.batch_size, options.lr, seed=options.seed)
-        with bar(f"Siamese, merge={merge}", 1.0, words="") as told:
-            network = train_siamese(settings, learned, augment, lambda done, loss: told(done, f"loss {loss:.3f}"))
-        columns[merge] = pair_scores(network, judged, augment)
+        settings = SiameseConfig(
+            merge, options.model, options.epochs, options.batch_size, options.lr, seed=options.seed
+        )
+        with progress_bar(f"Siamese, merge={merge}", 1.0, message="") as on_progress:
+            network = train_siamese(
+                settings, train_pairs, augment, lambda done, loss: on_progress(done, f"loss {loss:.3f}")
+            )
+        columns[merge] = pair_scores(network, test_pairs, augment)
         if identity is None:
-            found = verify(columns[merge][rows], kinds[rows])
+            found = verification_metrics(columns[merge][rows], kinds[rows])
         else:
-            found = scored_pairs(columns[merge][rows], identity[first[rows]], identity[second[rows]])
-        right = "" if found.accuracy is None else f", pairs right in {found.folds} folds {found.accuracy:.2f} %"
-        error = "–" if found.eer is None else found.eer.percent
-        print(f"merge={merge}: AUC {found.auc.percent}, EER {error}{right}")
+            found = verify_scored_pairs(columns[merge][rows], identity[first[rows]], identity[second[rows]])
+        right = "" if found.accuracy is None else f", pairs right in {found.num_folds} folds {found.accuracy:.2f} %"
+        error = "–" if found.eer is None else found.eer.percent_text
+        print(f"merge={merge}: AUC {found.auc.percent_text}, EER {error}{right}")
     if options.out:
         with open(options.out, "w", newline="", encoding="utf-8") as file:
             table = csv.writer(file)

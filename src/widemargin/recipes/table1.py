@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..compare import Plan
+    from ..compare import ComparisonPlan
     from ..report.comparison import Comparison
 
 # The paper's columns and our spelling of them.
-METHODS = {
+TABLE1_LOSSES = {
     "soft": "softmax",
     "center": "softmax + 0.02*center(alpha=0.5)",
     "m_soft": "m_softmax(m=0.5)",
@@ -25,84 +25,84 @@ METHODS = {
     "arcgrad30": "arcgrad(s=30)",
     "arcgrad5": "arcgrad(s=5)",
 }
-FLOORED = "adacos(floor=2)"
-OURS = "arcgrad(s=5)"
+ADACOS_WITH_FLOOR = "adacos(floor=2)"
+TABLE1_ARCGRAD = "arcgrad(s=5)"
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     from ..commands import tabular
 
     parser.add_argument("--baselines", action="store_true", help="add scikit-learn's classifiers on the same folds")
-    tabular.add_folds(parser)
-    tabular.add_out(parser, "table1")
-    tabular.add_data(parser)
-    tabular.add_protocol(parser)
+    tabular.add_fold_options(parser)
+    tabular.add_output_options(parser, "table1")
+    tabular.add_data_options(parser)
+    tabular.add_mlp_options(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Look at what was asked for, then do it, with nobody else in the folder."""
     from ..commands import tabular
-    from ..compare import Plan, check_plan
-    from ..data.uci import TABLE1, load_set
-    from ..folder_lock import alone_in
+    from ..compare import ComparisonPlan, check_plan
+    from ..data.uci import TABLE1_SET_NAMES, load_uci_set
+    from ..folder_lock import lock_folder
 
-    begun = time.perf_counter()
-    tables = [load_set(name, options.data_dir) for name in TABLE1]
-    protocol = tabular.protocol(options)
+    start_time = time.perf_counter()
+    tables = [load_uci_set(name, options.data_dir) for name in TABLE1_SET_NAMES]
+    protocol = tabular.mlp_config_from_options(options)
     how = (options.runs, options.folds, options.stratify, options.seed, protocol, options.jobs)
-    plan = Plan(tables, list(METHODS.values()), *how)
+    plan = ComparisonPlan(tables, list(TABLE1_LOSSES.values()), *how)
     check_plan(plan)
-    with alone_in(options.out or "table1"):
-        _made(plan, options, begun)
+    with lock_folder(options.out or "table1"):
+        _run_comparison(plan, options, start_time)
 
 
-def _made(plan: Plan, options: argparse.Namespace, begun: float) -> None:
+def _run_comparison(plan: ComparisonPlan, options: argparse.Namespace, start_time: float) -> None:
     """Train, print ours beside theirs, write the page."""
     from ..commands import tabular
     from ..compare import compare
     from ..pool import peak_memory
-    from ..report.compare_page import compare_page
-    from ..report.comparison import comparison
+    from ..report.compare_page import comparison_page
+    from ..report.comparison import build_comparison
     from ..report.terminal import print_comparison
-    from ..results import BASELINES, MAJORITY, Store
+    from ..results import BASELINES, MAJORITY, ResultStore
     from .parts import table1_beside
 
-    store = Store(options.out or "table1", options.overwrite)
+    store = ResultStore(options.out or "table1", options.overwrite)
     before = len(store.results)
-    binary = [table for table in plan.tables if len(table.classes) == 2]
+    binary = [table for table in plan.tables if len(table.class_names) == 2]
     results = compare(plan, store)
-    floored = compare(replace(plan, tables=binary, methods=[FLOORED]), store)
-    seconds, memory = time.perf_counter() - begun, peak_memory(options.jobs)
-    found = comparison(results, check_fit=False)  # the paper's ranks are over all fifteen sets
+    floored = compare(replace(plan, tables=binary, methods=[ADACOS_WITH_FLOOR]), store)
+    seconds, memory = time.perf_counter() - start_time, peak_memory(options.jobs)
+    found = build_comparison(results, check_fit=False)  # the paper's ranks are over all fifteen sets
     print_comparison(found)
-    table1_beside.print_beside(found)
+    table1_beside.print_paper_comparison(found)
     table1_beside.print_floor(results, floored)
-    sections = [table1_beside.beside_section(found), table1_beside.floor_section(results, floored)]
+    sections = [table1_beside.paper_comparison_section(found), table1_beside.floor_section(results, floored)]
     if options.baselines:
         baselines = compare(replace(plan, methods=[name for name in BASELINES if name != MAJORITY]), store)
         table1_beside.print_baselines(results, baselines)
-        found = comparison([*results, *baselines], check_fit=False)
+        found = build_comparison([*results, *baselines], check_fit=False)
     about = [
         f"Fifteen sets of the UCI repository, cleaned to the shapes of the paper's Table II; {__doc__.splitlines()[0]}"
     ]
     path = store.folder / "report.html"
     title = "Table I of the ArcGrad paper, made again"
-    path.write_text(compare_page(found, about, tabular.typed(options), sections, title), encoding="utf-8")
+    path.write_text(comparison_page(found, about, tabular.command_line(options), sections, title), encoding="utf-8")
     kept = f", {before} results were there already" if before else ""
     held = "" if memory is None else f", at most {memory:.0f} MiB"
     print(f"{seconds:.1f} s for the losses{kept}{held}; wrote {path} and {store.path}")
 
 
-def paper_beside(found: Comparison) -> list[tuple[str, str, float, float]]:
+def compare_with_paper(our_comparison: Comparison) -> list[tuple[str, str, float, float]]:
     """(set, method, ours, theirs) for everything the paper has."""
-    from ..data.paper import table1
+    from ..data.paper import paper_table1
 
-    theirs = table1()
-    ours = {result.key: result for one in found.sets for result in one.results}
+    theirs = paper_table1()
+    ours = {result.key: result for one in our_comparison.sets for result in one.results}
     return [
         (one.set, method, ours[one.set, method].mean, theirs[one.set, column][0])
-        for one in found.sets
-        for column, method in METHODS.items()
+        for one in our_comparison.sets
+        for column, method in TABLE1_LOSSES.items()
         if (one.set, method) in ours
     ]

@@ -8,28 +8,28 @@ from __future__ import annotations
 import argparse
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     from ..commands import tabular
 
-    tabular.add_data(parser)
+    tabular.add_data_options(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Print the table."""
     from rich.table import Table as Grid
 
-    from ..data.paper import table2
-    from ..data.uci import SETS, TABLE1, load_set
+    from ..data.paper import paper_table2
+    from ..data.uci import UCI_SETS, TABLE1_SET_NAMES, load_uci_set
     from ..listing import console
 
     grid = Grid(title="Table II: data sets, ours = the paper's", title_justify="left", title_style="bold")
     for column in ("set", "the paper's name", "classes", "features", "rows", "agrees", "licence"):
         is_number = column in ("classes", "features", "rows")
         grid.add_column(column, justify="right" if is_number else "left", overflow="fold")
-    for name in TABLE1:
-        table, entry = load_set(name, options.data_dir), SETS[name]
-        shape = (len(table.classes), len(table.columns), len(table))
-        same = shape == tuple(table2()[name])
+    for name in TABLE1_SET_NAMES:
+        table, entry = load_uci_set(name, options.data_dir), UCI_SETS[name]
+        shape = (len(table.class_names), len(table.columns), len(table))
+        same = shape == tuple(paper_table2()[name])
         grid.add_row(name, entry.paper_name, *map(str, shape), "yes" if same else "NO", entry.licence)
     console(width=160).print(grid)

@@ -13,26 +13,26 @@ COLUMNS = {"paper": "cifar10_plus", "none": "cifar10"}  # our augmentation → t
 TITLES = {"paper": "CIFAR-10+", "none": "CIFAR-10"}
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     from .parts import image_options
 
     parser.add_argument("--augment", nargs="+", choices=tuple(COLUMNS), default=list(COLUMNS), help="default: both")
-    image_options.add(parser)
+    image_options.add_image_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Train what is missing, print ours beside theirs, write the page."""
-    from ..data.paper import rows
+    from ..data.paper import read_paper_table
     from .parts import image_table
 
-    theirs = {row["method"]: row for row in rows(4)}
-    image_table.run(
+    theirs = {row["method"]: row for row in read_paper_table(4)}
+    image_table.run_image_table(
         options,
         "table4",
         "Table IV of the ArcGrad paper, made again",
         [
-            image_table.Wanted(
+            image_table.ColumnSpec(
                 TITLES[augment],
                 {"data": "cifar10", "augment": augment},
                 image_table.top1,

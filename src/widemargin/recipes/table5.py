@@ -11,26 +11,26 @@ from __future__ import annotations
 import argparse
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     from .parts import image_options
 
-    image_options.add(parser)
+    image_options.add_image_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Train what is missing, print ours beside theirs, write the page."""
-    from ..data.paper import rows
+    from ..data.paper import read_paper_table
     from .parts import image_table
 
-    theirs = {row["method"]: row for row in rows(5)}
+    theirs = {row["method"]: row for row in read_paper_table(5)}
     fixed = {"data": "cifar100", "augment": "paper"}
-    image_table.run(
+    image_table.run_image_table(
         options,
         "table5",
         "Table V of the ArcGrad paper, made again",
         [
-            image_table.Wanted(title, fixed, figure, {method: float(row[column]) for method, row in theirs.items()})
+            image_table.ColumnSpec(title, fixed, figure, {method: float(row[column]) for method, row in theirs.items()})
             for title, column, figure in (("top-1", "top1", image_table.top1), ("top-5", "top5", image_table.top5))
         ],
     )

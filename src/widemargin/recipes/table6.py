@@ -12,42 +12,42 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .parts import image_table
 
-KINDS = {"w_inter": ("W-Inter", "high"), "c_inter": ("C-Inter", "high"), "wc_intra": ("WC-Intra", "low")}
+ANGLE_KINDS = {"w_inter": ("W-Inter", "high"), "c_inter": ("C-Inter", "high"), "wc_intra": ("WC-Intra", "low")}
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     from .parts import image_options
 
-    image_options.add(parser)
+    image_options.add_image_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Train what is missing, print ours beside theirs, write the page."""
     from .parts import image_table
 
-    image_table.run(
+    image_table.run_image_table(
         options,
         "table6",
         "Table VI of the ArcGrad paper, made again",
-        angle_columns({"data": "cifar10", "augment": "paper"}, beside=True),
+        angle_columns({"data": "cifar10", "augment": "paper"}, with_paper=True),
     )
 
 
-def angle_columns(fixed: dict[str, object], *, beside: bool) -> list[image_table.Wanted]:
+def angle_columns(config_overrides: dict[str, object], *, with_paper: bool) -> list[image_table.ColumnSpec]:
     """The three angles of runs, with the paper's where it has measured the same."""
-    from ..data.paper import rows
+    from ..data.paper import read_paper_table
     from .parts import image_table
 
-    theirs = {row.pop("metric"): row for row in rows(6)} if beside else {}
+    theirs = {row.pop("metric"): row for row in read_paper_table(6)} if with_paper else {}
     return [
-        image_table.Wanted(
+        image_table.ColumnSpec(
             title,
-            fixed,
-            image_table.angle(kind),
+            config_overrides,
+            image_table.angle_metric(kind),
             {method: float(value) for method, value in theirs.get(kind, {}).items()},
             unit="radians",
-            best=best,
+            better_direction=best,
         )
-        for kind, (title, best) in KINDS.items()
+        for kind, (title, best) in ANGLE_KINDS.items()
     ]

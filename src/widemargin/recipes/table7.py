@@ -11,24 +11,24 @@ from __future__ import annotations
 import argparse
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     from .parts import image_options
 
     parser.add_argument("--epochs", nargs="+", type=int, metavar="N", help="default 10 20 40 90, in CPU size 10")
-    image_options.add(parser)
+    image_options.add_image_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Train what is missing, print ours beside theirs, write the page."""
-    from ..data.paper import rows
+    from ..data.paper import read_paper_table
     from .parts import image_table
     from .table6 import angle_columns
 
-    theirs = {int(row.pop("epochs")): row for row in rows(7)}
+    theirs = {int(row.pop("epochs")): row for row in read_paper_table(7)}
     lengths = options.epochs or ([10] if options.size == "cpu" else [10, 20, 40, 90])
     wanted = [
-        image_table.Wanted(
+        image_table.ColumnSpec(
             f"{epochs} epochs",
             {"data": "cifar10", "augment": "paper", "epochs": epochs},
             image_table.top1,
@@ -36,5 +36,5 @@ def run(options: argparse.Namespace) -> None:
         )
         for epochs in lengths
     ]
-    wanted += angle_columns({"data": "cifar10", "augment": "paper", "epochs": lengths[-1]}, beside=False)
-    image_table.run(options, "table7", "Table VII of the ArcGrad paper, made again", wanted)
+    wanted += angle_columns({"data": "cifar10", "augment": "paper", "epochs": lengths[-1]}, with_paper=False)
+    image_table.run_image_table(options, "table7", "Table VII of the ArcGrad paper, made again", wanted)

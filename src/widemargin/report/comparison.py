@@ -11,19 +11,19 @@ import numpy as np
 
 from .. import stats
 from ..results import MAJORITY, Result
-from ..stats.reference import OVERFIT_GAP, Scores, no_statement
-from ..stats.verdict import Kind, Verdict
+from ..stats.reference import OVERFIT_GAP, FoldAccuracies, verdict_if_not_comparable
+from ..stats.verdict import Verdict, VerdictKind
 from . import advice
 
 ALPHA = 0.05
-DECIMALS = 2
+TIE_DECIMALS = 2
 """Accuracies that agree to so many decimals of a percent are a tie."""
 
 
-LOW_FIT = 90.0
+LOW_TRAIN_ACCURACY = 90.0
 """Percent; below this training accuracy a statement without baselines comes with a caution."""
 
-REASONS: dict[str, str] = {
+NO_STATEMENT_REASONS: dict[str, str] = {
     "underfit": "these settings underfit",
     "baseline_ahead": "a baseline is ahead of every loss",
     "chance": "no loss is significantly better than the majority class",
@@ -33,7 +33,7 @@ REASONS: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class OnOneSet:
+class DatasetComparison:
     """All methods on one set, on the same folds; baselines stand beside them and have neither ranks nor marks."""
 
     set: str
@@ -48,15 +48,15 @@ class OnOneSet:
     groups: tuple[tuple[int, ...], ...]
     """Methods that no test tells apart, by place; empty where no statement is made."""
     verdict: str
-    kind: Kind = "no_evidence"
+    kind: VerdictKind = "no_evidence"
     baselines: tuple[Result, ...] = ()
     """Perhaps on the first few folds only."""
     baseline_intervals: tuple[tuple[float, float], ...] = ()
 
     @property
-    def stated(self) -> bool:
+    def has_statement(self) -> bool:
         """Whether a statement about the losses is made, be it that no test tells them apart."""
-        return self.kind not in REASONS
+        return self.kind not in NO_STATEMENT_REASONS
 
     @property
     def order(self) -> list[int]:
@@ -64,13 +64,13 @@ class OnOneSet:
         return sorted(range(len(self.results)), key=lambda i: -self.results[i].mean)
 
     @property
-    def best(self) -> float | None:
+    def best_mean(self) -> float | None:
         """The mean that is marked as the best, in two decimals; None where no statement is made."""
-        return max(round(result.mean, DECIMALS) for result in self.results) if self.stated else None
+        return max(round(result.mean, TIE_DECIMALS) for result in self.results) if self.has_statement else None
 
 
 @dataclass(frozen=True)
-class OnManySets:
+class CrossDatasetComparison:
     """All methods on several sets, by the ranks of their means; sets without a statement are left out."""
 
     sets: tuple[str, ...]
@@ -79,13 +79,13 @@ class OnManySets:
     averages: tuple[float, ...]
     mean_ranks: tuple[float, ...]
     wins: tuple[int, ...]
-    shared: tuple[int, ...]
+    tied_wins: tuple[int, ...]
     """How many of the wins were ties."""
     p_friedman: float
     critical_difference: float
     groups: tuple[tuple[int, ...], ...]
     verdict: str
-    kind: Kind
+    kind: VerdictKind
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class Comparison:
 
     methods: tuple[str, ...]
     """Losses; baselines only where there is no loss among the results."""
-    sets: tuple[OnOneSet, ...]
-    together: OnManySets | None
+    sets: tuple[DatasetComparison, ...]
+    across_datasets: CrossDatasetComparison | None
     """None where there is one set with a statement, or one method."""
     baselines: tuple[str, ...] = ()
 
@@ -104,28 +104,32 @@ class Comparison:
         """What the numbers mean, in a few sentences."""
         if len(self.sets) == 1:
             return self.sets[0].verdict
-        stated, left_out = self._stated()
+        stated, left_out = self._split_by_statement()
         if not left_out:
-            return self.sets[0].verdict if self.together is None else self.together.verdict
-        why = "; ".join(f"{one.set} ({REASONS[one.kind]})" for one in left_out)
+            return self.sets[0].verdict if self.across_datasets is None else self.across_datasets.verdict
+        why = "; ".join(f"{one.set} ({NO_STATEMENT_REASONS[one.kind]})" for one in left_out)
         if not stated:
             return f"No statement about the losses: {why}."
-        first = self.together.verdict if self.together is not None else f"On {stated[0].set}: {stated[0].verdict}"
+        first = (
+            self.across_datasets.verdict
+            if self.across_datasets is not None
+            else f"On {stated[0].set}: {stated[0].verdict}"
+        )
         return f"{first} Left out, because no statement about the losses can be made there: {why}."
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> VerdictKind:
         """The kind of the verdict; of several sets without any statement the first one's."""
-        if self.together is not None:
-            return self.together.kind
-        stated, left_out = self._stated()
+        if self.across_datasets is not None:
+            return self.across_datasets.kind
+        stated, left_out = self._split_by_statement()
         return (stated or left_out)[0].kind
 
-    def _stated(self) -> tuple[list[OnOneSet], list[OnOneSet]]:
-        return [one for one in self.sets if one.stated], [one for one in self.sets if not one.stated]
+    def _split_by_statement(self) -> tuple[list[DatasetComparison], list[DatasetComparison]]:
+        return [one for one in self.sets if one.has_statement], [one for one in self.sets if not one.has_statement]
 
 
-def comparison(results: Sequence[Result], *, check_fit: bool = True) -> Comparison:
+def build_comparison(results: Sequence[Result], *, check_fit: bool = True) -> Comparison:
     """Ranks and tests of results; every set must have the same methods.
 
     Where a baseline among them is ahead of every loss, or no loss is better than the majority class, no statement
@@ -138,79 +142,91 @@ def comparison(results: Sequence[Result], *, check_fit: bool = True) -> Comparis
     names = tuple(dict.fromkeys(result.set for result in results))
     by_key = {result.key: result for result in results}
     sets = tuple(
-        _one_set(name, [by_key[name, m] for m in methods], [by_key[name, b] for b in baselines], check_fit)
+        _compare_on_dataset(name, [by_key[name, m] for m in methods], [by_key[name, b] for b in baselines], check_fit)
         for name in names
     )
-    stated = [one for one in sets if one.stated]
-    together = _many_sets(stated, methods) if len(stated) > 1 and len(methods) > 1 else None
+    stated = [one for one in sets if one.has_statement]
+    together = _compare_across_datasets(stated, methods) if len(stated) > 1 and len(methods) > 1 else None
     return Comparison(methods, sets, together, baselines)
 
 
-def _share(result: Result) -> float:
+def _test_fraction(result: Result) -> float:
     return 1.0 / int(result.settings.get("parts", 10))
 
 
-def _one_set(name: str, results: Sequence[Result], baselines: Sequence[Result], check_fit: bool) -> OnOneSet:
+def _compare_on_dataset(
+    name: str, results: Sequence[Result], baselines: Sequence[Result], check_fit: bool
+) -> DatasetComparison:
     folds = {result.loss: result.folds for result in results}
-    share = _share(results[0])
-    means = [[round(result.mean, DECIMALS) for result in results]]
+    test_fraction = _test_fraction(results[0])
+    means = [[round(result.mean, TIE_DECIMALS) for result in results]]
     per_fold = np.array([result.folds for result in results]).T
-    verdict = _no_statement(results, baselines, share) if check_fit else None
-    stated = verdict is None
+    verdict = _no_statement_verdict(results, baselines, test_fraction) if check_fit else None
+    has_statement = verdict is None
     if verdict is None:
-        verdict = stats.verdict_one_set(folds, share, alpha=ALPHA, family="pairs")
+        verdict = stats.verdict_one_dataset(folds, test_fraction, alpha=ALPHA, family="pairs")
         if check_fit and verdict.kind == "ahead":
-            caution = _caution(results, baselines) or _caution_without_baselines(results, baselines)
+            caution = _baseline_caution(results, baselines) or _low_train_accuracy_caution(results, baselines)
             verdict = replace(verdict, sentence=verdict.sentence + caution)
-    return OnOneSet(
+    return DatasetComparison(
         set=name,
         results=tuple(results),
-        intervals=_intervals(results, share),
+        intervals=_intervals(results, test_fraction),
         ranks=tuple(stats.ranks(means)[0].tolist()),
         wins=tuple(stats.wins(per_fold).counts),
-        not_worse=frozenset(stats.not_worse(folds, share, ALPHA, family="pairs") if stated else ()),
-        groups=_groups(results, share) if stated else (),
+        not_worse=frozenset(
+            stats.methods_not_worse(folds, test_fraction, ALPHA, family="pairs") if has_statement else ()
+        ),
+        groups=_groups(results, test_fraction) if has_statement else (),
         verdict=verdict.sentence,
         kind=verdict.kind,
         baselines=tuple(baselines),
-        baseline_intervals=_intervals(baselines, share),
+        baseline_intervals=_intervals(baselines, test_fraction),
     )
 
 
-def _intervals(results: Sequence[Result], share: float) -> tuple[tuple[float, float], ...]:
-    return tuple(stats.interval(result.folds, share, within=(0.0, 100.0)) for result in results)
+def _intervals(results: Sequence[Result], test_fraction: float) -> tuple[tuple[float, float], ...]:
+    return tuple(stats.interval(result.folds, test_fraction, bounds=(0.0, 100.0)) for result in results)
 
 
-def _no_statement(results: Sequence[Result], baselines: Sequence[Result], share: float) -> Verdict | None:
+def _no_statement_verdict(
+    results: Sequence[Result], baselines: Sequence[Result], test_fraction: float
+) -> Verdict | None:
     """Why nothing can be said about the losses of a set, and what to try; None where they can be compared."""
-    if baselines and all(result.diverged for result in results):
+    if baselines and all(result.has_diverged for result in results):
         sentence = "Every loss diverged; no statement about the losses. Try a smaller --lr."
         return Verdict((), (), 1.0, sentence, "diverged")
-    scores = Scores(
+    scores = FoldAccuracies(
         test={result.loss: result.folds for result in results},
         train={result.loss: result.train for result in results if result.train},
         baselines={result.loss: result.folds for result in baselines if result.loss != MAJORITY},
         majority=next((result.folds for result in baselines if result.loss == MAJORITY), ()),
     )
-    found = no_statement(scores, share, ALPHA)
+    found = verdict_if_not_comparable(scores, test_fraction, ALPHA)
     return (
-        None if found is None else replace(found, sentence=f"{found.sentence} {_what_to_try(found, results, scores)}")
+        None
+        if found is None
+        else replace(found, sentence=f"{found.sentence} {_suggestion_sentence(found, results, scores)}")
     )
 
 
-def _what_to_try(found: Verdict, results: Sequence[Result], scores: Scores) -> str:
+def _suggestion_sentence(verdict: Verdict, results: Sequence[Result], scores: FoldAccuracies) -> str:
     """What may help, as options of the command where settings can."""
-    if found.kind == "chance" and scores.baselines and not any(map(scores.above_chance, scores.baselines.values())):
+    if (
+        verdict.kind == "chance"
+        and scores.baselines
+        and not any(map(scores.is_above_chance, scores.baselines.values()))
+    ):
         return "Nor is a baseline: other columns or more rows are needed."
     settings, fitted = results[0].settings, [result.train_mean for result in results if result.train_mean is not None]
-    reached = max(result.mean for result in results)
-    if found.kind != "underfit" and fitted and max(fitted) >= reached + OVERFIT_GAP:
-        options = advice.to_fit_less(settings)
+    best_mean = max(result.mean for result in results)
+    if verdict.kind != "underfit" and fitted and max(fitted) >= best_mean + OVERFIT_GAP:
+        options = advice.suggest_options_against_overfitting(settings)
         return f"More rows or fewer columns may help; else try, with another --out: {options}."
-    return f"Try, with another --out: {advice.to_fit_more(settings)}."
+    return f"Try, with another --out: {advice.suggest_options_against_underfitting(settings)}."
 
 
-def _caution(results: Sequence[Result], baselines: Sequence[Result]) -> str:
+def _baseline_caution(results: Sequence[Result], baselines: Sequence[Result]) -> str:
     """A sentence where a baseline has a higher mean than every loss, though no test shows it."""
     for result in sorted(baselines, key=lambda baseline: -baseline.mean):
         if result.mean > max(float(np.mean(loss.folds[: len(result.folds)])) for loss in results):
@@ -221,10 +237,10 @@ def _caution(results: Sequence[Result], baselines: Sequence[Result]) -> str:
     return ""
 
 
-def _caution_without_baselines(results: Sequence[Result], baselines: Sequence[Result]) -> str:
+def _low_train_accuracy_caution(results: Sequence[Result], baselines: Sequence[Result]) -> str:
     """A sentence where training accuracy is low and no baseline was run that would show whether more can be had."""
     fitted = [result.train_mean for result in results if result.train_mean is not None]
-    if any(result.loss != MAJORITY for result in baselines) or not fitted or max(fitted) >= LOW_FIT:
+    if any(result.loss != MAJORITY for result in baselines) or not fitted or max(fitted) >= LOW_TRAIN_ACCURACY:
         return ""
     return (
         f" No loss has more than {max(fitted):.1f} % even on the rows it has learnt from, and no baseline was run that "
@@ -232,40 +248,42 @@ def _caution_without_baselines(results: Sequence[Result], baselines: Sequence[Re
     )
 
 
-def _groups(results: Sequence[Result], share: float) -> tuple[tuple[int, ...], ...]:
+def _groups(results: Sequence[Result], test_fraction: float) -> tuple[tuple[int, ...], ...]:
     """Longest stretches of neighbours by mean among which no pair differs (corrected t, Holm over all pairs)."""
     order = sorted(range(len(results)), key=lambda i: -results[i].mean)
     pairs = list(combinations(range(len(order)), 2))
     if not pairs:
         return ()
-    tests = [stats.corrected_t(results[order[a]].folds, results[order[b]].folds, share).p for a, b in pairs]
+    tests = [
+        stats.corrected_t_test(results[order[a]].folds, results[order[b]].folds, test_fraction).p for a, b in pairs
+    ]
     alike = {pair for pair, p in zip(pairs, stats.holm(tests), strict=True) if p > ALPHA}
-    found: list[tuple[int, ...]] = []
+    groups: list[tuple[int, ...]] = []
     reached = -1
     for start in range(len(order)):
         end = start
         while end + 1 < len(order) and all((i, end + 1) in alike for i in range(start, end + 1)):
             end += 1
         if end > start and end > reached:
-            found.append(tuple(order[start : end + 1]))
+            groups.append(tuple(order[start : end + 1]))
             reached = end
-    return tuple(found)
+    return tuple(groups)
 
 
-def _many_sets(sets: Sequence[OnOneSet], methods: Sequence[str]) -> OnManySets:
+def _compare_across_datasets(sets: Sequence[DatasetComparison], methods: Sequence[str]) -> CrossDatasetComparison:
     scores = np.array([[result.mean for result in one.results] for one in sets])
-    mean_ranks = stats.mean_ranks(scores, rounded=DECIMALS)
-    wins = stats.wins(scores, rounded=DECIMALS)
+    mean_ranks = stats.mean_ranks(scores, decimals=TIE_DECIMALS)
+    wins = stats.wins(scores, decimals=TIE_DECIMALS)
     difference = stats.critical_difference(len(methods), len(sets), ALPHA)
-    verdict = stats.verdict_many_sets(scores, methods, alpha=ALPHA, rounded=DECIMALS)
-    return OnManySets(
+    verdict = stats.verdict_many_datasets(scores, methods, alpha=ALPHA, decimals=TIE_DECIMALS)
+    return CrossDatasetComparison(
         sets=tuple(one.set for one in sets),
         scores=scores,
         averages=tuple(scores.mean(0).tolist()),
         mean_ranks=tuple(mean_ranks.tolist()),
         wins=tuple(wins.counts),
-        shared=tuple(wins.shared),
-        p_friedman=stats.friedman(scores, rounded=DECIMALS).p,
+        tied_wins=tuple(wins.tie_counts),
+        p_friedman=stats.friedman(scores, decimals=TIE_DECIMALS).p,
         critical_difference=difference,
         groups=tuple(stats.cliques(mean_ranks, difference)),
         verdict=verdict.sentence,
@@ -273,7 +291,7 @@ def _many_sets(sets: Sequence[OnOneSet], methods: Sequence[str]) -> OnManySets:
     )
 
 
-def span(low: float, high: float, digits: int) -> str:
+def format_interval(low: float, high: float, digits: int) -> str:
     """An interval in words; equal folds say nothing of how far the mean may be off, so theirs is a dash.
 
     >>> span(94.48, 99.9, 1), span(96.0, 96.0, 1)
@@ -282,38 +300,41 @@ def span(low: float, high: float, digits: int) -> str:
     return "–" if low == high else f"{low:.{digits}f} – {high:.{digits}f}"
 
 
-def as_json(found: Comparison) -> str:
+def comparison_to_json(comparison: Comparison) -> str:
     """The verdict for programs: its kind and sentence, of all sets together and of each."""
-    sets = [{"set": one.set, "kind": one.kind, "verdict": one.verdict} for one in found.sets]
-    return json.dumps({"kind": found.kind, "verdict": found.verdict, "sets": sets}, indent=1, ensure_ascii=False) + "\n"
+    sets = [{"set": one.set, "kind": one.kind, "verdict": one.verdict} for one in comparison.sets]
+    return (
+        json.dumps({"kind": comparison.kind, "verdict": comparison.verdict, "sets": sets}, indent=1, ensure_ascii=False)
+        + "\n"
+    )
 
 
-def train(result: Result) -> str:
+def format_train_accuracy(result: Result) -> str:
     """The training accuracy as a table shows it; a dash where it was not measured."""
     return "–" if result.train_mean is None else f"{result.train_mean:.2f}"
 
 
-def mean_span(one: OnOneSet) -> str:
+def format_mean_range(comparison: DatasetComparison) -> str:
     """The lowest and the highest mean of the losses of a set."""
-    return _ends([result.mean for result in one.results])
+    return _format_range([result.mean for result in comparison.results])
 
 
-def train_span(one: OnOneSet) -> str:
+def format_train_accuracy_range(comparison: DatasetComparison) -> str:
     """The lowest and the highest training accuracy of the losses of a set, of those that are known."""
-    return _ends([result.train_mean for result in one.results if result.train_mean is not None])
+    return _format_range([result.train_mean for result in comparison.results if result.train_mean is not None])
 
 
-def _ends(values: Sequence[float]) -> str:
+def _format_range(values: Sequence[float]) -> str:
     if not values:
         return "–"
     low, high = f"{min(values):.1f}", f"{max(values):.1f}"
     return low if low == high else f"{low} – {high}"
 
 
-def about_baselines(found: Comparison) -> list[str]:
+def baseline_notes(comparison: Comparison) -> list[str]:
     """Where baselines were run on fewer folds than the losses, or fitted to fewer rows than there are."""
-    said: dict[str, list[str]] = {}
-    for one in found.sets:
+    datasets_by_phrase: dict[str, list[str]] = {}
+    for one in comparison.sets:
         fewer: dict[int, list[str]] = {}
         for result in one.baselines:
             if len(result.folds) < len(one.results[0].folds):
@@ -324,5 +345,8 @@ def about_baselines(found: Comparison) -> list[str]:
             rows = next(iter(capped.values()))
             phrases.append(f"{' and '.join(capped)}: fitted to {rows} rows of every training part")
         for phrase in phrases:
-            said.setdefault(phrase, []).append(one.set)
-    return [phrase + ("" if len(sets) == len(found.sets) else f" ({', '.join(sets)})") for phrase, sets in said.items()]
+            datasets_by_phrase.setdefault(phrase, []).append(one.set)
+    return [
+        phrase + ("" if len(sets) == len(comparison.sets) else f" ({', '.join(sets)})")
+        for phrase, sets in datasets_by_phrase.items()
+    ]

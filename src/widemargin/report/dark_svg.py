@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_DARK = (
+_DARK_MODE_CSS = (
     "@media (prefers-color-scheme: dark) { "
     'path[style*="fill: #ffffff"] { fill: #15181d !important } '
     '[id^="text_"] { fill: #e8eaee } '
@@ -12,7 +12,7 @@ _DARK = (
 )
 
 
-def follow_the_page(path: Path) -> None:
+def add_dark_mode(path: Path) -> None:
     """Add the rules to the file's own."""
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace("</style>", f"{_DARK}</style>", 1), encoding="utf-8")
+    path.write_text(text.replace("</style>", f"{_DARK_MODE_CSS}</style>", 1), encoding="utf-8")

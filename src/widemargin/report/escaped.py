@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import re
 
-from ..printable import lines, printable
+from ..printable import escape_unprintable, escape_unprintable_lines
 
 
 def escape(text: str) -> str:
@@ -17,18 +17,18 @@ def escape(text: str) -> str:
     >>> print(escape("<b onclick='x'>"), escape("a\u202eb\x1b"))
     &lt;b onclick=&#x27;x&#x27;&gt; a\u202eb\x1b
     """
-    return html.escape(lines(text), quote=True)
+    return html.escape(escape_unprintable_lines(text), quote=True)
 
 
-def markdown(text: str) -> str:
+def escape_markdown(text: str) -> str:
     r"""Text for a line or a table's cell of Markdown, which stays in it.
 
     >>> print(markdown("a|b <i> [x](y)"))
     a\|b \<i> \[x\](y)
     """
-    return re.sub(r"[`\[\]<|]", r"\\\g<0>", printable(text))
+    return re.sub(r"[`\[\]<|]", r"\\\g<0>", escape_unprintable(text))
 
 
-def in_code(text: str) -> str:
+def escape_markdown_code(text: str) -> str:
     """Text for a span or block of code in Markdown: one line, without what would end it."""
-    return printable(text).replace("`", "'")
+    return escape_unprintable(text).replace("`", "'")

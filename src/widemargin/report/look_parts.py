@@ -7,80 +7,104 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..metrics.identity_intervals import LEAST_EVENTS
+from ..metrics.identity_intervals import MIN_EVENTS
 from . import neighbours, page, pairs
-from .flat import flat
-from .sphere import sphere
-from .spokes import spokes
+from .flat import draw_embedding_scatter
+from .sphere import draw_embedding_sphere
+from .spokes import draw_embedding_circle
 
 if TYPE_CHECKING:
-    from ..training.look import Look
+    from ..training.look import RunInspection
 
-_NAMED = 20  # classes that can be named around a circle
+_MAX_CIRCLE_CLASSES = 20  # classes that can be named around a circle
 
 
-def look_parts(seen: Look) -> list[str]:
+def inspection_sections(inspection: RunInspection) -> list[str]:
     """The parts, in the order of a page."""
-    small = ["".join(part) for part in (_mistakes(seen), _embeddings(seen)) if part]
-    told = [page.paragraph(seen.told, "note")] if seen.told else []
-    return [*told, *([page.side(small)] if small else []), *_pairs(seen)]
+    small = ["".join(part) for part in (_mistakes_section(inspection), _embeddings_section(inspection)) if part]
+    notes = [page.paragraph(inspection.note, "note")] if inspection.note else []
+    return [*notes, *([page.side_by_side(small)] if small else []), *_pairs_section(inspection)]
 
 
-def _mistakes(seen: Look) -> list[str]:
-    if not seen.mistakes:
+def _mistakes_section(inspection: RunInspection) -> list[str]:
+    if not inspection.mistakes:
         return []
     rows = []
-    for mistake in seen.mistakes:
+    for mistake in inspection.mistakes:
         picture = neighbours.thumbnail(mistake.pixels)
-        words = f"{mistake.true}, taken for {mistake.said} at {100 * mistake.chance:.0f} %"
-        rows.append(neighbours.captioned(picture, words))
-    text = f"Of {seen.images:,} test images, those named wrongly with the greatest confidence."
-    return [neighbours.STYLE, page.heading("Most confident mistakes", text), f'<div class="near">{"".join(rows)}</div>']
-
-
-def _pairs(seen: Look) -> list[str]:
-    if seen.pairs is None:
-        return []
-    found = seen.pairs
-    said = f"AUC {found.auc.percent}, "
-    said += f"EER {found.eer.percent}" if found.eer is not None else f"no EER: {found.refused['eer']}"
-    if min(found.same, found.different) < LEAST_EVENTS:
-        said = f"too few for figures, {LEAST_EVENTS} of each kind are needed"
-    text = (
-        f"All pairs of {seen.images:,} test images, {found.same:,} of one class and {found.different:,} of two: "
-        f"{said}. "
-        f"TAR over FAR is drawn where at least {LEAST_EVENTS} pairs of each kind are accepted."
-    )
-    picture = pairs.curve(found.roc, found.same, found.different, "TAR over FAR")
+        words = f"{mistake.true_class}, taken for {mistake.predicted_class} at {100 * mistake.probability:.0f} %"
+        rows.append(neighbours.captioned_thumbnail(picture, words))
+    text = f"Of {inspection.num_images:,} test images, those named wrongly with the greatest confidence."
     return [
-        page.heading("Same or different", text),
-        *([] if picture is None else [page.figure(picture)]),
-        page.figure(pairs.spread(found.roc, [], "Cosines of same and different pairs")),
+        neighbours.THUMBNAIL_STYLE,
+        page.heading("Most confident mistakes", text),
+        f'<div class="near">{"".join(rows)}</div>',
     ]
 
 
-def _embeddings(seen: Look) -> list[str]:
-    dim = seen.directions.shape[1]
+def _pairs_section(inspection: RunInspection) -> list[str]:
+    if inspection.verification is None:
+        return []
+    verification = inspection.verification
+    summary = f"AUC {verification.auc.percent_text}, "
+    summary += (
+        f"EER {verification.eer.percent_text}"
+        if verification.eer is not None
+        else f"no EER: {verification.missing_reasons['eer']}"
+    )
+    if min(verification.num_same, verification.num_different) < MIN_EVENTS:
+        summary = f"too few for figures, {MIN_EVENTS} of each kind are needed"
+    text = (
+        f"All pairs of {inspection.num_images:,} test images, {verification.num_same:,} of one class and {verification.num_different:,} of two: "
+        f"{summary}. "
+        f"TAR over FAR is drawn where at least {MIN_EVENTS} pairs of each kind are accepted."
+    )
+    picture = pairs.draw_roc_curve(verification.roc, verification.num_same, verification.num_different, "TAR over FAR")
+    return [
+        page.heading("Same or different", text),
+        *([] if picture is None else [page.figure(picture)]),
+        page.figure(pairs.draw_score_histogram(verification.roc, [], "Cosines of same and different pairs")),
+    ]
+
+
+def _embeddings_section(inspection: RunInspection) -> list[str]:
+    dim = inspection.unit_embeddings.shape[1]
     if dim == 1:
         return []
-    if dim == 3 and seen.weights is not None:
-        text = f"{seen.images:,} test images on the unit sphere; rays are the class weights."
-        picture = sphere(seen.directions, seen.y, seen.classes, seen.weights, "Embeddings on the sphere")
+    if dim == 3 and inspection.weights is not None:
+        text = f"{inspection.num_images:,} test images on the unit sphere; rays are the class weights."
+        picture = draw_embedding_sphere(
+            inspection.unit_embeddings,
+            inspection.y,
+            inspection.class_names,
+            inspection.weights,
+            "Embeddings on the sphere",
+        )
         return [page.heading("Embeddings", text), f'<div style="max-width:420px">{page.figure(picture)}</div>']
-    if dim == 2 and len(seen.classes) <= _NAMED:
-        text = f"{seen.images:,} test images on the unit circle, spread a little across it to be seen"
-        text += "." if seen.weights is None else "; rays are the class weights."
-        picture = spokes(seen.directions, seen.y, seen.classes, seen.weights, True, "Embeddings on the circle")
+    if dim == 2 and len(inspection.class_names) <= _MAX_CIRCLE_CLASSES:
+        text = f"{inspection.num_images:,} test images on the unit circle, spread a little across it to be seen"
+        text += "." if inspection.weights is None else "; rays are the class weights."
+        picture = draw_embedding_circle(
+            inspection.unit_embeddings,
+            inspection.y,
+            inspection.class_names,
+            inspection.weights,
+            True,
+            "Embeddings on the circle",
+        )
         return [page.heading("Embeddings", text), page.figure(picture)]
     if dim == 2:
-        points, text = seen.directions, f"{seen.images:,} test images on the unit circle."
+        points, text = inspection.unit_embeddings, f"{inspection.num_images:,} test images on the unit circle."
     else:
-        points = _projected(seen.directions)
-        text = f"{seen.images:,} test images: {dim} dimensions, of which only the two of largest spread are seen (PCA)."
-    return [page.heading("Embeddings", text), page.figure(flat(points, seen.y, seen.classes, "Embeddings"))]
+        points = _project_to_plane(inspection.unit_embeddings)
+        text = f"{inspection.num_images:,} test images: {dim} dimensions, of which only the two of largest spread are seen (PCA)."
+    return [
+        page.heading("Embeddings", text),
+        page.figure(draw_embedding_scatter(points, inspection.y, inspection.class_names, "Embeddings")),
+    ]
 
 
-def _projected(points: NDArray[np.float64]) -> NDArray[np.float64]:
+def _project_to_plane(points: NDArray[np.float64]) -> NDArray[np.float64]:
     """Points [N, D] on the plane of their largest spread, [N, 2]."""
     centred = points - points.mean(0)
     axes = np.linalg.svd(centred, full_matrices=False)[2]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .escaped import escape
 
-STYLE = """
+THUMBNAIL_STYLE = """
 <style>
 .near { display: flex; gap: 6px; align-items: center; margin: 4px 0; flex-wrap: wrap; }
 .near figure { margin: 0; } .near img { width: 56px; height: 56px; image-rendering: pixelated; border-radius: 4px;
@@ -36,20 +36,23 @@ def thumbnail(pixels: NDArray[np.uint8]) -> str:
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-def row(asked: tuple[str, str], found: Sequence[tuple[str, str, float]]) -> str:
+def neighbour_row(query: tuple[str, str], matches: Sequence[tuple[str, str, float]]) -> str:
     """(picture, class) that was asked for, and what lies nearest: (picture, class, cosine)."""
-    cells = [_cell(*asked, "asked", "asked for")]
-    cells += [_cell(picture, name, "" if name == asked[1] else "wrong", f"{cos:.2f}") for picture, name, cos in found]
+    cells = [_thumbnail_figure(*query, "asked", "asked for")]
+    cells += [
+        _thumbnail_figure(picture, name, "" if name == query[1] else "wrong", f"{cos:.2f}")
+        for picture, name, cos in matches
+    ]
     return f'<div class="near">{"".join(cells)}</div>'
 
 
-def _cell(picture: str, name: str, kind: str, words: str) -> str:
-    said = escape(f"{name} ({words})")
-    inside = f'<img src="{picture}" alt="{said}"><figcaption>{escape(name)}</figcaption>'
-    return f'<figure class="{kind}" title="{said}">{inside}</figure>'
+def _thumbnail_figure(image_uri: str, name: str, css_class: str, note: str) -> str:
+    caption = escape(f"{name} ({note})")
+    inside = f'<img src="{image_uri}" alt="{caption}"><figcaption>{escape(name)}</figcaption>'
+    return f'<figure class="{css_class}" title="{caption}">{inside}</figure>'
 
 
-def captioned(picture: str, words: str) -> str:
+def captioned_thumbnail(image_uri: str, caption: str) -> str:
     """One picture with what there is to say under it."""
-    said = escape(words)
-    return f'<figure class="told"><img src="{picture}" alt="{said}"><figcaption>{escape(words)}</figcaption></figure>'
+    escaped_caption = escape(caption)
+    return f'<figure class="told"><img src="{image_uri}" alt="{escaped_caption}"><figcaption>{escape(caption)}</figcaption></figure>'

@@ -10,7 +10,7 @@ from typing import Any
 
 from .escaped import escape
 
-_STYLE = """
+_PAGE_CSS = """
 :root { --ink: #1d2129; --soft: #5b6472; --line: #d9dde3; --ground: #ffffff; --raised: #f6f7f9; --accent: #b3304a; }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e8eaee; --soft: #a3acb9; --line: #3a414c; --ground: #15181d; --raised: #1e2229; --accent: #ff8fa3; }
@@ -50,36 +50,40 @@ details summary { cursor: pointer; color: var(--soft); }
 """
 
 
-def page(title: str, sub: str, body: Iterable[str], script: str = "") -> str:
+def html_page(title: str, subtitle: str, body: Iterable[str], script: str = "") -> str:
     """The whole document; `script` stands at its end."""
-    own = f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" if script else "'none'"
+    script_hash = (
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" if script else "'none'"
+    )
     # Whatever else gets into the page, a browser neither runs it nor asks the network for it.
-    allowed = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {own}; "
-    allowed += "base-uri 'none'; form-action 'none'"
+    content_policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {script_hash}; "
+    content_policy += "base-uri 'none'; form-action 'none'"
     end = f"<script>{script}</script>" if script else ""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{allowed}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{content_policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body><main>"
-        f'<h1>{escape(title)}</h1><p class="sub">{escape(sub)}</p>' + "\n".join(body) + f"</main>{end}</body></html>\n"
+        f"<title>{escape(title)}</title><style>{_PAGE_CSS}</style></head>\n<body><main>"
+        f'<h1>{escape(title)}</h1><p class="sub">{escape(subtitle)}</p>'
+        + "\n".join(body)
+        + f"</main>{end}</body></html>\n"
     )
 
 
-def data(name: str, value: Any) -> str:
+def json_script(name: str, value: Any) -> str:
     """A value for the page's script, as JSON that cannot end its element nor begin another."""
     text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
     return f'<script type="application/json" id="{escape(name)}">{text}</script>'
 
 
-def heading(text: str, explained: str = "") -> str:
+def heading(text: str, description: str = "") -> str:
     """A section's title, and a sentence on how to read it."""
-    return f"<h2>{escape(text)}</h2>" + (f'<p class="sub">{escape(explained)}</p>' if explained else "")
+    return f"<h2>{escape(text)}</h2>" + (f'<p class="sub">{escape(description)}</p>' if description else "")
 
 
-def paragraph(text: str, kind: str = "") -> str:
+def paragraph(text: str, css_class: str = "") -> str:
     """A paragraph of plain text."""
-    return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
+    return f'<p class="{css_class}">{escape(text)}</p>' if css_class else f"<p>{escape(text)}</p>"
 
 
 def figure(svg: str, caption: str = "") -> str:
@@ -113,11 +117,11 @@ def code(text: str) -> str:
     return f"<pre>{escape(text)}</pre>"
 
 
-def side(sections: Iterable[str]) -> str:
+def side_by_side(sections: Iterable[str]) -> str:
     """Sections side by side where there is room, else one under the other."""
     return f'<div class="side">{"".join(f"<section>{section}</section>" for section in sections)}</div>'
 
 
-def details(summary: str, inside: str) -> str:
+def details(summary: str, content: str) -> str:
     """Something to open."""
-    return f"<details><summary>{escape(summary)}</summary>{inside}</details>"
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_BY_NAME = {
+_LOSS_COLOURS = {
     "softmax": "#4477AA",
     "modified_softmax": "#66CCEE",
     "normface": "#88CCEE",
@@ -21,21 +21,21 @@ _BY_NAME = {
     "contrastive": "#DDCC77",
     "triplet": "#882255",
 }
-_OTHERS = ("#888888", "#777744", "#667788", "#998877", "#556655", "#887799")
+_FALLBACK_COLOURS = ("#888888", "#777744", "#667788", "#998877", "#556655", "#887799")
 
 
-def colour(method: str) -> str:
+def loss_colour(loss: str) -> str:
     """The colour of a loss by its first name; a sum with a term takes the term's, so that both can be told apart.
 
     >>> colour("arcgrad(s=5)") == colour("arcgrad(s=30)"), colour("softmax") == colour("softmax + 0.02*center")
     (True, False)
     """
-    return own_colour(method) or _OTHERS[sum(map(ord, method)) % len(_OTHERS)]
+    return assigned_loss_colour(loss) or _FALLBACK_COLOURS[sum(map(ord, loss)) % len(_FALLBACK_COLOURS)]
 
 
-def own_colour(method: str) -> str | None:
+def assigned_loss_colour(loss: str) -> str | None:
     """The same, for losses that have one of their own."""
-    for name in reversed(re.findall(r"[a-z_0-9]*[a-z][a-z_0-9]*(?=\(|\s|$)", method)):
-        if name in _BY_NAME:
-            return _BY_NAME[name]
+    for name in reversed(re.findall(r"[a-z_0-9]*[a-z][a-z_0-9]*(?=\(|\s|$)", loss)):
+        if name in _LOSS_COLOURS:
+            return _LOSS_COLOURS[name]
     return None

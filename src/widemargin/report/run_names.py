@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from ..run import Run
+from ..run import TrainConfig
 
-_MADE_UP = re.compile(r"-seed\d+(-[0-9a-f]{8})?")  # ends the name of a folder that nobody chose
-_FIRST = ("data", "model", "seed")  # settings that people compare by
+_DEFAULT_FOLDER_NAME = re.compile(r"-seed\d+(-[0-9a-f]{8})?")  # ends the name of a folder that nobody chose
+_PREFERRED_SETTINGS = ("data", "model", "seed")  # settings that people compare by
 
 
-def run_names(runs: Sequence[Run], folders: Sequence[str]) -> list[str]:
+def run_names(configs: Sequence[TrainConfig], folders: Sequence[str]) -> list[str]:
     """A name for each run, all different where their folders are.
 
     >>> made_up = [f"cifar10-fast-arcgrad_s=10-seed{k}" for k in range(2)]
@@ -23,36 +23,44 @@ def run_names(runs: Sequence[Run], folders: Sequence[str]) -> list[str]:
     >>> run_names([Run(), Run(loss="softmax")], ["mine", made_up[0]])
     ['mine', 'softmax']
     """
-    made_up = [run for run, folder in zip(runs, folders, strict=True) if _made_up(folder) and not run.name]
-    apart: list[str] = []  # settings beside the loss, as few as tell these runs apart
-    for kind in sorted((spec.name for spec in fields(Run)), key=lambda name: name not in _FIRST):
-        if kind not in ("loss", "name") and _different(made_up, [*apart, kind]) > _different(made_up, apart):
-            apart.append(kind)
-    found = [
-        run.name or (_named(run, apart) if _made_up(folder) else folder)
-        for run, folder in zip(runs, folders, strict=True)
+    unnamed_configs = [
+        config
+        for config, folder in zip(configs, folders, strict=True)
+        if _is_default_folder_name(folder) and not config.name
     ]
-    times = Counter(found)
+    setting_names: list[str] = []  # settings beside the loss, as few as tell these runs apart
+    for setting_name in sorted(
+        (spec.name for spec in fields(TrainConfig)), key=lambda name: name not in _PREFERRED_SETTINGS
+    ):
+        if setting_name not in ("loss", "name") and _count_distinct_names(
+            unnamed_configs, [*setting_names, setting_name]
+        ) > _count_distinct_names(unnamed_configs, setting_names):
+            setting_names.append(setting_name)
+    names = [
+        config.name or (_format_run_name(config, setting_names) if _is_default_folder_name(folder) else folder)
+        for config, folder in zip(configs, folders, strict=True)
+    ]
+    times = Counter(names)
     return [
         f"{name} ({folder})" if times[name] > 1 and name != folder else name
-        for name, folder in zip(found, folders, strict=True)
+        for name, folder in zip(names, folders, strict=True)
     ]
 
 
-def _different(runs: Sequence[Run], apart: Sequence[str]) -> int:
-    return len({_named(run, apart) for run in runs})
+def _count_distinct_names(configs: Sequence[TrainConfig], setting_names: Sequence[str]) -> int:
+    return len({_format_run_name(config, setting_names) for config in configs})
 
 
-def _named(run: Run, apart: Sequence[str]) -> str:
-    return ", ".join([run.loss, *(_told(run, kind) for kind in apart)])
+def _format_run_name(config: TrainConfig, setting_names: Sequence[str]) -> str:
+    return ", ".join([config.loss, *(_format_setting(config, kind) for kind in setting_names)])
 
 
-def _made_up(folder: str) -> bool:
-    return any(found.end() == len(folder) for found in _MADE_UP.finditer(folder))
+def _is_default_folder_name(folder: str) -> bool:
+    return any(found.end() == len(folder) for found in _DEFAULT_FOLDER_NAME.finditer(folder))
 
 
-def _told(run: Run, kind: str) -> str:
-    value = getattr(run, kind)
-    if kind in ("data", "init_from"):
-        return Path(value).name if value else f"no {kind}"  # whose folders they are in is nobody's business
-    return str(value) if kind == "model" else f"{kind} {value}"
+def _format_setting(config: TrainConfig, setting_name: str) -> str:
+    value = getattr(config, setting_name)
+    if setting_name in ("data", "init_from"):
+        return Path(value).name if value else f"no {setting_name}"  # whose folders they are in is nobody's business
+    return str(value) if setting_name == "model" else f"{setting_name} {value}"

@@ -9,229 +9,283 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from ..metrics.identity_intervals import LEAST_EVENTS
-from ..run import Run
-from ..spelling import command_of
+from ..metrics.identity_intervals import MIN_EVENTS
+from ..run import TrainConfig
+from ..spelling import build_train_command
 from . import escaped, page
-from .confusion import MOST, confusion, worst
-from .epochs import Course, epochs
-from .ridges import ridges
-from .told import Told, named
+from .confusion import MAX_CONFUSION_CLASSES, draw_confusion_matrix, most_common_confusions
+from .epochs import EpochSeries, draw_epoch_curves
+from .ridges import draw_ridgeline
+from .told import RunSummary, assign_names_and_colours
 
-ANGLES = {"wc_intra": "WC-Intra", "w_inter": "W-Inter", "c_inter": "C-Inter", "intra": "image to centre"}
-_TEST = {"top1": "top-1", "top1_flip": "with flips", "top5": "top-5", "recall1": "recall@1", "map_at_r": "MAP@R"}
-_TEST |= {"auc": "AUC", "eer": "EER", "pair_accuracy": "pairs right", "five_way_one_shot": "5-way-1-shot"}
+ANGLE_TITLES = {"wc_intra": "WC-Intra", "w_inter": "W-Inter", "c_inter": "C-Inter", "intra": "image to centre"}
+_TEST_METRIC_TITLES = {
+    "top1": "top-1",
+    "top1_flip": "with flips",
+    "top5": "top-5",
+    "recall1": "recall@1",
+    "map_at_r": "MAP@R",
+}
+_TEST_METRIC_TITLES |= {"auc": "AUC", "eer": "EER", "pair_accuracy": "pairs right", "five_way_one_shot": "5-way-1-shot"}
 
 
-def runs_page(told: Sequence[Told], theirs: Mapping[str, float], command: str) -> str:
+def runs_page(summaries: Sequence[RunSummary], paper_angles: Mapping[str, float], command: str) -> str:
     """The whole page; `theirs` are the paper's angles where they apply to all of these runs."""
-    told = named(told)
-    one = len(told) == 1
-    title, sub = _titles(told[0]) if one else (f"{len(told)} runs compared", _shared(told))
-    body = [figures_table(told, theirs)]
+    summaries = assign_names_and_colours(summaries)
+    one = len(summaries) == 1
+    title, sub = _titles(summaries[0]) if one else (f"{len(summaries)} runs compared", _shared_settings(summaries))
+    body = [result_table(summaries, paper_angles)]
     body += [
-        page.paragraph(f"{'' if one else f'{each.name}: '}{each.missing}.", "note") for each in told if each.missing
+        page.paragraph(f"{'' if one else f'{each.name}: '}{each.missing_note}.", "note")
+        for each in summaries
+        if each.missing_note
     ]
-    small = courses(told)
+    small = training_curve_sections(summaries)
     if one:
-        body += [page.side([*small, *_angles(told[0])]), *_alone(told[0])]
+        body += [page.side_by_side([*small, *_angle_ridgeline_sections(summaries[0])]), *_run_sections(summaries[0])]
     else:
-        body.append(page.side(small))
-        spread = [part for each in told for part in _angles(each, each.name)]
+        body.append(page.side_by_side(small))
+        spread = [part for each in summaries for part in _angle_ridgeline_sections(each, each.name)]
         if spread:
             text = "Training images, epoch by epoch from top to bottom (Figure 4 of the ArcGrad paper)."
-            body += [page.heading("Angles to the own class", text), page.side(spread), page.heading("Run by run")]
-        for each in told:
+            body += [
+                page.heading("Angles to the own class", text),
+                page.side_by_side(spread),
+                page.heading("Run by run"),
+            ]
+        for each in summaries:
             folder = "" if each.folder == each.name else f" ({each.folder})"
-            body.append(page.details(f"{each.name}{folder}: mistakes, settings", "\n".join(_alone(each))))
+            body.append(page.details(f"{each.name}{folder}: mistakes, settings", "\n".join(_run_sections(each))))
     body += [page.heading("This page again"), page.code(command)]
-    return page.page(title, sub, body)
+    return page.html_page(title, sub, body)
 
 
-def _titles(each: Told) -> tuple[str, str]:
+def _titles(summary: RunSummary) -> tuple[str, str]:
     """Of the page of one run, and what stands under it."""
-    run, chosen = each.run, each.name != each.run.loss
-    about = [run.data_name, run.model, *([run.loss] if chosen else []), f"seed {run.seed}"]
-    title = each.name if chosen else f"{run.loss} on {run.data_name}"
-    return title, f"{', '.join(about)}; {each.state}" + ("" if each.folder == each.name else f"; {each.folder}")
+    config, chosen = summary.config, summary.name != summary.config.loss
+    about = [config.data_name, config.model, *([config.loss] if chosen else []), f"seed {config.seed}"]
+    title = summary.name if chosen else f"{config.loss} on {config.data_name}"
+    return title, f"{', '.join(about)}; {summary.status}" + (
+        "" if summary.folder == summary.name else f"; {summary.folder}"
+    )
 
 
-def _shared(told: Sequence[Told]) -> str:
+def _shared_settings(summaries: Sequence[RunSummary]) -> str:
     """What all runs have in common, of what one wants to know first."""
     common = [
-        {each.run.data_name for each in told},
-        {each.run.model for each in told},
-        {each.run.loss for each in told},
-        {f"{each.run.epochs} epochs" for each in told},
+        {each.config.data_name for each in summaries},
+        {each.config.model for each in summaries},
+        {each.config.loss for each in summaries},
+        {f"{each.config.epochs} epochs" for each in summaries},
     ]
     return ", ".join(next(iter(values)) for values in common if len(values) == 1)
 
 
-def figures(told: Sequence[Told]) -> tuple[list[str], list[list[str]]]:
+def result_columns_and_rows(summaries: Sequence[RunSummary]) -> tuple[list[str], list[list[str]]]:
     """Columns and rows of the table: what the runs reached."""
-    tests = [name for name in _TEST if any(name in ((each.record or {}).get("test") or {}) for each in told)]
-    turns = [name for name in ANGLES if any(name in ((each.record or {}).get("angles") or {}) for each in told)]
-    own = any(not each.name.startswith(each.run.loss) for each in told)  # a name that somebody gave says no loss
-    head = ["run", *(["loss"] if own else []), *(_TEST[name] for name in tests), *(ANGLES[name] for name in turns)]
+    tests = [
+        name
+        for name in _TEST_METRIC_TITLES
+        if any(name in ((each.record or {}).get("test") or {}) for each in summaries)
+    ]
+    angle_names = [
+        name for name in ANGLE_TITLES if any(name in ((each.record or {}).get("angles") or {}) for each in summaries)
+    ]
+    has_custom_names = any(
+        not each.name.startswith(each.config.loss) for each in summaries
+    )  # a name that somebody gave says no loss
+    head = [
+        "run",
+        *(["loss"] if has_custom_names else []),
+        *(_TEST_METRIC_TITLES[name] for name in tests),
+        *(ANGLE_TITLES[name] for name in angle_names),
+    ]
     rows = []
-    for each in told:
+    for each in summaries:
         record = each.record or {}
         test, angles = record.get("test") or {}, record.get("angles") or {}
-        cells = [each.name, *(["" if each.name.startswith(each.run.loss) else each.run.loss] if own else [])]
-        few = test.get("images", LEAST_EVENTS) < LEAST_EVENTS
-        ends = record.get("intervals") or {}
-        cells += ["–" if few else _with_interval(test.get(name), ends.get(name)) for name in tests]
-        cells += [f"{math.degrees(angles[name]):.1f}°" if angles.get(name) is not None else "–" for name in turns]
-        spent = each.lines[-1].get("seconds", 0.0) if each.lines else record.get("seconds", 0.0)
-        epochs = str(each.run.epochs) if each.record else f"{each.done} of {each.run.epochs}"
+        cells = [
+            each.name,
+            *(["" if each.name.startswith(each.config.loss) else each.config.loss] if has_custom_names else []),
+        ]
+        few = test.get("images", MIN_EVENTS) < MIN_EVENTS
+        intervals = record.get("intervals") or {}
+        cells += ["–" if few else _format_with_interval(test.get(name), intervals.get(name)) for name in tests]
+        cells += [f"{math.degrees(angles[name]):.1f}°" if angles.get(name) is not None else "–" for name in angle_names]
+        spent = each.epoch_metrics[-1].get("seconds", 0.0) if each.epoch_metrics else record.get("seconds", 0.0)
+        epochs = str(each.config.epochs) if each.record else f"{each.epochs_done} of {each.config.epochs}"
         rows.append([*cells, epochs, f"{spent / 60:.1f} min" if spent >= 60 else f"{spent:.0f} s"])
     return [*head, "epochs", "time"], rows
 
 
-def _with_interval(value: float | None, ends: Sequence[float] | None) -> str:
+def _format_with_interval(value: float | None, interval: Sequence[float] | None) -> str:
     """A figure in percent with its 95 % interval; records of before have none, and a refused figure is a dash."""
     if value is None:
         return "–"
-    return f"{value:.2f} %" + ("" if ends is None else f" ({ends[0]:.2f} to {ends[1]:.2f})")
+    return f"{value:.2f} %" + ("" if interval is None else f" ({interval[0]:.2f} to {interval[1]:.2f})")
 
 
-def figures_table(told: Sequence[Told], theirs: Mapping[str, float]) -> str:
+def result_table(summaries: Sequence[RunSummary], paper_angles: Mapping[str, float]) -> str:
     """The table, with the paper's angles as its foot."""
-    head, rows = figures(told)
+    head, rows = result_columns_and_rows(summaries)
     foot = []
-    if theirs:
-        by_title = {ANGLES[name]: f"{math.degrees(value):.1f}°" for name, value in theirs.items()}
+    if paper_angles:
+        by_title = {ANGLE_TITLES[name]: f"{math.degrees(value):.1f}°" for name, value in paper_angles.items()}
         foot = [[("the paper (Table VI)", ""), *((by_title.get(title, ""), "") for title in head[1:])]]
     return page.table(head, [[(cell, "") for cell in row] for row in rows], foot)
 
 
-def courses(told: Sequence[Told]) -> list[str]:
+def training_curve_sections(summaries: Sequence[RunSummary]) -> list[str]:
     """Loss, accuracy and every number that moves, over the epochs; a section each."""
-    if len(told) == 1:  # its lines need no name
-        told = [replace(told[0], name="")]
-    wanted: list[tuple[str, str, list[Course]]] = [
+    if len(summaries) == 1:  # its lines need no name
+        summaries = [replace(summaries[0], name="")]
+    panels: list[tuple[str, str, list[EpochSeries]]] = [
         (
             "Loss",
             "mean of the training images",
-            [_course(each, "loss") for each in told],
+            [_metric_series(each, "loss") for each in summaries],
         )
     ]
-    right = [_course(each, "train_top1") for each in told]
+    right = [_metric_series(each, "train_top1") for each in summaries]
     right = [course for course in right if any(value > 0 for _, value in course.points)]
-    held = [_held(each) for each in told]
-    what = "percent of the training images" + ("; dashed: held-out ones" if any(c.points for c in held) else "")
-    wanted.append(("Accuracy", what, right + held))
-    names = sorted({name for each in told for line in each.lines for name in line.get("numbers", {})})
+    validation = [_validation_series(each) for each in summaries]
+    what = "percent of the training images" + ("; dashed: held-out ones" if any(c.points for c in validation) else "")
+    panels.append(("Accuracy", what, right + validation))
+    names = sorted({name for each in summaries for line in each.epoch_metrics for name in line.get("numbers", {})})
     for name in names:
-        moving = [_number(each, name) for each in told]
-        moving = [course for course in moving if len({round(value, 9) for _, value in course.points}) > 1]
-        wanted.append((f"The number {name}", "as it stood at the end of each epoch", moving))
-    wanted.append(
+        series = [_margin_value_series(each, name) for each in summaries]
+        series = [course for course in series if len({round(value, 9) for _, value in course.points}) > 1]
+        panels.append((f"The number {name}", "as it stood at the end of each epoch", series))
+    panels.append(
         (
             "Learning rate",
             "at the end of each epoch",
-            [_course(each, "lr") for each in told],
+            [_metric_series(each, "lr") for each in summaries],
         )
     )
     parts = []
-    for title, unit, rows in wanted:
-        there = [course for course in rows if course.points]
-        if there:
-            parts.append(page.heading(title) + page.figure(epochs(there, unit, title)))
+    for title, unit, rows in panels:
+        non_empty = [course for course in rows if course.points]
+        if non_empty:
+            parts.append(page.heading(title) + page.figure(draw_epoch_curves(non_empty, unit, title)))
     return parts
 
 
-def _course(each: Told, key: str) -> Course:
-    points = [(line["epoch"], float(line[key])) for line in each.lines if math.isfinite(float(line.get(key, "nan")))]
-    return Course(each.name, points, each.ink)
+def _metric_series(summary: RunSummary, key: str) -> EpochSeries:
+    points = [
+        (line["epoch"], float(line[key]))
+        for line in summary.epoch_metrics
+        if math.isfinite(float(line.get(key, "nan")))
+    ]
+    return EpochSeries(summary.name, points, summary.colour)
 
 
-def _held(each: Told) -> Course:
-    found = [(line["epoch"], line["held_out"]) for line in each.lines if "held_out" in line]
+def _validation_series(summary: RunSummary) -> EpochSeries:
+    found = [(line["epoch"], line["held_out"]) for line in summary.epoch_metrics if "held_out" in line]
     points = [(epoch, float(held.get("top1", held.get("recall1", math.nan)))) for epoch, held in found]
-    return Course(
-        f"{each.name}, held out".removeprefix(", "), [p for p in points if math.isfinite(p[1])], each.ink, dashed=True
+    return EpochSeries(
+        f"{summary.name}, held out".removeprefix(", "),
+        [p for p in points if math.isfinite(p[1])],
+        summary.colour,
+        dashed=True,
     )
 
 
-def _number(each: Told, name: str) -> Course:
-    points = [(line["epoch"], line["numbers"][name]) for line in each.lines if name in line.get("numbers", {})]
-    return Course(each.name, [p for p in points if math.isfinite(p[1])], each.ink)
+def _margin_value_series(summary: RunSummary, name: str) -> EpochSeries:
+    points = [
+        (line["epoch"], line["numbers"][name]) for line in summary.epoch_metrics if name in line.get("numbers", {})
+    ]
+    return EpochSeries(summary.name, [p for p in points if math.isfinite(p[1])], summary.colour)
 
 
-def _angles(each: Told, name: str = "") -> list[str]:
+def _angle_ridgeline_sections(summary: RunSummary, name: str = "") -> list[str]:
     """How the angles to the own class spread, as a section; none where the run did not keep them."""
-    counts = [line["histogram"]["own"] for line in each.lines if "histogram" in line]
+    counts = [line["histogram"]["own"] for line in summary.epoch_metrics if "histogram" in line]
     if not counts:
         return []
-    at = [str(line["epoch"]) for line in each.lines if "histogram" in line]
-    picture = ridges(at, counts, each.ink, f"Angles to the own class by epoch {name}".strip())
+    at = [str(line["epoch"]) for line in summary.epoch_metrics if "histogram" in line]
+    picture = draw_ridgeline(at, counts, summary.colour, f"Angles to the own class by epoch {name}".strip())
     text = "Training images, epoch by epoch (Figure 4 of the ArcGrad paper)."
     return [(page.paragraph(name) if name else page.heading("Angles to the own class", text)) + page.figure(picture)]
 
 
-def _alone(each: Told) -> list[str]:
+def _run_sections(summary: RunSummary) -> list[str]:
     """What is told of each run by itself."""
     parts: list[str] = []
-    found = (each.record or {}).get("confusion")
-    if found is not None:
-        names = each.classes if len(each.classes) == found.classes else [str(k) for k in range(found.classes)]
+    confusion_counts = (summary.record or {}).get("confusion")
+    if confusion_counts is not None:
+        names = (
+            summary.class_names
+            if len(summary.class_names) == confusion_counts.classes
+            else [str(k) for k in range(confusion_counts.classes)]
+        )
         parts.append(page.heading("What is taken for what", "A row is a true class, a column the answer."))
         rows = [
             [(true, ""), (said, ""), (str(count), ""), (f"{share:.1f} %", "")]
-            for true, said, count, share in worst(found, names)
+            for true, said, count, share in most_common_confusions(confusion_counts, names)
         ]
         most = page.table(["class", "taken for", "times", "of the class"], rows) if rows else ""
-        seen = page.figure(confusion(found, names, "Confusion matrix")) if len(names) <= MOST else ""
-        parts.append(page.side(filter(None, (seen, most))))
-    parts += [*([page.paragraph(each.parts, "note")] if each.parts else []), *each.shown]
-    options, own = ["option", "value"], _settings(each.run)
+        seen = (
+            page.figure(draw_confusion_matrix(confusion_counts, names, "Confusion matrix"))
+            if len(names) <= MAX_CONFUSION_CLASSES
+            else ""
+        )
+        parts.append(page.side_by_side(filter(None, (seen, most))))
+    parts += [
+        *([page.paragraph(summary.image_counts_note, "note")] if summary.image_counts_note else []),
+        *summary.image_sections,
+    ]
+    options, own = ["option", "value"], _settings_rows(summary.config)
     parts += [page.heading("Settings", "What is trained on what, and what is not the default.")]
     parts += [
         page.table(options, [row for row in own if row[0][1]]),
         page.details("all settings", page.table(options, own)),
     ]
-    if each.record:
-        made = each.record.get("versions", {})
+    if summary.record:
+        made = summary.record.get("versions", {})
         where = ", ".join(f"{name} {version}" for name, version in made.items())
-        threads = each.record.get("cores")
-        text = (
-            f"{where}; commit {each.record.get('commit') or 'unknown'}; {threads} thread{'' if threads == 1 else 's'}"
-        )
+        threads = summary.record.get("cores")
+        text = f"{where}; commit {summary.record.get('commit') or 'unknown'}; {threads} thread{'' if threads == 1 else 's'}"
         parts += [page.heading("Environment"), page.paragraph(text)]
-        parts += [page.heading("The run again"), page.code(str(each.record.get("command", "")))]
+        parts += [page.heading("The run again"), page.code(str(summary.record.get("command", "")))]
     else:
         parts += [
             page.heading("How it goes on"),
-            page.code(f"{shlex.join(command_of(each.run))} --out {each.folder} --resume"),
+            page.code(f"{shlex.join(build_train_command(summary.config))} --out {summary.folder} --resume"),
         ]
     return parts
 
 
-def _settings(run: Run) -> list[list[page.Cell]]:
-    usual = asdict(Run())
+def _settings_rows(config: TrainConfig) -> list[list[page.Cell]]:
+    defaults = asdict(TrainConfig())
     rows = []
-    for name, value in asdict(run).items():
-        said = Path(value).name if name in ("data", "init_from") and value else value  # folders are nobody's business
-        shown = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
-        differs = value != usual[name] or name in ("data", "model", "loss")
+    for name, value in asdict(config).items():
+        display_value = (
+            Path(value).name if name in ("data", "init_from") and value else value
+        )  # folders are nobody's business
+        shown = display_value if isinstance(display_value, str) else json.dumps(display_value, ensure_ascii=False)
+        differs = value != defaults[name] or name in ("data", "model", "loss")
         rows.append([(name, "best" if differs else ""), (shown, "")])
     return rows
 
 
-def markdown(told: Sequence[Told], command: str) -> str:
+def runs_markdown(summaries: Sequence[RunSummary], command: str) -> str:
     """The table and the settings that matter as Markdown, for a paper's appendix or an issue."""
-    told = named(told)
-    head, rows = figures(told)
-    title = _titles(told[0])[0] if len(told) == 1 else f"{len(told)} runs compared"
-    lines = [f"# {escaped.markdown(title)}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(map(escaped.markdown, row)) + " |" for row in rows]
-    for each in told:
-        lines += ["", f"## {escaped.markdown(each.name)}", ""]
-        lines += [f"{escaped.markdown(each.missing)}.", ""] if each.missing else []
-        lines += [each.parts, ""] if each.parts else []
+    summaries = assign_names_and_colours(summaries)
+    head, rows = result_columns_and_rows(summaries)
+    title = _titles(summaries[0])[0] if len(summaries) == 1 else f"{len(summaries)} runs compared"
+    lines = [f"# {escaped.escape_markdown(title)}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(map(escaped.escape_markdown, row)) + " |" for row in rows]
+    for each in summaries:
+        lines += ["", f"## {escaped.escape_markdown(each.name)}", ""]
+        lines += [f"{escaped.escape_markdown(each.missing_note)}.", ""] if each.missing_note else []
+        lines += [each.image_counts_note, ""] if each.image_counts_note else []
         lines += ["| option | value |", "|---|---|"]
-        lines += [f"| {name[0]} | {escaped.markdown(value[0])} |" for name, value in _settings(each.run) if name[1]]
+        lines += [
+            f"| {name[0]} | {escaped.escape_markdown(value[0])} |"
+            for name, value in _settings_rows(each.config)
+            if name[1]
+        ]
         if each.record:
-            lines += ["", "```bash", escaped.in_code(str(each.record.get("command", ""))), "```"]
-    return "\n".join([*lines, "", f"Made by `{escaped.in_code(command)}`.", ""])
+            lines += ["", "```bash", escaped.escape_markdown_code(str(each.record.get("command", ""))), "```"]
+    return "\n".join([*lines, "", f"Made by `{escaped.escape_markdown_code(command)}`.", ""])

@@ -7,43 +7,43 @@ from collections.abc import Sequence
 
 from .escaped import escape
 
-_ROW = 30
-WIDTH = 860
+_INTERVAL_ROW_HEIGHT = 30
+CHART_WIDTH = 860
 
 
-def ticks(low: float, high: float, about: int = 6) -> list[float]:
+def tick_values(low: float, high: float, target_count: int = 6) -> list[float]:
     """Round numbers between `low` and `high`.
 
     >>> ticks(92.3, 97.8)
     [93.0, 94.0, 95.0, 96.0, 97.0]
     """
-    raw = max(high - low, 1e-9) / about
+    raw = max(high - low, 1e-9) / target_count
     size = 10.0 ** math.floor(math.log10(raw))
     step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= raw)
     first = math.ceil(low / step - 1e-9)
     return [round(k * step, 10) for k in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def reach(values: Sequence[float], share: float) -> tuple[float, float]:
+def axis_limits(values: Sequence[float], pad_fraction: float) -> tuple[float, float]:
     """Ends of an axis with a margin of so large a share; values that (nearly) agree stand in the middle of one.
 
     >>> reach([90.0, 100.0], 0.1), reach([100.0], 0.1)
     ((89.0, 101.0), (99.0, 101.0))
     """
     low, high = min(values), max(values)
-    pad = share * (high - low) if high - low > 0.02 else 1.0
+    pad = pad_fraction * (high - low) if high - low > 0.02 else 1.0
     return low - pad, high + pad
 
 
-def intervals(
+def draw_intervals(
     names: Sequence[str],
     means: Sequence[float],
     spans: Sequence[tuple[float, float]],
     colours: Sequence[str],
     unit: str,
     title: str,
-    faint: Sequence[Sequence[float]] = (),
-    references: int = 0,
+    background_values: Sequence[Sequence[float]] = (),
+    num_references: int = 0,
 ) -> str:
     """A dot and an interval per name, one under the other; `faint` are single values behind them.
 
@@ -51,32 +51,33 @@ def intervals(
     apart any more is an arrow at the left end.
     """
     left, right, top, bottom = 250, 700, 12, 44
-    first = len(names) - references
-    low, high = _shown_range(spans[:first], spans[first:], faint)
-    height = top + _ROW * len(names) + bottom
+    first = len(names) - num_references
+    low, high = _interval_axis_limits(spans[:first], spans[first:], background_values)
+    height = top + _INTERVAL_ROW_HEIGHT * len(names) + bottom
 
     def x(value: float) -> float:
         return max(left, left + (value - low) / (high - low) * (right - left))
 
-    parts = [begin(WIDTH, height, title)]
-    base = top + _ROW * len(names)
-    for tick in ticks(low, high):
+    parts = [svg_open_tag(CHART_WIDTH, height, title)]
+    base = top + _INTERVAL_ROW_HEIGHT * len(names)
+    for tick in tick_values(low, high):
         parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{top}" y2="{base}"/>')
         parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{base + 18}" text-anchor="middle">{tick:g}</text>')
     parts.append(
         f'<text class="tick" x="{(left + right) / 2}" y="{base + 37}" text-anchor="middle">{escape(unit)}</text>'
     )
-    if 0 < references < len(names):
-        line = top + _ROW * first
+    if 0 < num_references < len(names):
+        line = top + _INTERVAL_ROW_HEIGHT * first
         parts.append(f'<line class="axis" x1="20" x2="{right}" y1="{line}" y2="{line}" stroke-width="0.8"/>')
     for i, name in enumerate(names):
-        y = top + _ROW * i + _ROW / 2
+        y = top + _INTERVAL_ROW_HEIGHT * i + _INTERVAL_ROW_HEIGHT / 2
         (a, b), mean = spans[i], means[i]
         tip = f"{name}: {mean:.2f}, 95 % interval {a:.2f} to {b:.2f}"
         parts.append(f'<g fill="{colours[i]}" stroke="{colours[i]}"><title>{escape(tip)}</title>')
-        if i < len(faint):
+        if i < len(background_values):
             dots = (
-                f'<circle class="faint" cx="{x(v):.1f}" cy="{y + _jitter(k)}" r="2"/>' for k, v in enumerate(faint[i])
+                f'<circle class="faint" cx="{x(v):.1f}" cy="{y + _jitter(k)}" r="2"/>'
+                for k, v in enumerate(background_values[i])
             )
             parts += dots
         if mean < low:
@@ -84,43 +85,47 @@ def intervals(
         else:
             parts.append(f'<line x1="{x(a):.1f}" x2="{x(b):.1f}" y1="{y}" y2="{y}" stroke-width="3"/>')
             parts.append(f'<circle cx="{x(mean):.1f}" cy="{y}" r="5.5"/></g>')
-        parts.append(f'<text x="{left - 12}" y="{y + 4.5}" text-anchor="end">{escape(shortened(name))}</text>')
+        parts.append(f'<text x="{left - 12}" y="{y + 4.5}" text-anchor="end">{escape(truncate_label(name))}</text>')
         parts.append(f'<text class="tick" x="{right + 10}" y="{y + 4.5}">{mean:.2f}</text>')
     return "".join(parts) + "</svg>"
 
 
-def _shown_range(
-    spans: Sequence[tuple[float, float]], references: Sequence[tuple[float, float]], faint: Sequence[Sequence[float]]
+def _interval_axis_limits(
+    spans: Sequence[tuple[float, float]],
+    references: Sequence[tuple[float, float]],
+    background_values: Sequence[Sequence[float]],
 ) -> tuple[float, float]:
     """Ends of an axis: all of the main intervals, and references that lie above them or no further below than two
     times their range (ten at the least)."""
-    main = [v for span in spans or references for v in span] + [v for row in faint for v in row]
+    main = [v for span in spans or references for v in span] + [v for row in background_values for v in row]
     limit = min(main) - 2 * max(max(main) - min(main), 5.0)
-    return reach([*main, *(v for span in references if span[0] >= limit for v in span)], 0.04)
+    return axis_limits([*main, *(v for span in references if span[0] >= limit for v in span)], 0.04)
 
 
-def dots(rows: Sequence[str], names: Sequence[str], values: Sequence[Sequence[float]], colours: Sequence[str]) -> str:
+def draw_dot_plot(
+    rows: Sequence[str], names: Sequence[str], values: Sequence[Sequence[float]], colours: Sequence[str]
+) -> str:
     """For every row (a set) a dot per name (a method) on one axis, with a legend; `values` [rows][names] in percent."""
     left, right, step = 250, 820, 24
     top = 16 + 20 * math.ceil(len(names) / 3)
-    seen = [v for row in values for v in row]
-    low, high = min(seen) - 1.0, max(seen) + 1.0
+    all_values = [v for row in values for v in row]
+    low, high = min(all_values) - 1.0, max(all_values) + 1.0
     base = top + step * len(rows)
 
     def x(value: float) -> float:
         return left + (value - low) / (high - low) * (right - left)
 
-    parts = [begin(WIDTH, base + 40, "Accuracy of every method on every set")]
+    parts = [svg_open_tag(CHART_WIDTH, base + 40, "Accuracy of every method on every set")]
     for k, name in enumerate(names):
         at, y = 60.0 + 260 * (k % 3), 12.0 + 20 * (k // 3)
         parts.append(f'{_mark(k, at, y, colours[k])}<text class="tick" x="{at + 10}" y="{y + 4}">')
-        parts.append(f"{escape(shortened(name, 30))}</text>")
-    for tick in ticks(low, high, 8):
+        parts.append(f"{escape(truncate_label(name, 30))}</text>")
+    for tick in tick_values(low, high, 8):
         parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{top}" y2="{base}"/>')
         parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{base + 16}" text-anchor="middle">{tick:g}</text>')
     for i, row in enumerate(rows):
         y = top + step * i + step / 2
-        parts.append(f'<text x="{left - 12}" y="{y + 4.5}" text-anchor="end">{escape(shortened(row))}</text>')
+        parts.append(f'<text x="{left - 12}" y="{y + 4.5}" text-anchor="end">{escape(truncate_label(row))}</text>')
         for k, name in enumerate(names):
             tip = escape(f"{row}, {name}: {values[i][k]:.2f}")
             parts.append(f"<g><title>{tip}</title>{_mark(k, x(values[i][k]), y, colours[k])}</g>")
@@ -129,33 +134,33 @@ def dots(rows: Sequence[str], names: Sequence[str], values: Sequence[Sequence[fl
     return "".join(parts) + "</svg>"
 
 
-def _mark(k: int, x: float, y: float, ink: str) -> str:
+def _mark(k: int, x: float, y: float, colour: str) -> str:
     """A mark whose shape changes with `k`, so that two of one colour can be told apart."""
     if k % 3 == 0:
-        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{ink}" opacity=".85"/>'
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}" opacity=".85"/>'
     if k % 3 == 1:
-        return f'<rect x="{x - 4.2:.1f}" y="{y - 4.2:.1f}" width="8.4" height="8.4" fill="{ink}" opacity=".85"/>'
+        return f'<rect x="{x - 4.2:.1f}" y="{y - 4.2:.1f}" width="8.4" height="8.4" fill="{colour}" opacity=".85"/>'
     points = f"{x:.1f},{y - 5.5:.1f} {x + 5:.1f},{y + 4:.1f} {x - 5:.1f},{y + 4:.1f}"
-    return f'<polygon points="{points}" fill="{ink}" opacity=".85"/>'
+    return f'<polygon points="{points}" fill="{colour}" opacity=".85"/>'
 
 
 def _jitter(k: int) -> float:
     return ((k * 7) % 11 - 5) * 1.1
 
 
-def groups(
+def draw_critical_difference_diagram(
     names: Sequence[str],
-    places: Sequence[float],
-    together: Sequence[Sequence[int]],
-    axis: str,
+    positions: Sequence[float],
+    indistinguishable: Sequence[Sequence[int]],
+    axis_label: str,
     title: str,
-    ruler: tuple[float, str] | None = None,
+    scale_bar: tuple[float, str] | None = None,
     best_left: bool = True,
 ) -> str:
     """Methods on an axis, and a bar under those that no test tells apart (Demšar's diagram)."""
-    order = sorted(range(len(names)), key=lambda i: places[i] if best_left else -places[i])
-    first = min(places)
-    low, high = reach([*places, first + ruler[0]] if ruler else places, 0.06)
+    order = sorted(range(len(names)), key=lambda i: positions[i] if best_left else -positions[i])
+    first = min(positions)
+    low, high = axis_limits([*positions, first + scale_bar[0]] if scale_bar else positions, 0.06)
     left, right, line = 300, 540, 62
 
     def x(value: float) -> float:
@@ -164,35 +169,39 @@ def groups(
 
     half = math.ceil(len(order) / 2)
     bars = line + 14
-    first_row = bars + 10 * len(together) + 22
+    first_row = bars + 10 * len(indistinguishable) + 22
     height = first_row + 24 * half + 8
-    parts = [begin(WIDTH, height, title)]
+    parts = [svg_open_tag(CHART_WIDTH, height, title)]
     parts.append(f'<line class="axis" x1="{left}" x2="{right}" y1="{line}" y2="{line}"/>')
-    for tick in ticks(low, high, 5):
+    for tick in tick_values(low, high, 5):
         parts.append(f'<line class="axis" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{line - 5}" y2="{line}"/>')
         parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{line - 10}" text-anchor="middle">{tick:g}</text>')
-    parts.append(f'<text class="tick" x="{left - 12}" y="{line + 4}" text-anchor="end">{escape(axis)}</text>')
-    if ruler:
-        start, end = x(first), x(first + ruler[0])
+    parts.append(f'<text class="tick" x="{left - 12}" y="{line + 4}" text-anchor="end">{escape(axis_label)}</text>')
+    if scale_bar:
+        start, end = x(first), x(first + scale_bar[0])
         parts.append(f'<line class="axis" x1="{start:.1f}" x2="{end:.1f}" y1="16" y2="16" stroke-width="3"/>')
-        parts.append(f'<text class="tick" x="{end + 8:.1f}" y="20">{escape(ruler[1])}</text>')
-    for level, members in enumerate(together):
-        ends = [x(places[i]) for i in members]
+        parts.append(f'<text class="tick" x="{end + 8:.1f}" y="20">{escape(scale_bar[1])}</text>')
+    for level, members in enumerate(indistinguishable):
+        ends = [x(positions[i]) for i in members]
         y = bars + 10 * level
         parts.append(f'<line class="bar" x1="{min(ends) - 5:.1f}" x2="{max(ends) + 5:.1f}" y1="{y}" y2="{y}"/>')
     for k, i in enumerate(order):
         on_left = k < half
         row = first_row + 24 * (k if on_left else len(order) - 1 - k)
         edge = left - 20 if on_left else right + 20
-        place = x(places[i])
+        place = x(positions[i])
         parts.append(f'<polyline class="lead" points="{place:.1f},{line} {place:.1f},{row} {edge},{row}"/>')
         anchor, at = ("end", edge - 6) if on_left else ("start", edge + 6)
-        label = f"{shortened(names[i])}  {places[i]:.2f}" if on_left else f"{places[i]:.2f}  {shortened(names[i])}"
+        label = (
+            f"{truncate_label(names[i])}  {positions[i]:.2f}"
+            if on_left
+            else f"{positions[i]:.2f}  {truncate_label(names[i])}"
+        )
         parts.append(f'<text x="{at}" y="{row + 4.5}" text-anchor="{anchor}">{escape(label)}</text>')
     return "".join(parts) + "</svg>"
 
 
-def grouped_bars(
+def draw_grouped_bars(
     names: Sequence[str], kinds: Sequence[str], values: Sequence[Sequence[float]], colours: Sequence[str], title: str
 ) -> str:
     """For every kind a block of bars, one per name; `values` [names][kinds] in radians."""
@@ -200,7 +209,7 @@ def grouped_bars(
     parts_height = 19 * len(names) + 34
     height = top + parts_height * len(kinds) + 8
     largest = max((v for row in values for v in row if math.isfinite(v)), default=1.0) or 1.0
-    parts = [begin(WIDTH, height, title)]
+    parts = [svg_open_tag(CHART_WIDTH, height, title)]
     for j, kind in enumerate(kinds):
         y = top + parts_height * j
         parts.append(f'<text class="strong" x="{left}" y="{y}">{escape(kind)}</text>')
@@ -210,14 +219,14 @@ def grouped_bars(
             width = 0.0 if not math.isfinite(value) else value / largest * (right - left)
             shown = "–" if not math.isfinite(value) else f"{value:.2f}"
             parts.append(
-                f'<text class="tick" x="{left - 12}" y="{at + 11}" text-anchor="end">{escape(shortened(name))}</text>'
+                f'<text class="tick" x="{left - 12}" y="{at + 11}" text-anchor="end">{escape(truncate_label(name))}</text>'
             )
             parts.append(f'<rect x="{left}" y="{at}" width="{width:.1f}" height="14" rx="2" fill="{colours[i]}"/>')
             parts.append(f'<text class="tick" x="{left + width + 6:.1f}" y="{at + 11}">{shown}</text>')
     return "".join(parts) + "</svg>"
 
 
-def begin(width: float, height: float, title: str) -> str:
+def svg_open_tag(width: float, height: float, title: str) -> str:
     """The opening tag with its text alternative."""
     return (
         f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(title)}" '
@@ -225,82 +234,82 @@ def begin(width: float, height: float, title: str) -> str:
     )
 
 
-def shortened(name: str, longest: int = 34) -> str:
+def truncate_label(name: str, max_length: int = 34) -> str:
     """A name that fits beside a picture.
 
     >>> shortened("arcface(s=64, m=0.5)", 8)
     'arcface…'
     """
-    return name if len(name) <= longest else name[: longest - 1] + "…"
+    return name if len(name) <= max_length else name[: max_length - 1] + "…"
 
 
-def ends_of(name: str, longest: int) -> str:
+def truncate_label_middle(name: str, max_length: int) -> str:
     """The same for names that may begin alike: what is left out stood in the middle.
 
     >>> ends_of("a long name of a run, held out", 17)
     'a long n…held out'
     """
-    half = (longest - 1) // 2
-    return name if len(name) <= longest else f"{name[: longest - 1 - half]}…{name[-half:]}"
+    half = (max_length - 1) // 2
+    return name if len(name) <= max_length else f"{name[: max_length - 1 - half]}…{name[-half:]}"
 
 
-def apart(heights: Sequence[float], top: float, gap: float = 17.0) -> list[float]:
+def separate_labels(heights: Sequence[float], top: float, gap: float = 17.0) -> list[float]:
     """Heights of labels from the lowest (largest) up, moved apart, and none above the top.
 
     >>> apart([30.0, 25.0, 20.0], 22.0, 10.0)
     [42.0, 32.0, 22.0]
     """
-    found: list[float] = []
+    separated: list[float] = []
     for height in heights:
-        found.append(min(height, found[-1] - gap) if found else height)
-    for k in range(len(found) - 1, -1, -1):
-        least = top if k == len(found) - 1 else found[k + 1] + gap
-        found[k] = max(found[k], least)
-    return found
+        separated.append(min(height, separated[-1] - gap) if separated else height)
+    for k in range(len(separated) - 1, -1, -1):
+        least = top if k == len(separated) - 1 else separated[k + 1] + gap
+        separated[k] = max(separated[k], least)
+    return separated
 
 
-def lines(
+def draw_line_chart(
     x: Sequence[float],
-    rows: Sequence[tuple[str, Sequence[float], str]],
-    across: str,
-    up: str,
+    series: Sequence[tuple[str, Sequence[float], str]],
+    xlabel: str,
+    ylabel: str,
     title: str,
 ) -> str:
     """A line with dots per row (name, values, colour), names at the right end, moved apart where they would meet."""
     left, right, top, bottom = 60, 600, 16, 330
-    low, high = min(v for _, values, _ in rows for v in values), max(v for _, values, _ in rows for v in values)
+    low, high = min(v for _, values, _ in series for v in values), max(v for _, values, _ in series for v in values)
     pad = 0.05 * max(high - low, 1e-6)
     low, high = low - pad, high + pad
 
-    def place(value: float, lowest: float, highest: float, start: float, end: float) -> float:
+    def to_pixel(value: float, lowest: float, highest: float, start: float, end: float) -> float:
         return start + (value - lowest) / max(highest - lowest, 1e-9) * (end - start)
 
-    parts = [begin(WIDTH, bottom + 48, title)]
-    for tick in ticks(low, high):
-        y = place(tick, low, high, bottom, top)
+    parts = [svg_open_tag(CHART_WIDTH, bottom + 48, title)]
+    for tick in tick_values(low, high):
+        y = to_pixel(tick, low, high, bottom, top)
         parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text class="tick" x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>')
     for value in x:
-        at = place(value, min(x), max(x), left, right)
+        at = to_pixel(value, min(x), max(x), left, right)
         parts.append(f'<text class="tick" x="{at:.1f}" y="{bottom + 18}" text-anchor="middle">{value:g}</text>')
     middle = (left + right) / 2
-    parts.append(f'<text class="tick" x="{middle}" y="{bottom + 38}" text-anchor="middle">{escape(across)}</text>')
-    parts.append(f'<text class="tick" x="{left}" y="{top - 4}">{escape(up)}</text>')
-    ordered = sorted(rows, key=lambda row: row[1][-1])
-    labels = apart([place(values[-1], low, high, bottom, top) for _, values, _ in ordered], top)
-    for i, (name, values, ink) in enumerate(ordered):
+    parts.append(f'<text class="tick" x="{middle}" y="{bottom + 38}" text-anchor="middle">{escape(xlabel)}</text>')
+    parts.append(f'<text class="tick" x="{left}" y="{top - 4}">{escape(ylabel)}</text>')
+    ordered = sorted(series, key=lambda row: row[1][-1])
+    labels = separate_labels([to_pixel(values[-1], low, high, bottom, top) for _, values, _ in ordered], top)
+    for i, (name, values, colour) in enumerate(ordered):
         spots = [
-            (place(a, min(x), max(x), left, right), place(v, low, high, bottom, top))
+            (to_pixel(a, min(x), max(x), left, right), to_pixel(v, low, high, bottom, top))
             for a, v in zip(x, values, strict=True)
         ]
         dash = "" if i % 2 == 0 else ' stroke-dasharray="7 4"'
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in spots)
         parts.append(f"<g><title>{escape(name)}: {escape(', '.join(f'{v:.1f}' for v in values))}</title>")
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{ink}" stroke-width="2.2"{dash}/>')
-        parts += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3.5" fill="{ink}"/>' for a, b in spots]
-        free = labels[i]
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2.2"{dash}/>')
+        parts += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3.5" fill="{colour}"/>' for a, b in spots]
+        label_y = labels[i]
         parts.append(
-            f'<line x1="{right + 5}" x2="{right + 20}" y1="{spots[-1][1]:.1f}" y2="{free:.1f}" stroke="{ink}"/>'
+            f'<line x1="{right + 5}" x2="{right + 20}" y1="{spots[-1][1]:.1f}" y2="{label_y:.1f}" stroke="{colour}"/>'
         )
-        parts.append(f'<text x="{right + 24}" y="{free + 4:.1f}">{escape(shortened(name))}</text></g>')
+        parts.append(f'<text x="{right + 24}" y="{label_y + 4:.1f}">{escape(truncate_label(name))}</text></g>')
     return "".join(parts) + "</svg>"

@@ -6,39 +6,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..run import Run
-from .palette import colour
+from ..run import TrainConfig
+from .palette import loss_colour
 from .run_names import run_names
-from .sphere import INKS
+from .sphere import CLASS_COLOURS
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class RunSummary:
     """A run: its settings, its log, its record if it is finished."""
 
     folder: str
-    run: Run
-    lines: Sequence[Mapping[str, Any]]
+    config: TrainConfig
+    epoch_metrics: Sequence[Mapping[str, Any]]
     record: Mapping[str, Any] | None
-    classes: Sequence[str] = ()
-    shown: Sequence[str] = field(default_factory=list)
+    class_names: Sequence[str] = ()
+    image_sections: Sequence[str] = field(default_factory=list)
     """Parts of a page made from its images, if they were at hand."""
     name: str = ""
-    ink: str = ""
+    colour: str = ""
     """What the page calls it, and its colour; `named` sets both, as they depend on what stands beside it."""
 
     @property
-    def done(self) -> int:
+    def epochs_done(self) -> int:
         """Epochs that the log holds."""
-        return int(self.lines[-1]["epoch"]) if self.lines else 0
+        return int(self.epoch_metrics[-1]["epoch"]) if self.epoch_metrics else 0
 
     @property
-    def state(self) -> str:
+    def status(self) -> str:
         """How far it is."""
-        return "finished" if self.record else f"unfinished, epoch {self.done} of {self.run.epochs}"
+        return "finished" if self.record else f"unfinished, epoch {self.epochs_done} of {self.config.epochs}"
 
     @property
-    def parts(self) -> str:
+    def image_counts_note(self) -> str:
         """How many images of a folder were trained on, chosen by and tested on, as the record has it; or nothing."""
         facts = (self.record or {}).get("manifest") or {}
         images = facts.get("images") or {}
@@ -49,17 +49,19 @@ class Told:
         return f"Images by the run's manifest: {found}." if found else ""
 
     @property
-    def missing(self) -> str:
+    def missing_note(self) -> str:
         """What the log should hold and does not; nothing where all is well."""
-        if self.record and len(self.lines) < self.run.epochs:
-            return f"metrics.jsonl holds {len(self.lines)} of {self.run.epochs} epochs; the others cannot be shown"
-        return "" if self.lines else "No epoch is finished yet: nothing to show but the settings"
+        if self.record and len(self.epoch_metrics) < self.config.epochs:
+            return f"metrics.jsonl holds {len(self.epoch_metrics)} of {self.config.epochs} epochs; the others cannot be shown"
+        return "" if self.epoch_metrics else "No epoch is finished yet: nothing to show but the settings"
 
 
-def named(told: Sequence[Told]) -> list[Told]:
+def assign_names_and_colours(summaries: Sequence[RunSummary]) -> list[RunSummary]:
     """The same runs with names and colours that tell them apart; a loss's own colour where that does."""
-    names = run_names([each.run for each in told], [each.folder for each in told])
-    inks = [colour(each.run.loss) for each in told]
-    if len(set(inks)) < len(inks):
-        inks = [INKS[k % len(INKS)] for k in range(len(told))]
-    return [replace(each, name=name, ink=ink) for each, name, ink in zip(told, names, inks, strict=True)]
+    names = run_names([each.config for each in summaries], [each.folder for each in summaries])
+    colours = [loss_colour(each.config.loss) for each in summaries]
+    if len(set(colours)) < len(colours):
+        colours = [CLASS_COLOURS[k % len(CLASS_COLOURS)] for k in range(len(summaries))]
+    return [
+        replace(each, name=name, colour=colour) for each, name, colour in zip(summaries, names, colours, strict=True)
+    ]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .escaped import escape
-from .svg import begin, ticks
+from .svg import svg_open_tag, tick_values
 
-_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 500, 60, 484, 26, 276
+_XY_WIDTH, _XY_LEFT, _XY_RIGHT, _XY_TOP, _XY_BOTTOM = 500, 60, 484, 26, 276
 
 
 @dataclass(frozen=True)
@@ -17,19 +17,19 @@ class Curve:
 
     name: str
     points: Sequence[tuple[float, float]]
-    ink: str
+    colour: str
     dashed: bool = False
 
 
 @dataclass(frozen=True)
-class Axes:
+class AxesSpec:
     """What the picture spans, and what stands at its axes."""
 
-    x: tuple[float, float]
-    y: tuple[float, float]
-    across: str
-    up: str
-    suffix: str = ""
+    xlim: tuple[float, float]
+    ylim: tuple[float, float]
+    xlabel: str
+    ylabel: str
+    x_tick_suffix: str = ""
     """Behind the numbers across, such as °."""
 
 
@@ -39,94 +39,101 @@ class Marks:
 
     dots: Sequence[tuple[float, float, str]] = field(default_factory=tuple)
     """(x, y, ink)."""
-    lines: Sequence[tuple[float, str, str]] = field(default_factory=tuple)
+    vertical_lines: Sequence[tuple[float, str, str]] = field(default_factory=tuple)
     """Upright: (x, ink, words)."""
-    bands: Sequence[tuple[float, float, str, str]] = field(default_factory=tuple)
+    vertical_bands: Sequence[tuple[float, float, str, str]] = field(default_factory=tuple)
     """Upright: (from, to, ink, words)."""
 
 
-def xy(curves: Sequence[Curve], axes: Axes, title: str, marks: Marks | None = None) -> str:
+def draw_xy_chart(curves: Sequence[Curve], axes: AxesSpec, title: str, marks: Marks | None = None) -> str:
     """The picture; what leaves the axes is not drawn."""
     marks = marks or Marks()
 
-    def spot(x: float, y: float) -> tuple[float, float]:
-        inside = min(max(y, axes.y[0]), axes.y[1])
-        along, up = (x - axes.x[0]) / (axes.x[1] - axes.x[0]), (inside - axes.y[0]) / (axes.y[1] - axes.y[0])
-        return _LEFT + along * (_RIGHT - _LEFT), _BOTTOM - up * (_BOTTOM - _TOP)
+    def to_pixel(x: float, y: float) -> tuple[float, float]:
+        inside = min(max(y, axes.ylim[0]), axes.ylim[1])
+        along, up = (
+            (x - axes.xlim[0]) / (axes.xlim[1] - axes.xlim[0]),
+            (inside - axes.ylim[0]) / (axes.ylim[1] - axes.ylim[0]),
+        )
+        return _XY_LEFT + along * (_XY_RIGHT - _XY_LEFT), _XY_BOTTOM - up * (_XY_BOTTOM - _XY_TOP)
 
     legend, below = _legend(curves)
-    parts = [begin(_WIDTH, below, title)]
-    for k, (low, high, ink, words) in enumerate(marks.bands):
-        a, b = spot(max(low, axes.x[0]), 0)[0], spot(min(high, axes.x[1]), 0)[0]
-        named = (
-            f'x="{(a + b) / 2:.1f}" y="{_TOP + 13 + 15 * (k % 2)}"'  # by turns, as a band may be narrower than its name
-        )
+    parts = [svg_open_tag(_XY_WIDTH, below, title)]
+    for k, (low, high, colour, label) in enumerate(marks.vertical_bands):
+        a, b = to_pixel(max(low, axes.xlim[0]), 0)[0], to_pixel(min(high, axes.xlim[1]), 0)[0]
+        named = f'x="{(a + b) / 2:.1f}" y="{_XY_TOP + 13 + 15 * (k % 2)}"'  # by turns, as a band may be narrower than its name
         parts.append(
-            f'<rect x="{a:.1f}" y="{_TOP}" width="{max(0.0, b - a):.1f}" height="{_BOTTOM - _TOP}" fill="{ink}" '
-            f'fill-opacity=".14"/><text class="tick" {named} text-anchor="middle">{escape(words)}</text>'
+            f'<rect x="{a:.1f}" y="{_XY_TOP}" width="{max(0.0, b - a):.1f}" height="{_XY_BOTTOM - _XY_TOP}" fill="{colour}" '
+            f'fill-opacity=".14"/><text class="tick" {named} text-anchor="middle">{escape(label)}</text>'
         )
-    for tick in ticks(*axes.y, 5):
-        y = spot(axes.x[0], tick)[1]
-        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="tick" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>')
-    for tick in _across(axes):
-        x = spot(tick, axes.y[0])[0]
-        words = f"{tick:g}{axes.suffix}"
-        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_BOTTOM}"/>')
-        parts.append(f'<text class="tick" x="{x:.1f}" y="{_BOTTOM + 18}" text-anchor="middle">{words}</text>')
-    middle = (_LEFT + _RIGHT) / 2
+    for tick in tick_values(*axes.ylim, 5):
+        y = to_pixel(axes.xlim[0], tick)[1]
+        parts.append(f'<line class="grid" x1="{_XY_LEFT}" x2="{_XY_RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="tick" x="{_XY_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>')
+    for tick in _x_ticks(axes):
+        x = to_pixel(tick, axes.ylim[0])[0]
+        label = f"{tick:g}{axes.x_tick_suffix}"
+        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_XY_TOP}" y2="{_XY_BOTTOM}"/>')
+        parts.append(f'<text class="tick" x="{x:.1f}" y="{_XY_BOTTOM + 18}" text-anchor="middle">{label}</text>')
+    middle = (_XY_LEFT + _XY_RIGHT) / 2
     parts.append(
-        f'<text class="tick" x="{middle}" y="{_BOTTOM + 38}" text-anchor="middle">{escape(axes.across)}</text>'
+        f'<text class="tick" x="{middle}" y="{_XY_BOTTOM + 38}" text-anchor="middle">{escape(axes.xlabel)}</text>'
     )
-    parts.append(f'<text class="tick" x="{_LEFT - 40}" y="{_TOP - 12}">{escape(axes.up)}</text>')
-    for k, (at, ink, words) in enumerate(marks.lines):
-        x = spot(at, 0)[0]
-        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_BOTTOM}" stroke="{ink}" stroke-width="1.6"/>')
-        y = _BOTTOM - 8 - 16 * k if marks.bands else _TOP + 13 + 16 * k  # bands have their words at the top
-        parts.append(f'<text class="tick" x="{x + 4:.1f}" y="{y}">{escape(words)}</text>')
+    parts.append(f'<text class="tick" x="{_XY_LEFT - 40}" y="{_XY_TOP - 12}">{escape(axes.ylabel)}</text>')
+    for k, (at, colour, label) in enumerate(marks.vertical_lines):
+        x = to_pixel(at, 0)[0]
+        parts.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_XY_TOP}" y2="{_XY_BOTTOM}" stroke="{colour}" stroke-width="1.6"/>'
+        )
+        y = (
+            _XY_BOTTOM - 8 - 16 * k if marks.vertical_bands else _XY_TOP + 13 + 16 * k
+        )  # bands have their words at the top
+        parts.append(f'<text class="tick" x="{x + 4:.1f}" y="{y}">{escape(label)}</text>')
     for curve in curves:
-        dash = _dash(curve)
-        for run in _inside(curve.points, axes.y):
-            line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (spot(*point) for point in run))
-            parts.append(f'<polyline points="{line}" fill="none" stroke="{curve.ink}" stroke-width="2.4"{dash}/>')
+        dash = _dash_attribute(curve)
+        for run in _segments_within(curve.points, axes.ylim):
+            line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (to_pixel(*point) for point in run))
+            parts.append(f'<polyline points="{line}" fill="none" stroke="{curve.colour}" stroke-width="2.4"{dash}/>')
     parts += legend
-    for x, y, ink in marks.dots:
-        a, b = spot(x, y)
-        parts.append(f'<circle cx="{a:.1f}" cy="{b:.1f}" r="5" fill="{ink}"/>')
+    for x, y, colour in marks.dots:
+        a, b = to_pixel(x, y)
+        parts.append(f'<circle cx="{a:.1f}" cy="{b:.1f}" r="5" fill="{colour}"/>')
     return "".join(parts) + "</svg>"
 
 
-def _dash(curve: Curve) -> str:
+def _dash_attribute(curve: Curve) -> str:
     return ' stroke-dasharray="7 4"' if curve.dashed else ""
 
 
 def _legend(curves: Sequence[Curve]) -> tuple[list[str], float]:
     """Names under the picture, where narrow screens have room for them, and the height of everything."""
-    parts, x, y = [], float(_LEFT), _BOTTOM + 66.0
+    parts, x, y = [], float(_XY_LEFT), _XY_BOTTOM + 66.0
     for curve in curves:
         wide = 48 + 7.4 * len(curve.name)
-        if x > _LEFT and x + wide > _WIDTH:
-            x, y = float(_LEFT), y + 21
-        line = f'<line x1="{x:.0f}" x2="{x + 22:.0f}" y1="{y - 4:.0f}" y2="{y - 4:.0f}" stroke="{curve.ink}"'
-        parts.append(f'{line} stroke-width="3"{_dash(curve)}/>')
+        if x > _XY_LEFT and x + wide > _XY_WIDTH:
+            x, y = float(_XY_LEFT), y + 21
+        line = f'<line x1="{x:.0f}" x2="{x + 22:.0f}" y1="{y - 4:.0f}" y2="{y - 4:.0f}" stroke="{curve.colour}"'
+        parts.append(f'{line} stroke-width="3"{_dash_attribute(curve)}/>')
         parts.append(f'<text x="{x + 28:.0f}" y="{y:.0f}">{escape(curve.name)}</text>')
         x += wide
     return parts, y + 10
 
 
-def _inside(points: Sequence[tuple[float, float]], ends: tuple[float, float]) -> list[list[tuple[float, float]]]:
+def _segments_within(
+    points: Sequence[tuple[float, float]], limits: tuple[float, float]
+) -> list[list[tuple[float, float]]]:
     """The stretches of a line that lie within the ends."""
-    found: list[list[tuple[float, float]]] = [[]]
+    segments: list[list[tuple[float, float]]] = [[]]
     for x, y in points:
-        if ends[0] <= y <= ends[1]:
-            found[-1].append((x, y))
-        elif found[-1]:
-            found.append([])
-    return [run for run in found if len(run) > 1]
+        if limits[0] <= y <= limits[1]:
+            segments[-1].append((x, y))
+        elif segments[-1]:
+            segments.append([])
+    return [run for run in segments if len(run) > 1]
 
 
-def _across(axes: Axes) -> list[float]:
-    low, high = axes.x
-    if axes.suffix == "°":
+def _x_ticks(axes: AxesSpec) -> list[float]:
+    low, high = axes.xlim
+    if axes.x_tick_suffix == "°":
         return [tick for tick in range(-180, 181, 30) if low <= tick <= high]
-    return ticks(low, high)
+    return tick_values(low, high)

@@ -13,24 +13,24 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import InputError, unknown
+from ..errors import InputError, unknown_name_error
 
 KINDS = ("fault", "input", "attack")
 
 
-def _silent(_: str) -> None:
+def _ignore_progress(_: str) -> None:
     """Progress that nobody looks at."""
 
 
 @dataclass(frozen=True)
-class Size:
+class CheckContext:
     """How much a check may do, and where."""
 
     long: bool
     folder: Path
     """An empty scratch folder of this check alone; whoever runs the check removes it."""
     seed: int = 0
-    tell: Callable[[str], None] = field(default=_silent, compare=False)
+    on_progress: Callable[[str], None] = field(default=_ignore_progress, compare=False)
     """Told what goes on, in a few words."""
 
 
@@ -49,7 +49,7 @@ class Outcome:
             raise InputError(f"{self.survived} survived of {self.tried} tried: not possible")
 
     @property
-    def held(self) -> bool:
+    def has_passed(self) -> bool:
         """Whether everything that was tried was survived."""
         return self.survived == self.tried
 
@@ -62,26 +62,26 @@ class Check:
     title: str
     kind: str
     long: bool
-    run: Callable[[Size], Outcome]
+    run: Callable[[CheckContext], Outcome]
 
 
-def names() -> list[str]:
+def list_check_names() -> list[str]:
     """Names of all checks, from the file names alone."""
     here = Path(__file__).parent / "checks"
     return sorted(found.name for found in pkgutil.iter_modules([str(here)]) if not found.name.startswith("_"))
 
 
-def load(name: str) -> Check:
+def load_check(name: str) -> Check:
     """A check by its name; its module is imported here."""
-    if name not in names():
-        raise unknown("check", name, names())
+    if name not in list_check_names():
+        raise unknown_name_error("check", name, list_check_names())
     module = importlib.import_module(f"{__package__}.checks.{name}")
     if module.KIND not in KINDS:
-        raise InputError(f"{module.__name__}: {unknown('kind of check', str(module.KIND), KINDS)}")
+        raise InputError(f"{module.__name__}: {unknown_name_error('kind of check', str(module.KIND), KINDS)}")
     return Check(name, module.TITLE, module.KIND, module.LONG, module.run)
 
 
-def find(only: Iterable[str] | None = None) -> list[Check]:
+def load_checks(only: Iterable[str] | None = None) -> list[Check]:
     """All checks, or those that are named, faults before input before attacks."""
-    wanted = names() if only is None else list(dict.fromkeys(only))
-    return sorted((load(name) for name in wanted), key=lambda check: (KINDS.index(check.kind), check.name))
+    wanted = list_check_names() if only is None else list(dict.fromkeys(only))
+    return sorted((load_check(name) for name in wanted), key=lambda check: (KINDS.index(check.kind), check.name))

@@ -15,105 +15,119 @@ from typing import Any
 
 from ..cli import main
 
-PATIENCE = 120.0  # seconds for what takes one or two
-_LOADED = ["torch", "lightning_fabric", "safetensors.torch", "PIL.Image", "widemargin.training.loop"]
-_LOADED += ["widemargin.data.folder", "widemargin.backbones.fast", "widemargin.cli"]
+DEFAULT_TIMEOUT_SECONDS = 120.0  # seconds for what takes one or two
+_COMMAND_PRELOADS = ["torch", "lightning_fabric", "safetensors.torch", "PIL.Image", "widemargin.training.loop"]
+_COMMAND_PRELOADS += ["widemargin.data.folder", "widemargin.backbones.fast", "widemargin.cli"]
 
 
-class Forked:
+class CommandProcess:
     """`widemargin WORDS` in a process that needs no second to begin; what it says goes to a file."""
 
     def __init__(
         self,
-        words: Sequence[str],
-        said: Path,
+        argv: Sequence[str],
+        output_path: Path,
         environment: Mapping[str, str] | None = None,
-        call: Callable[[list[str]], int] = main,
+        entry_point: Callable[[list[str]], int] = main,
     ) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(_LOADED)
-        self.said = said
-        self.process: Any = context.Process(target=_run, args=(call, list(words), str(said), dict(environment or {})))
+        context.set_forkserver_preload(_COMMAND_PRELOADS)
+        self.output_path = output_path
+        self.process: Any = context.Process(
+            target=_run_in_child, args=(entry_point, list(argv), str(output_path), dict(environment or {}))
+        )
         self.process.start()
 
     @property
     def pid(self) -> int:
         return int(self.process.pid)
 
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Whether it still goes on."""
         return bool(self.process.is_alive())
 
-    def send(self, number: int) -> None:
+    def send_signal(self, signal_number: int) -> None:
         """A signal, if there still is somebody to hear it."""
-        if self.running():
-            os.kill(self.pid, number)
+        if self.is_running():
+            os.kill(self.pid, signal_number)
 
-    def end(self, patience: float = PATIENCE) -> int | None:
+    def wait(self, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> int | None:
         """Wait; the exit code, minus the signal where one has ended it, None where it came too late."""
-        self.process.join(patience)
-        late = self.running()
+        self.process.join(timeout)
+        late = self.is_running()
         if late:
             self.process.kill()
             self.process.join()
         return None if late else int(self.process.exitcode)
 
-    def text(self) -> str:
+    def read_output(self) -> str:
         """What it has printed."""
-        return self.said.read_text(encoding="utf-8", errors="replace") if self.said.exists() else ""
+        return self.output_path.read_text(encoding="utf-8", errors="replace") if self.output_path.exists() else ""
 
 
-def _run(call: Callable[[list[str]], int], words: list[str], said: str, environment: dict[str, str]) -> None:
+def _run_in_child(
+    entry_point: Callable[[list[str]], int], argv: list[str], output_path: str, environment: dict[str, str]
+) -> None:
     """In the child."""
     os.environ.update(environment)
-    handle = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    handle = os.open(output_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
     import torch
 
     torch.set_num_threads(int(environment.get("OMP_NUM_THREADS", "1")))
-    sys.exit(call(words))
+    sys.exit(entry_point(argv))
 
 
-def forked(
-    words: Sequence[str],
-    said: Path,
+def run_command(
+    argv: Sequence[str],
+    output_path: Path,
     environment: Mapping[str, str] | None = None,
-    call: Callable[[list[str]], int] = main,
+    entry_point: Callable[[list[str]], int] = main,
 ) -> tuple[int | None, str]:
     """Run a command to its end: exit code and what it said."""
-    child = Forked(words, said, environment, call)
-    return child.end(), child.text()
+    child = CommandProcess(argv, output_path, environment, entry_point)
+    return child.wait(), child.read_output()
 
 
-def complaint(said: str) -> str:
+def error_line(output: str) -> str:
     """The one line that a command ends with, or what was there instead of it."""
-    found = [line for line in said.splitlines() if line.startswith("widemargin: ")]
-    return found[0] if len(found) == 1 and "Traceback" not in said else f"not one line: {said[-400:]}"
+    found = [line for line in output.splitlines() if line.startswith("widemargin: ")]
+    return found[0] if len(found) == 1 and "Traceback" not in output else f"not one line: {output[-400:]}"
 
 
-def ranks(words: Sequence[str], place: Path, count: int = 2) -> list[Forked]:
+def start_ranks(argv: Sequence[str], output_dir: Path, world_size: int = 2) -> list[CommandProcess]:
     """The same command as several processes of one training, each with its own file of what it says."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    place.mkdir(parents=True, exist_ok=True)
+    output_dir.mkdir(parents=True, exist_ok=True)
     found = []
-    for rank in map(str, range(count)):
-        told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
-        told |= {"GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "selftest"}
-        found.append(Forked(words, place / f"{port}-{rank}.txt", told))
+    for rank in map(str, range(world_size)):
+        environment = {
+            "RANK": rank,
+            "LOCAL_RANK": rank,
+            "WORLD_SIZE": str(world_size),
+            "LOCAL_WORLD_SIZE": str(world_size),
+        }
+        environment |= {
+            "GROUP_RANK": "0",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+            "TORCHELASTIC_RUN_ID": "selftest",
+        }
+        found.append(CommandProcess(argv, output_dir / f"{port}-{rank}.txt", environment))
     return found
 
 
 @contextmanager
-def fresh(command: Sequence[str], said: Path) -> Iterator[subprocess.Popen[bytes]]:
+def start_subprocess(command: Sequence[str], output_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A command of the system's with this interpreter and package; ended with all its children, if it is not done."""
     import signal
 
     here = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    with said.open("ab") as file:
+    with output_path.open("ab") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, env=environment, start_new_session=True)
     try:
         yield process
@@ -123,11 +137,13 @@ def fresh(command: Sequence[str], said: Path) -> Iterator[subprocess.Popen[bytes
         process.wait()
 
 
-def until(what: Callable[[], bool], patience: float = PATIENCE, pause: float = 0.002) -> bool:
+def wait_until(
+    condition: Callable[[], bool], timeout: float = DEFAULT_TIMEOUT_SECONDS, poll_interval: float = 0.002
+) -> bool:
     """Wait for something; whether it came."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout
     while time.monotonic() < end:
-        if what():
+        if condition():
             return True
-        time.sleep(pause)
+        time.sleep(poll_interval)
     return False

@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-PLACE = Path(__file__).parent / "corpus"
+CORPUS_DIR = Path(__file__).parent / "corpus"
 
 
-def lines(name: str) -> list[Any]:
+def load_corpus_cases(name: str) -> list[Any]:
     """The cases of `NAME.jsonl`, one JSON value per line."""
-    text = (PLACE / f"{name}.jsonl").read_text(encoding="utf-8")
+    text = (CORPUS_DIR / f"{name}.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines() if line.strip()]
 
 
-def files(name: str) -> dict[str, bytes]:
+def load_corpus_files(name: str) -> dict[str, bytes]:
     """The files of the folder NAME by their names."""
-    return {path.name: path.read_bytes() for path in sorted((PLACE / name).iterdir())}
+    return {path.name: path.read_bytes() for path in sorted((CORPUS_DIR / name).iterdir())}

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-LARGEST = 1 << 16  # bytes or characters of a case; what is larger is a case of its own
+MAX_CASE_LENGTH = 1 << 16  # bytes or characters of a case; what is larger is a case of its own
 
 _TOKEN = re.compile(r"\w+|\s+|.", re.DOTALL)
 _BYTES = (0x00, 0x01, 0x09, 0x0A, 0x0D, 0x1A, 0x22, 0x2C, 0x7F, 0x80, 0xC0, 0xED, 0xFE, 0xFF)
@@ -71,119 +71,119 @@ VALUES: tuple[Any, ...] = (
 class Mutator:
     """Draws cases from one seed; `words` are tokens that mean something to what reads them."""
 
-    def __init__(self, seed: int, words: Sequence[str] = ()) -> None:
-        self.draw = random.Random(seed)
-        self.words = tuple(words)
+    def __init__(self, seed: int, vocabulary: Sequence[str] = ()) -> None:
+        self.rng = random.Random(seed)
+        self.vocabulary = tuple(vocabulary)
 
     # ---------------------------------------------------------------- bytes
 
-    def spoiled(self, good: Sequence[bytes]) -> bytes:
+    def mutate_bytes(self, examples: Sequence[bytes]) -> bytes:
         """One of the good ones after one to four changes, or two of them spliced."""
-        data = bytearray(self.draw.choice(good))
-        for _ in range(self.draw.choice((1, 1, 1, 2, 3, 4))):
-            data = bytearray(self.draw.choice(self._byte_changes)(self, data, good))[:LARGEST]
+        data = bytearray(self.rng.choice(examples))
+        for _ in range(self.rng.choice((1, 1, 1, 2, 3, 4))):
+            data = bytearray(self.rng.choice(self._byte_mutations)(self, data, examples))[:MAX_CASE_LENGTH]
         return bytes(data)
 
-    def _flip(self, data: bytearray, good: Sequence[bytes]) -> bytes:
-        for _ in range(self.draw.choice((1, 1, 2, 8))):
+    def _flip(self, data: bytearray, examples: Sequence[bytes]) -> bytes:
+        for _ in range(self.rng.choice((1, 1, 2, 8))):
             if data:
-                data[self.draw.randrange(len(data))] ^= 1 << self.draw.randrange(8)
+                data[self.rng.randrange(len(data))] ^= 1 << self.rng.randrange(8)
         return bytes(data)
 
     def _set(self, data: bytearray, _: Sequence[bytes]) -> bytes:
-        start, end = self._cut(len(data))
-        data[start : min(end, start + 8)] = bytes([self.draw.choice(_BYTES)]) * (min(end, start + 8) - start)
+        start, end = self._draw_span(len(data))
+        data[start : min(end, start + 8)] = bytes([self.rng.choice(_BYTES)]) * (min(end, start + 8) - start)
         return bytes(data)
 
     def _drop(self, data: bytearray, _: Sequence[bytes]) -> bytes:
-        start, end = self._cut(len(data))
+        start, end = self._draw_span(len(data))
         return bytes(data[:start] + data[end:])
 
     def _truncate(self, data: bytearray, _: Sequence[bytes]) -> bytes:
-        return bytes(data[: self.draw.randrange(len(data) + 1)])
+        return bytes(data[: self.rng.randrange(len(data) + 1)])
 
     def _duplicate(self, data: bytearray, _: Sequence[bytes]) -> bytes:
-        start, end = self._cut(len(data))
-        times = self.draw.choice((2, 2, 3, 50, 1000))
-        return bytes(data[:start] + (data[start:end] * times)[:LARGEST] + data[end:])
+        start, end = self._draw_span(len(data))
+        times = self.rng.choice((2, 2, 3, 50, 1000))
+        return bytes(data[:start] + (data[start:end] * times)[:MAX_CASE_LENGTH] + data[end:])
 
-    def _splice(self, data: bytearray, good: Sequence[bytes]) -> bytes:
-        other = self.draw.choice(good)
-        return bytes(data[: self.draw.randrange(len(data) + 1)]) + other[self.draw.randrange(len(other) + 1) :]
+    def _splice(self, data: bytearray, examples: Sequence[bytes]) -> bytes:
+        other = self.rng.choice(examples)
+        return bytes(data[: self.rng.randrange(len(data) + 1)]) + other[self.rng.randrange(len(other) + 1) :]
 
     def _insert(self, data: bytearray, _: Sequence[bytes]) -> bytes:
-        start = self.draw.randrange(len(data) + 1)
+        start = self.rng.randrange(len(data) + 1)
         what = self.odd_word().encode("utf-8", "surrogatepass")
         return bytes(data[:start] + what + data[start:])
 
-    _byte_changes: tuple[Callable[..., bytes], ...] = (
+    _byte_mutations: tuple[Callable[..., bytes], ...] = (
         *(_flip, _flip, _set, _drop, _truncate, _duplicate, _splice, _insert),
     )
 
-    def _cut(self, length: int) -> tuple[int, int]:
+    def _draw_span(self, length: int) -> tuple[int, int]:
         """A part of something so long; mostly a short one."""
-        start = self.draw.randrange(length + 1)
-        longest = length - start if self.draw.random() < 0.1 else min(length - start, 40)
-        return start, start + self.draw.randrange(longest + 1)
+        start = self.rng.randrange(length + 1)
+        longest = length - start if self.rng.random() < 0.1 else min(length - start, 40)
+        return start, start + self.rng.randrange(longest + 1)
 
     # ---------------------------------------------------------------- text
 
     def odd_word(self) -> str:
         """A token from anywhere: meaningful, a number, or rubbish."""
-        kinds = (self.words, NUMBERS, WORDS) if self.words else (NUMBERS, WORDS)
-        return self.draw.choice(self.draw.choice(kinds))
+        kinds = (self.vocabulary, NUMBERS, WORDS) if self.vocabulary else (NUMBERS, WORDS)
+        return self.rng.choice(self.rng.choice(kinds))
 
-    def misspelt(self, good: Sequence[str]) -> str:
+    def mutate_text(self, examples: Sequence[str]) -> str:
         """One of the good texts with some of its tokens swapped, dropped, doubled or replaced."""
-        tokens = _TOKEN.findall(self.draw.choice(good))
-        for _ in range(self.draw.choice((1, 1, 2, 2, 3, 6))):
-            place = self.draw.randrange(len(tokens) + 1)
-            what = self.draw.randrange(7)
+        tokens = _TOKEN.findall(self.rng.choice(examples))
+        for _ in range(self.rng.choice((1, 1, 2, 2, 3, 6))):
+            place = self.rng.randrange(len(tokens) + 1)
+            what = self.rng.randrange(7)
             if what == 0:
-                tokens[place : place + self.draw.choice((1, 1, 2, 5))] = []
+                tokens[place : place + self.rng.choice((1, 1, 2, 5))] = []
             elif what == 1:
                 tokens.insert(place, self.odd_word())
             elif what in (2, 3):
                 tokens[place : place + 1] = [self.odd_word()]
             elif what == 4:
-                other = _TOKEN.findall(self.draw.choice(good))
-                tokens = tokens[:place] + other[self.draw.randrange(len(other) + 1) :]
+                other = _TOKEN.findall(self.rng.choice(examples))
+                tokens = tokens[:place] + other[self.rng.randrange(len(other) + 1) :]
             elif what == 5 and tokens:
-                a, b = self.draw.randrange(len(tokens)), self.draw.randrange(len(tokens))
+                a, b = self.rng.randrange(len(tokens)), self.rng.randrange(len(tokens))
                 tokens[a], tokens[b] = tokens[b], tokens[a]
             else:
-                start, end = self._cut(len(tokens))
-                tokens[start:end] = tokens[start:end] * self.draw.choice((2, 3, 30))
-        return "".join(tokens)[:LARGEST]
+                start, end = self._draw_span(len(tokens))
+                tokens[start:end] = tokens[start:end] * self.rng.choice((2, 3, 30))
+        return "".join(tokens)[:MAX_CASE_LENGTH]
 
     # ---------------------------------------------------------------- JSON
 
-    def misshapen(self, good: Any) -> Any:
+    def mutate_json(self, example: Any) -> Any:
         """A copy of a JSON value with one to three of its inner values replaced, lost, renamed or added."""
-        value = copy.deepcopy(good)
-        for _ in range(self.draw.choice((1, 1, 2, 3))):
-            value = self._misshape(value)
+        value = copy.deepcopy(example)
+        for _ in range(self.rng.choice((1, 1, 2, 3))):
+            value = self._mutate_json_once(value)
         return value
 
-    def _misshape(self, value: Any) -> Any:
+    def _mutate_json_once(self, value: Any) -> Any:
         places = list(_places(value))
-        if not places or self.draw.random() < 0.02:
-            return copy.deepcopy(self.draw.choice(VALUES))
-        holder, key = self.draw.choice(places)
-        what = self.draw.randrange(8)
+        if not places or self.rng.random() < 0.02:
+            return copy.deepcopy(self.rng.choice(VALUES))
+        holder, key = self.rng.choice(places)
+        what = self.rng.randrange(8)
         if what == 0:
             del holder[key]
         elif what == 1 and isinstance(holder, dict):
-            holder[self.draw.choice((*WORDS[:20], *holder))] = holder.pop(key)
+            holder[self.rng.choice((*WORDS[:20], *holder))] = holder.pop(key)
         elif what == 2:
             holder[key] = [holder[key]]
         elif what == 3:
-            other, inner = self.draw.choice(places)
+            other, inner = self.rng.choice(places)
             holder[key] = copy.deepcopy(other[inner])
         elif what == 4 and isinstance(holder[key], str):
-            holder[key] = self.misspelt([holder[key]])
+            holder[key] = self.mutate_text([holder[key]])
         else:
-            holder[key] = copy.deepcopy(self.draw.choice(VALUES))
+            holder[key] = copy.deepcopy(self.rng.choice(VALUES))
         return value
 
 

@@ -17,30 +17,30 @@ from ..head import Head
 from ..margin import margin_softmax
 from ..margins.arcface import ArcFace
 from ..metrics.angles import AngleMeter, angles
-from ..metrics.fewshot import few_shot, knn_accuracy
-from ..metrics.retrieval import retrieve
-from ..metrics.verification import verify
+from ..metrics.fewshot import few_shot_metrics, knn_accuracy
+from ..metrics.retrieval import retrieval_metrics
+from ..metrics.verification import verification_metrics
 from ..objective import Objective
 from ..row_optimizer import RowOptimizer
 from ..schedule import Anneal, Cosine, Decay, Learnable, Warmup
-from .calls import good_batch
-from .trial import judged
+from .calls import make_valid_batch
+from .trial import message_problem
 
-NOT_WHOLE: tuple[Any, ...] = (0, -1, 2.5, "3", None, True, [3], math.nan, 10**40, torch.tensor(3.5))
-NOT_ABOVE_0: tuple[Any, ...] = (0, -1.0, "1", None, True, [1.0], math.nan, math.inf, 1j, 10**400)
+NOT_POSITIVE_INTS: tuple[Any, ...] = (0, -1, 2.5, "3", None, True, [3], math.nan, 10**40, torch.tensor(3.5))
+NOT_POSITIVE: tuple[Any, ...] = (0, -1.0, "1", None, True, [1.0], math.nan, math.inf, 1j, 10**400)
 NOT_FINITE: tuple[Any, ...] = ("1", None, True, [1.0], math.nan, math.inf, 1j, 10**400)
 NOT_A_LOSS: tuple[Any, ...] = (None, 3, "", "arcfase", ["arcface"], b"arcface", "arcface(", object)
 
 
 def _x() -> Any:
-    return good_batch()[0]
+    return make_valid_batch()[0]
 
 
 def _y() -> Any:
-    return good_batch()[1]
+    return make_valid_batch()[1]
 
 
-def _fitted(**options: Any) -> Any:
+def _fit_classifier(**options: Any) -> Any:
     return MarginClassifier(**options).fit(_x().numpy(), _y().numpy())
 
 
@@ -48,12 +48,12 @@ _ANGLES = torch.linspace(0.1, 3, 5)
 NOT_ANGLES: tuple[Any, ...] = (None, 0.5, [0.1, 0.2], torch.tensor([1, 2]), "0.5", torch.tensor([1j]))
 
 CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
-    "Head(dim)": (lambda v: Head(v, 3), NOT_WHOLE),
-    "Head(classes)": (lambda v: Head(4, v), (*NOT_WHOLE, 1)),
+    "Head(dim)": (lambda v: Head(v, 3), NOT_POSITIVE_INTS),
+    "Head(classes)": (lambda v: Head(4, v), (*NOT_POSITIVE_INTS, 1)),
     "Head(margin)": (lambda v: Head(4, 3, v), (*NOT_A_LOSS, "triplet", "arcface + center")),
-    "Head(road)": (lambda v: Head(4, 3, road=v), (None, 3, "", "strem", ["dense"])),
-    "Head(rate)": (lambda v: Head(4, 3, road="sampled", rate=v), NOT_ABOVE_0),
-    "Head(smoothing)": (lambda v: Head(4, 3, smoothing=v), (-0.1, 1.0, "0.1", None, math.nan, True, [0.1])),
+    "Head(road)": (lambda v: Head(4, 3, backend=v), (None, 3, "", "strem", ["dense"])),
+    "Head(rate)": (lambda v: Head(4, 3, backend="sampled", sample_rate=v), NOT_POSITIVE),
+    "Head(smoothing)": (lambda v: Head(4, 3, label_smoothing=v), (-0.1, 1.0, "0.1", None, math.nan, True, [0.1])),
     "Head(class_weight)": (
         lambda v: Head(4, 3, class_weight=v),
         ([1, 2], [1, 2, -1], [1, 2, math.nan], "abc", 3, [[1, 2, 3]], ["a", "b", "c"], [1, 2, None]),
@@ -63,7 +63,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
     "Head(class_names)": (lambda v: Head(4, 3, class_names=v), (["a"], "ab", 3, ["a", "b", "c", "d"])),
     "Head(dtype)": (lambda v: Head(4, 3, dtype=v), (torch.int64, torch.bool, torch.complex64, "float32", 3)),
     "Head(device)": (lambda v: Head(4, 3, device=v), ("nowhere", "cuda:99", 3.5, [1])),
-    "Head.extend": (lambda v: Head(4, 3).extend(v), NOT_WHOLE),
+    "Head.extend": (lambda v: Head(4, 3).extend(v), NOT_POSITIVE_INTS),
     "Head(mix)": (lambda v: Head(4, 3)(_x(), _y(), mix=v), (3, (_y(),), (_y(), 2), (_y(), "a"), (None, 0.5))),
     "Head(mix lam)": (
         lambda v: Head(4, 3)(_x(), _y(), mix=(_y(), v)),
@@ -74,7 +74,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
         (1.0, [1.0] * 12, torch.ones(3), torch.ones(12, 1), torch.ones(12, device="meta"), torch.ones(12) * 1j),
     ),
     "Head.take_over": (
-        lambda v: Head(4, 3).take_over(v),
+        lambda v: Head(4, 3).load_class_weights(v),
         (None, 3, {}, {"weight": 3}, {"weight": torch.ones(2, 4)}, {"weight": torch.ones(3, 5)}, [], "nowhere.pt", [3]),
     ),
     "Head.load_state_dict": (
@@ -87,17 +87,17 @@ CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
     ),
     "losses": (losses, (3, "margin", ["margins"], b"margins")),
     "parse_list": (parse_list, NOT_A_LOSS),
-    "MarginClassifier(loss)": (lambda v: _fitted(loss=v), NOT_A_LOSS),
-    "MarginClassifier(hidden)": (lambda v: _fitted(hidden=v), ((), (0,), "64", 3, None, (2.5,), (True,))),
-    "MarginClassifier(lr)": (lambda v: _fitted(lr=v), NOT_ABOVE_0),
-    "MarginClassifier(batch)": (lambda v: _fitted(batch=v), (0, -1, 2.5, "3", None, True)),
-    "MarginClassifier(device)": (lambda v: _fitted(device=v), ("nowhere", 3.5, ["cpu"])),
+    "MarginClassifier(loss)": (lambda v: _fit_classifier(loss=v), NOT_A_LOSS),
+    "MarginClassifier(hidden)": (lambda v: _fit_classifier(hidden=v), ((), (0,), "64", 3, None, (2.5,), (True,))),
+    "MarginClassifier(lr)": (lambda v: _fit_classifier(lr=v), NOT_POSITIVE),
+    "MarginClassifier(batch)": (lambda v: _fit_classifier(batch=v), (0, -1, 2.5, "3", None, True)),
+    "MarginClassifier(device)": (lambda v: _fit_classifier(device=v), ("nowhere", 3.5, ["cpu"])),
     "MarginClassifier(validation_fraction)": (
-        lambda v: _fitted(early_stopping=True, validation_fraction=v),
+        lambda v: _fit_classifier(early_stopping=True, validation_fraction=v),
         (0, 1, "0.1", None, math.nan),
     ),
     "Objective": (lambda v: Objective(v, 4, 3), NOT_A_LOSS),
-    "Objective(dim)": (lambda v: Objective("arcface", v, 3), NOT_WHOLE),
+    "Objective(dim)": (lambda v: Objective("arcface", v, 3), NOT_POSITIVE_INTS),
     "Objective(options)": (lambda v: Objective("arcface", 4, 3, **v), ({"smothing": 1}, {"road": "x"}, {"rate": 2})),
     "parse": (parse, NOT_A_LOSS),
     "attach(model)": (lambda v: attach(v, "arcface", 3), (None, "resnet18", torch.nn.Identity(), torch.ones(3))),
@@ -115,46 +115,52 @@ CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
         (None, 1.0, [1.0] * 12, torch.ones(3), torch.ones(12, device="meta"), torch.ones(12) * 1j, "a"),
     ),
     "Warmup": (lambda v: Warmup(0, v, steps=10), ("1", None, math.nan, math.inf, True, [1], 10**5000)),
-    "Warmup(steps)": (lambda v: Warmup(0, 1, steps=v), (*NOT_WHOLE[:8],)),
-    "Cosine(steps)": (lambda v: Cosine(0, 1, steps=v), (*NOT_WHOLE[:8],)),
-    "Decay": (lambda v: Decay(1, v, steps=10), NOT_ABOVE_0),
+    "Warmup(steps)": (lambda v: Warmup(0, 1, steps=v), (*NOT_POSITIVE_INTS[:8],)),
+    "Cosine(steps)": (lambda v: Cosine(0, 1, steps=v), (*NOT_POSITIVE_INTS[:8],)),
+    "Decay": (lambda v: Decay(1, v, steps=10), NOT_POSITIVE),
     "Anneal": (Anneal, (-1, "1", None, math.nan, math.inf, True)),
-    "Learnable": (Learnable, NOT_ABOVE_0),
-    "AngleMeter(classes)": (lambda v: AngleMeter(v, 4), NOT_WHOLE),
-    "AngleMeter(dim)": (lambda v: AngleMeter(3, v), NOT_WHOLE),
+    "Learnable": (Learnable, NOT_POSITIVE),
+    "AngleMeter(classes)": (lambda v: AngleMeter(v, 4), NOT_POSITIVE_INTS),
+    "AngleMeter(dim)": (lambda v: AngleMeter(3, v), NOT_POSITIVE_INTS),
     "AngleMeter.merge": (lambda v: AngleMeter(3, 4).merge(v), (None, 3, AngleMeter(3, 5))),
     "AngleMeter.compute": (
         lambda v: AngleMeter(3, 4).compute(v),
         (None, [[1.0]], torch.ones(3), torch.ones(3, 4).long(), torch.ones(4, 3)),
     ),
     "angles(W)": (lambda v: angles(_x(), _y(), v), (None, torch.ones(3), torch.ones(3, 4).long(), torch.ones(3, 9))),
-    "suggest_scale(classes)": (lambda v: theory.suggest_scale(v, 0.5), (*NOT_WHOLE, 1)),
-    "suggest_scale(gap)": (lambda v: theory.suggest_scale(10, v), NOT_ABOVE_0),
-    "theoretical_gap(classes)": (lambda v: theory.theoretical_gap(v, 1.0), (*NOT_WHOLE, 1)),
-    "theoretical_gap(scale)": (lambda v: theory.theoretical_gap(10, v), NOT_ABOVE_0),
+    "suggest_scale(classes)": (lambda v: theory.suggest_scale(v, 0.5), (*NOT_POSITIVE_INTS, 1)),
+    "suggest_scale(gap)": (lambda v: theory.suggest_scale(10, v), NOT_POSITIVE),
+    "theoretical_gap(classes)": (lambda v: theory.theoretical_gap(v, 1.0), (*NOT_POSITIVE_INTS, 1)),
+    "theoretical_gap(scale)": (lambda v: theory.theoretical_gap(10, v), NOT_POSITIVE),
     "gap_loss(gap)": (lambda v: theory.gap_loss(v, 1.0, 10), NOT_FINITE),
     "gap_loss(scale)": (lambda v: theory.gap_loss(0.5, v, 10), NOT_FINITE),
     "gap_gradient(scale)": (lambda v: theory.gap_gradient(0.5, v, 10), NOT_FINITE),
     "target_curve(theta)": (lambda v: theory.target_curve("arcface", v), NOT_ANGLES),
     "target_curve(margin)": (lambda v: theory.target_curve(v, _ANGLES), (*NOT_A_LOSS, "triplet")),
-    "target_curve(classes)": (lambda v: theory.target_curve("arcface", _ANGLES, v), (*NOT_WHOLE, 1)),
+    "target_curve(classes)": (lambda v: theory.target_curve("arcface", _ANGLES, v), (*NOT_POSITIVE_INTS, 1)),
     "target_slope(theta)": (lambda v: theory.target_slope("arcface", v), NOT_ANGLES),
-    "pull_curve(theta)": (lambda v: theory.pull_curve("arcface", v), NOT_ANGLES),
-    "pull_curve(others)": (lambda v: theory.pull_curve("arcface", _ANGLES, others=v), ("1", None, math.nan, [1])),
-    "boundary(theta2)": (lambda v: theory.boundary("arcface", _ANGLES, v), (*NOT_ANGLES, torch.ones(3))),
-    "boundary_angle(between)": (lambda v: theory.boundary_angle("arcface", v), (*NOT_ABOVE_0, 4.0)),
-    "angular_margin(between)": (lambda v: theory.angular_margin("arcface", v), (*NOT_ABOVE_0, 4.0)),
-    "retrieve(ks)": (lambda v: retrieve(_x(), _y(), ks=v), ((), (0,), (-1,), ("1",), (1.5,))),
-    "retrieve(batch)": (lambda v: retrieve(_x(), _y(), batch=v), (0, -1, 1.5, "1", None)),
-    "retrieve(gallery)": (lambda v: retrieve(_x(), _y(), v), (_x(), torch.ones(3, 9), "a")),
-    "knn_accuracy(k)": (lambda v: knn_accuracy(_x(), _y(), k=v), (*NOT_WHOLE[:9], 12)),
+    "pull_curve(theta)": (lambda v: theory.gradient_curve("arcface", v), NOT_ANGLES),
+    "pull_curve(others)": (
+        lambda v: theory.gradient_curve("arcface", _ANGLES, other_angle=v),
+        ("1", None, math.nan, [1]),
+    ),
+    "boundary(theta2)": (lambda v: theory.decision_function("arcface", _ANGLES, v), (*NOT_ANGLES, torch.ones(3))),
+    "boundary_angle(between)": (lambda v: theory.boundary_angle("arcface", v), (*NOT_POSITIVE, 4.0)),
+    "angular_margin(between)": (lambda v: theory.angular_margin("arcface", v), (*NOT_POSITIVE, 4.0)),
+    "retrieve(ks)": (lambda v: retrieval_metrics(_x(), _y(), ks=v), ((), (0,), (-1,), ("1",), (1.5,))),
+    "retrieve(batch)": (lambda v: retrieval_metrics(_x(), _y(), batch_size=v), (0, -1, 1.5, "1", None)),
+    "retrieve(gallery)": (lambda v: retrieval_metrics(_x(), _y(), v), (_x(), torch.ones(3, 9), "a")),
+    "knn_accuracy(k)": (lambda v: knn_accuracy(_x(), _y(), k=v), (*NOT_POSITIVE_INTS[:9], 12)),
     "knn_accuracy(gallery)": (lambda v: knn_accuracy(_x(), _y(), v), (_x(), torch.ones(3, 9), "a")),
-    "few_shot(ways)": (lambda v: few_shot(_x(), _y(), ways=v), (*NOT_WHOLE, 4)),
-    "few_shot(shots)": (lambda v: few_shot(_x(), _y(), ways=2, shots=v), (*NOT_WHOLE, 4)),
-    "few_shot(episodes)": (lambda v: few_shot(_x(), _y(), ways=2, episodes=v), (0, -1, 2.5, "3", None, True)),
-    "verify(same)": (lambda v: verify(_x()[:, 0], v), (["False", "True"] * 6, [2] * 12, None, [0] * 12, [0, 1])),
-    "verify(folds)": (lambda v: verify(_x()[:, 0], _y() == 0, v), ([1, 2], [0] * 12, 3)),
-    "verify(fars)": (lambda v: verify(_x()[:, 0], _y() == 0, fars=v), ((0,), (2,), ("a",), (math.nan,))),
+    "few_shot(ways)": (lambda v: few_shot_metrics(_x(), _y(), ways=v), (*NOT_POSITIVE_INTS, 4)),
+    "few_shot(shots)": (lambda v: few_shot_metrics(_x(), _y(), ways=2, shots=v), (*NOT_POSITIVE_INTS, 4)),
+    "few_shot(episodes)": (lambda v: few_shot_metrics(_x(), _y(), ways=2, episodes=v), (0, -1, 2.5, "3", None, True)),
+    "verify(same)": (
+        lambda v: verification_metrics(_x()[:, 0], v),
+        (["False", "True"] * 6, [2] * 12, None, [0] * 12, [0, 1]),
+    ),
+    "verify(folds)": (lambda v: verification_metrics(_x()[:, 0], _y() == 0, v), ([1, 2], [0] * 12, 3)),
+    "verify(fars)": (lambda v: verification_metrics(_x()[:, 0], _y() == 0, fars=v), ((0,), (2,), ("a",), (math.nan,))),
     "RowOptimizer": (lambda v: RowOptimizer(v, torch.optim.SGD, lr=0.1), (None, 3, torch.ones(3), [[1.0]])),
     "RowOptimizer.load_state_dict": (
         lambda v: RowOptimizer(torch.ones(3, 2), torch.optim.SGD, lr=0.1).load_state_dict(v),
@@ -163,13 +169,13 @@ CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
 }
 
 
-def wrong(name: str, place: int) -> str:
+def value_call_problem(name: str, index: int) -> str:
     """What goes otherwise than refusal in one line, if anything does."""
     call, values = CALLS[name]
     try:
-        found = call(values[place])
+        found = call(values[index])
     except InputError as error:
-        return judged(str(error))
+        return message_problem(str(error))
     except Exception as error:  # from deep inside
         return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     return f"taken without a word: {found!r}"[:200]

@@ -10,14 +10,21 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from .check import Outcome
-from .siege import Siege, command
+from .siege import Sandbox, run_cli
 
 COLOURS = ("red", "green", "blue")
-_SMALL: tuple[str, ...] = ("fast(width=0.125)", "arcgrad(s=10)", "--input-size", "16", "--batch-size", "12")
-_SMALL += ("--augment", "fast", "--opt", "sgd", "--lr", "0.05", "--epochs", "1", "--quiet")
+_FIXTURE_TRAIN_ARGS: tuple[str, ...] = (
+    "fast(width=0.125)",
+    "arcgrad(s=10)",
+    "--input-size",
+    "16",
+    "--batch-size",
+    "12",
+)
+_FIXTURE_TRAIN_ARGS += ("--augment", "fast", "--opt", "sgd", "--lr", "0.05", "--epochs", "1", "--quiet")
 
 
-def cannot() -> Outcome | None:
+def fixtures_unavailable_outcome() -> Outcome | None:
     """What to answer where training on images is not installed."""
     for name in ("lightning_fabric", "PIL", "safetensors"):
         if find_spec(name) is None:
@@ -25,13 +32,13 @@ def cannot() -> Outcome | None:
     return None
 
 
-def draw(root: Path, classes: Sequence[str] = COLOURS, each: int = 12) -> Path:
+def generate_class_images(root: Path, classes: Sequence[str] = COLOURS, images_per_class: int = 12) -> Path:
     """Small images of these classes, one colour for each, with a test part."""
     import torch
     from PIL import Image
 
     draws = torch.Generator().manual_seed(0)
-    for part, count in (("train", each), ("test", 4)):
+    for part, count in (("train", images_per_class), ("test", 4)):
         for number, word in enumerate(classes):
             place = root / part / word
             place.mkdir(parents=True)
@@ -42,22 +49,25 @@ def draw(root: Path, classes: Sequence[str] = COLOURS, each: int = 12) -> Path:
     return root
 
 
-def training(images: Path, out: Path, *more: str) -> tuple[str, ...]:
+def fixture_train_argv(images: Path, out: Path, *extra_args: str) -> tuple[str, ...]:
     """The words of a training that takes a second."""
-    return ("train", str(images), *_SMALL, "--out", str(out), *more)
+    return ("train", str(images), *_FIXTURE_TRAIN_ARGS, "--out", str(out), *extra_args)
 
 
-def trained(siege: Siege, folder: Path) -> tuple[Path, Path, Path]:
+def train_fixtures(sandbox: Sandbox, folder: Path) -> tuple[Path, Path, Path]:
     """Images, the run trained on them, and its hub folder; counted, for without them nothing was attacked."""
-    images, run, hub = draw(folder / "images"), folder / "run", folder / "hub"
-    for what, words in (("train", training(images, run)), ("export", ("export", str(run), "--hub", str(hub)))):
-        siege.harmless(f"{what} what is attacked", command, *words)
+    images, run, hub = generate_class_images(folder / "images"), folder / "run", folder / "hub"
+    for what, words in (
+        ("train", fixture_train_argv(images, run)),
+        ("export", ("export", str(run), "--hub", str(hub))),
+    ):
+        sandbox.expect_harmless(f"{what} what is attacked", run_cli, *words)
     if not (run / "checkpoints" / "last" / "state.json").is_file() or not (hub / "widemargin.json").is_file():
-        siege.held("something to attack", "the training has left no checkpoint")
+        sandbox.add_result("something to attack", "the training has left no checkpoint")
     return images, run, hub
 
 
-def copied(source: Path, name: str) -> Path:
+def copy_beside(source: Path, name: str) -> Path:
     """A fresh copy beside it, to spoil."""
     place = source.with_name(name)
     shutil.rmtree(place, ignore_errors=True)
@@ -65,7 +75,7 @@ def copied(source: Path, name: str) -> Path:
     return place
 
 
-def summed(checkpoint: Path) -> None:
+def update_checksums(checkpoint: Path) -> None:
     """Make a checkpoint's sums right again, as whoever spoils it would."""
     files = sorted(path for path in checkpoint.iterdir() if path.is_file() and path.name != "sha256.json")
     sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

@@ -14,15 +14,15 @@ from typing import Any
 
 from .. import plain_json
 from ..errors import InputError
-from ..origin import commit
+from ..origin import source_commit
 from ..results import versions
-from .check import Check, Outcome, Size, find
+from .check import Check, CheckContext, Outcome, load_checks
 
-Tell = Callable[[str], None]
+ProgressCallback = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Done:
+class CheckResult:
     """A check, what it found and how long it took."""
 
     check: Check
@@ -30,34 +30,40 @@ class Done:
     seconds: float
 
 
-def chosen(only: Iterable[str] | None, long: bool) -> list[Check]:
+def select_checks(only: Iterable[str] | None, long: bool) -> list[Check]:
     """The checks to run; one that takes long is left out without `long`, and refused where it was named."""
-    found = find(only)
+    found = load_checks(only)
     slow = [check.name for check in found if check.long and not long]
     if only is not None and slow:
         raise InputError(f"{slow[0]} takes long: add --long")
     return [check for check in found if check.name not in slow]
 
 
-def run_checks(checks: Iterable[Check], long: bool, tell: Tell, seed: int = 0) -> Iterator[Done]:
+def run_checks(
+    checks: Iterable[Check], long: bool, on_progress: ProgressCallback, seed: int = 0
+) -> Iterator[CheckResult]:
     """Every check's outcome as it comes."""
     for check in checks:
         begun = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix=f"widemargin-{check.name}-", ignore_cleanup_errors=True) as scratch:
-            size = Size(long, Path(scratch).resolve(), seed, partial(_told, tell, check.name))
+            size = CheckContext(
+                long, Path(scratch).resolve(), seed, partial(_report_check_progress, on_progress, check.name)
+            )
             try:
                 outcome = check.run(size)
             except Exception as error:  # a broken check shall not keep the others from running
                 said = " ".join(f"{type(error).__name__}: {error}".split())
                 outcome = Outcome(1, 0, "not known", f"the check itself broke: {said}")
-        yield Done(check, outcome, time.perf_counter() - begun)
+        yield CheckResult(check, outcome, time.perf_counter() - begun)
 
 
-def _told(tell: Tell, name: str, text: str) -> None:
-    tell(f"{name}: {text}")
+def _report_check_progress(on_progress: ProgressCallback, name: str, text: str) -> None:
+    on_progress(f"{name}: {text}")
 
 
-def record(done: Iterable[Done], long: bool, kept: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
+def record(
+    results: Iterable[CheckResult], long: bool, previous_lines: Iterable[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
     """What `--json` writes; `kept` are lines of an older record, which stay where their check has not run again."""
     lines = [
         {
@@ -66,13 +72,13 @@ def record(done: Iterable[Done], long: bool, kept: Iterable[Mapping[str, Any]] =
             "kind": one.check.kind,
             **asdict(one.outcome),
             "seconds": round(one.seconds, 1),
-            "commit": commit(),
+            "commit": source_commit(),
             "command": f"widemargin selftest --only {one.check.name}" + (" --long" if long else ""),
         }
-        for one in done
+        for one in results
     ]
     again = {line["name"] for line in lines}
-    everything = [*lines, *(line for line in kept if line["name"] not in again)]
+    everything = [*lines, *(line for line in previous_lines if line["name"] not in again)]
     return {
         "versions": versions(),
         "platform": platform.platform(),
@@ -82,11 +88,11 @@ def record(done: Iterable[Done], long: bool, kept: Iterable[Mapping[str, Any]] =
     }
 
 
-def lines_of(path: Path, long: bool) -> list[dict[str, Any]]:
+def read_record_lines(path: Path, long: bool) -> list[dict[str, Any]]:
     """Lines of the record in a file, to go on from; none where there is no file, or one of another length."""
     if not path.exists():
         return []
-    found = plain_json.read(path)
+    found = plain_json.read_json(path)
     try:
         lines = [dict(line) for line in found["checks"]] if found["long"] == long else []
         return [line for line in lines if line["name"]]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 
-def held() -> dict[str, int]:
+def read_process_usage() -> dict[str, int]:
     """Memory in KiB, file handles, threads and children of this process."""
     gc.collect()
     own = Path("/proc/self")
@@ -26,16 +26,16 @@ def held() -> dict[str, int]:
     }
 
 
-def soak(given: list[str]) -> int:
+def soak(argv: list[str]) -> int:
     """`data out minutes cycles result`: resume and evaluate until both the minutes and the cycles are over."""
-    from ..run import Run
+    from ..run import TrainConfig
     from ..training.allocator import keep_freed_memory
-    from ..training.finished import finished
+    from ..training.finished import load_run
     from ..training.loop import train
 
-    data, out, minutes, cycles, result = given
+    data, out, minutes, cycles, result = argv
     keep_freed_memory()
-    run = Run(
+    run = TrainConfig(
         data=data,
         model="fast(width=0.125)",
         loss="arcgrad(s=10) + 0.02*center",
@@ -46,22 +46,22 @@ def soak(given: list[str]) -> int:
         lr=0.01,
         schedule="constant",
         ema=0.9,
-        hold_out=0.2,
+        val_fraction=0.2,
         epochs=1_000_000,
-        repeats=10,
+        repeated_augmentation=10,
     )
-    seen: list[dict[str, int]] = []
+    usage_samples: list[dict[str, int]] = []
     each = max(1.0, 60.0 * float(minutes) / int(cycles) / 2)  # seconds of a cycle: twice as many as are wanted
     end = time.monotonic() + 60.0 * float(minutes)
-    while time.monotonic() < end or len(seen) < int(cycles):
+    while time.monotonic() < end or len(usage_samples) < int(cycles):
         until, epochs = time.monotonic() + each, 0
         while time.monotonic() < until or not epochs:
             train(run, out, resume=True, stop_after=1, quiet=True)
             epochs += 1
-        finished(out).judge()
-        seen.append(held())
-        print(json.dumps(seen[-1]), file=sys.stderr, flush=True)
-    Path(result).write_text(json.dumps({"seen": seen, "epochs": _epochs(Path(out))}), encoding="utf-8")
+        load_run(out).evaluate()
+        usage_samples.append(read_process_usage())
+        print(json.dumps(usage_samples[-1]), file=sys.stderr, flush=True)
+    Path(result).write_text(json.dumps({"seen": usage_samples, "epochs": _epochs(Path(out))}), encoding="utf-8")
     return 0
 
 
@@ -70,13 +70,13 @@ def _epochs(out: Path) -> int:
     return len((out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
 
 
-def growth(seen: list[dict[str, int]]) -> dict[str, Any]:
+def growth(usage_samples: list[dict[str, int]]) -> dict[str, Any]:
     """How much more is held at the end than after a quarter of the cycles: memory in percent, the rest in numbers.
 
     Means of several cycles, as the memory of one moves up and down by some pages.
     """
-    quarter = max(1, len(seen) // 4)
-    early, late = seen[quarter : 2 * quarter] or seen[:1], seen[-quarter:]
+    quarter = max(1, len(usage_samples) // 4)
+    early, late = usage_samples[quarter : 2 * quarter] or usage_samples[:1], usage_samples[-quarter:]
     memory = [sum(one["memory"] for one in part) / len(part) for part in (early, late)]
     found: dict[str, Any] = {"memory": 100.0 * (memory[1] / memory[0] - 1.0)}
     for name in ("handles", "threads", "children"):

@@ -12,12 +12,12 @@ from .check import Outcome
 
 # Seconds on one core: three classes of noisy colours, a small network, an average, a held-out part, a best checkpoint.
 _MODEL, _LOSS = "fast(width=0.125)", "arcgrad(s=10)"
-_SMALL: tuple[str, ...] = ("--input-size", "16", "--batch-size", "12", "--augment", "fast")
-_SMALL += ("--opt", "sgd", "--lr", "0.05", "--ema", "0.9", "--hold-out", "0.2", "--quiet")
-_CLOCK = ("seconds", "images_per_second")
+_TRAIN_ARGS: tuple[str, ...] = ("--input-size", "16", "--batch-size", "12", "--augment", "fast")
+_TRAIN_ARGS += ("--opt", "sgd", "--lr", "0.05", "--ema", "0.9", "--hold-out", "0.2", "--quiet")
+_TIMING_FIELDS = ("seconds", "images_per_second")
 
 
-def cannot() -> Outcome | None:
+def training_unavailable_outcome() -> Outcome | None:
     """What to answer where training is not installed."""
     for name in ("lightning_fabric", "PIL", "safetensors"):
         if find_spec(name) is None:
@@ -25,13 +25,13 @@ def cannot() -> Outcome | None:
     return None
 
 
-def draw(root: Path, each: int = 16, side: int = 20) -> Path:
+def generate_image_folder(root: Path, images_per_class: int = 16, side: int = 20) -> Path:
     """A folder of images that can be learned in a second, with a test part."""
     import torch
     from PIL import Image
 
     draws = torch.Generator().manual_seed(0)
-    for part, count in (("train", each), ("test", 4)):
+    for part, count in (("train", images_per_class), ("test", 4)):
         for number, word in enumerate(("red", "green", "blue")):
             place = root / part / word
             place.mkdir(parents=True)
@@ -42,42 +42,48 @@ def draw(root: Path, each: int = 16, side: int = 20) -> Path:
     return root
 
 
-def words(
-    data: Path, out: Path, *more: str, epochs: int = 4, repeats: int = 25, model: str = _MODEL, loss: str = _LOSS
+def train_argv(
+    data: Path,
+    out: Path,
+    *extra_args: str,
+    epochs: int = 4,
+    repeated_augmentation: int = 25,
+    model: str = _MODEL,
+    loss: str = _LOSS,
 ) -> list[str]:
     """The training's command, which goes on where there is something to go on from."""
-    size = ("--epochs", str(epochs), "--ra", str(repeats))
-    return ["train", str(data), model, loss, *_SMALL, *size, "--out", str(out), "--resume", *more]
+    size = ("--epochs", str(epochs), "--ra", str(repeated_augmentation))
+    return ["train", str(data), model, loss, *_TRAIN_ARGS, *size, "--out", str(out), "--resume", *extra_args]
 
 
 class Tally:
     """Counts what was tried and survived, and keeps the reasons where it was not."""
 
     def __init__(self) -> None:
-        self.tried, self.survived, self.wrong = 0, 0, list[str]()
+        self.tried, self.survived, self.problems = 0, 0, list[str]()
 
-    def add(self, what: str, wrong: str, times: int = 1) -> None:
+    def add(self, description: str, problem: str, count: int = 1) -> None:
         """So many trials of a thing; `wrong` is empty where all went well."""
-        self.tried += times
-        if wrong:
-            self.wrong.append(f"{what}: {wrong}")
+        self.tried += count
+        if problem:
+            self.problems.append(f"{description}: {problem}")
         else:
-            self.survived += times
+            self.survived += count
 
     def outcome(self, note: str = "", lost: str = "nothing") -> Outcome:
         """What the check answers; `lost` is what is lost where all went well."""
-        told = "; ".join(filter(None, (note, *self.wrong)))
-        return Outcome(self.tried, self.survived, "see the note" if self.wrong else lost, told)
+        told = "; ".join(filter(None, (note, *self.problems)))
+        return Outcome(self.tried, self.survived, "see the note" if self.problems else lost, told)
 
 
-def difference(whole: Path, other: Path, checkpoints: Sequence[str] = ("last", "best")) -> str:
+def difference(reference: Path, other: Path, checkpoints: Sequence[str] = ("last", "best")) -> str:
     """What is not the same to the last bit in two finished runs, or was left lying about; nothing where all is well."""
     for name in checkpoints:
-        if said := _checkpoint(whole / "checkpoints" / name, other / "checkpoints" / name):
+        if said := _checkpoint_difference(reference / "checkpoints" / name, other / "checkpoints" / name):
             return said
     try:
-        first, second = (_lines(folder / "metrics.jsonl") for folder in (whole, other))
-        records = [_json(folder / "record.json") for folder in (whole, other)]
+        first, second = (_lines(folder / "metrics.jsonl") for folder in (reference, other))
+        records = [_json(folder / "record.json") for folder in (reference, other)]
     except (OSError, ValueError) as error:
         return f"cannot be read: {error}"
     if first != second:
@@ -89,7 +95,7 @@ def difference(whole: Path, other: Path, checkpoints: Sequence[str] = ("last", "
     return f"left behind: {', '.join(left)}" if left else ""
 
 
-def _checkpoint(one: Path, other: Path) -> str:
+def _checkpoint_difference(one: Path, other: Path) -> str:
     """What differs between two checkpoints, which must be whole by their own sums."""
     import torch
 
@@ -106,14 +112,16 @@ def _checkpoint(one: Path, other: Path) -> str:
         for name, value in ours.items():
             if not torch.equal(value, theirs[name]):
                 return f"{other.name}: {name} differs"
-    states = [{name: value for name, value in found[2].items() if name not in _CLOCK} for found in (first, second)]
+    states = [
+        {name: value for name, value in found[2].items() if name not in _TIMING_FIELDS} for found in (first, second)
+    ]
     return "" if states[0] == states[1] else f"{other.name}: state.json differs"
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     """What was logged, without what a clock says; as text, so that a half line counts."""
     found = [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
-    return [{name: value for name, value in line.items() if name not in _CLOCK} for line in found]
+    return [{name: value for name, value in line.items() if name not in _TIMING_FIELDS} for line in found]
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -21,16 +21,18 @@ from types import FrameType
 from typing import Any
 
 from ..errors import InputError
-from ..printable import printable
-from .check import Outcome, Size
+from ..printable import escape_unprintable
+from .check import CheckContext, Outcome
 
-SECONDS, WALL_SECONDS = 10.0, 600.0
+MAX_CPU_SECONDS, MAX_WALL_SECONDS = 10.0, 600.0
 """A case that takes longer hangs, for all a user knows: of the processor's time, and by the clock."""
-MEGABYTES = 256
+MAX_GROWTH_MEGABYTES = 256
 """Growth of the process over all cases of a surface, unless the surface says otherwise."""
-_FENCE = 4 << 30  # bytes of address space above that bound: what runs into it fails instead of filling the machine
-_LONGEST = 1000  # characters of a message
-_TOLD = 3  # failures that a note tells
+_ADDRESS_SPACE_MARGIN_BYTES = (
+    4 << 30
+)  # bytes of address space above that bound: what runs into it fails instead of filling the machine
+_MAX_MESSAGE_CHARS = 1000  # characters of a message
+_MAX_REPORTED_FAILURES = 3  # failures that a note tells
 
 
 class TooLongError(BaseException):
@@ -42,46 +44,44 @@ class Trial:
     """Counts cases of one surface."""
 
     name: str
-    megabytes: int = MEGABYTES
+    max_megabytes: int = MAX_GROWTH_MEGABYTES
     tried: int = 0
     refused: int = 0
     slowest: float = 0.0
     failures: list[str] = field(default_factory=list)
     failed: int = 0
-    grown: float = 0.0
+    growth_megabytes: float = 0.0
 
-    def case(self, what: Any, attempt: Callable[[], Any], place: str = "") -> None:
+    def run_case(self, description: Any, attempt: Callable[[], Any], expected_text: str = "") -> None:
         """Try one case; `what` it is is told if it fails, `place` is what its message must name."""
         self.tried += 1
         begun = time.process_time()
-        wrong = self._wrong(attempt, place)
+        wrong = self._case_problem(attempt, expected_text)
         self.slowest = max(self.slowest, time.process_time() - begun)
         if wrong:
             self.failed += 1
-            if len(self.failures) < _TOLD:
-                self.failures.append(f"{_short(what)} → {wrong}")
+            if len(self.failures) < _MAX_REPORTED_FAILURES:
+                self.failures.append(f"{_shorten(description)} → {wrong}")
 
-    def _wrong(self, attempt: Callable[[], Any], place: str) -> str:
+    def _case_problem(self, attempt: Callable[[], Any], expected_text: str) -> str:
         """What is wrong with how a case ended, if anything is."""
         try:
             with _alarm(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
                 attempt()
         except InputError as error:
             self.refused += 1
-            return judged(str(error), place)
+            return message_problem(str(error), expected_text)
         except TooLongError:
-            return f"hangs for more than {SECONDS:g} s"
+            return f"hangs for more than {MAX_CPU_SECONDS:g} s"
         except BaseException as error:  # whatever it is, it is what a user would see
-            return f"{type(error).__name__}: {_short(error)}"
+            return f"{type(error).__name__}: {_shorten(error)}"
         return ""
 
     def outcome(self) -> Outcome:
         """All cases together."""
-        bound = f"at most {SECONDS:g} s and {self.megabytes} MB"
-        note = (
-            f"{self.refused:,} refused in one line; slowest {self.slowest:.2f} s, grew by {self.grown:.0f} MB ({bound})"
-        )
-        if self.grown > self.megabytes:
+        bound = f"at most {MAX_CPU_SECONDS:g} s and {self.max_megabytes} MB"
+        note = f"{self.refused:,} refused in one line; slowest {self.slowest:.2f} s, grew by {self.growth_megabytes:.0f} MB ({bound})"
+        if self.growth_megabytes > self.max_megabytes:
             self.failed += 1
             self.failures.append("grew beyond the bound")
         if self.failed:
@@ -90,42 +90,42 @@ class Trial:
         return Outcome(self.tried, survived, "nothing" if not self.failed else "a clear line", f"{note}.")
 
 
-def judged(said: str, place: str = "") -> str:
+def message_problem(message: str, expected_text: str = "") -> str:
     """What is wrong with an error's message, if anything is."""
-    if not said.strip():
+    if not message.strip():
         return "an error without words"
-    if printable(said) != said:
-        return f"not one printable line: {_short(said)}"
-    if len(said) > _LONGEST:
-        return f"a message of {len(said):,} characters: {_short(said)}"
-    if place not in said:
-        return f"{place!r} is not named: {_short(said)}"
+    if escape_unprintable(message) != message:
+        return f"not one printable line: {_shorten(message)}"
+    if len(message) > _MAX_MESSAGE_CHARS:
+        return f"a message of {len(message):,} characters: {_shorten(message)}"
+    if expected_text not in message:
+        return f"{expected_text!r} is not named: {_shorten(message)}"
     return ""
 
 
-def run_trials(
-    size: Size,
+def run_fuzz_cases(
+    context: CheckContext,
     name: str,
-    kept: Iterable[Any],
-    made: Callable[[], Any],
+    corpus_cases: Iterable[Any],
+    make_case: Callable[[], Any],
     attempt: Callable[[Any], Any],
     counts: tuple[int, int],
     *,
-    place: str = "",
-    megabytes: int = MEGABYTES,
+    expected_text: str = "",
+    max_megabytes: int = MAX_GROWTH_MEGABYTES,
 ) -> Outcome:
     """The kept cases of a corpus, then `counts` (few, and many with --long) made ones, each given to `attempt`."""
-    trial = Trial(name, megabytes)
-    with fenced(trial), warnings.catch_warnings():
+    trial = Trial(name, max_megabytes)
+    with limit_memory(trial), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for case in kept:
-            trial.case(case, lambda case=case: attempt(case), place)  # type: ignore[misc]
-        count = counts[size.long]
+        for case in corpus_cases:
+            trial.run_case(case, lambda case=case: attempt(case), expected_text)  # type: ignore[misc]
+        count = counts[context.long]
         for number in range(count):
-            case = made()
-            trial.case(case, lambda case=case: attempt(case), place)  # type: ignore[misc]
+            case = make_case()
+            trial.run_case(case, lambda case=case: attempt(case), expected_text)  # type: ignore[misc]
             if number % 1000 == 999:
-                size.tell(f"{name}: {number + 1:,} of {count:,}")
+                context.on_progress(f"{name}: {number + 1:,} of {count:,}")
     return trial.outcome()
 
 
@@ -137,7 +137,10 @@ def _alarm() -> Iterator[None]:
         raise TooLongError
 
     try:
-        kinds = ((signal.ITIMER_PROF, signal.SIGPROF, SECONDS), (signal.ITIMER_REAL, signal.SIGALRM, WALL_SECONDS))
+        kinds = (
+            (signal.ITIMER_PROF, signal.SIGPROF, MAX_CPU_SECONDS),
+            (signal.ITIMER_REAL, signal.SIGALRM, MAX_WALL_SECONDS),
+        )
         before = [signal.signal(number, ring) for _, number, _ in kinds]
     except (AttributeError, ValueError):  # no such signal, or not the main thread: no limit, but the time is told
         yield
@@ -153,27 +156,31 @@ def _alarm() -> Iterator[None]:
 
 
 @contextmanager
-def fenced(trial: Trial) -> Iterator[None]:
+def limit_memory(trial: Trial) -> Iterator[None]:
     """Watch the peak of the resident memory, and keep the address space below a fence, where Linux can do both."""
     status = Path("/proc/self/status")
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before = _kilobytes(status, "VmRSS")
     taken = _kilobytes(status, "VmSize") * 1024
-    with _limited(taken + (trial.megabytes << 20) + _FENCE) if taken else nullcontext():
+    with (
+        _limit_address_space(taken + (trial.max_megabytes << 20) + _ADDRESS_SPACE_MARGIN_BYTES)
+        if taken
+        else nullcontext()
+    ):
         yield
-    trial.grown = max(0.0, (_kilobytes(status, "VmHWM") - before) / 1024)
+    trial.growth_megabytes = max(0.0, (_kilobytes(status, "VmHWM") - before) / 1024)
 
 
 @contextmanager
-def _limited(most: int) -> Iterator[None]:
+def _limit_address_space(max_bytes: int) -> Iterator[None]:
     try:
         import resource
     except ImportError:
         yield
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    allowed = max_bytes if hard == resource.RLIM_INFINITY else min(max_bytes, hard)
     resource.setrlimit(resource.RLIMIT_AS, (allowed, hard))
     try:
         yield
@@ -189,6 +196,6 @@ def _kilobytes(status: Path, name: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _short(what: Any) -> str:
+def _shorten(what: Any) -> str:
     text = ascii(what) if not isinstance(what, BaseException) else ascii(str(what))
     return text if len(text) <= 160 else f"{text[:120]}…{text[-30:]}"

@@ -20,14 +20,14 @@ class StackedNetwork(nn.Module):
         draws: one random generator per model; weights after He et al. (arXiv 1502.01852).
     """
 
-    def __init__(self, sizes: Sequence[int], draws: Sequence[np.random.Generator], dtype: torch.dtype) -> None:
+    def __init__(self, sizes: Sequence[int], rngs: Sequence[np.random.Generator], dtype: torch.dtype) -> None:
         super().__init__()
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         for fan_in, fan_out in pairwise(sizes):
             gain = math.sqrt(2.0 / fan_in)
-            start = np.stack([draw.standard_normal((fan_in, fan_out)) for draw in draws]) * gain
+            start = np.stack([draw.standard_normal((fan_in, fan_out)) for draw in rngs]) * gain
             self.weights.append(nn.Parameter(torch.from_numpy(start).to(dtype)))
-            self.biases.append(nn.Parameter(torch.zeros(len(draws), 1, fan_out, dtype=dtype)))
+            self.biases.append(nn.Parameter(torch.zeros(len(rngs), 1, fan_out, dtype=dtype)))
 
     def layers(self) -> list[tuple[Tensor, Tensor]]:
         """Weight and bias of every layer."""
@@ -35,10 +35,10 @@ class StackedNetwork(nn.Module):
 
     def forward(self, x: Tensor, masks: Sequence[Tensor] = ()) -> Tensor:
         """Embeddings; `masks` [N, H] multiply the hidden layers (dropout)."""
-        return through(self.layers(), x, masks)
+        return apply_layers(self.layers(), x, masks)
 
 
-def through(layers: Sequence[tuple[Tensor, Tensor]], x: Tensor, masks: Sequence[Tensor] = ()) -> Tensor:
+def apply_layers(layers: Sequence[tuple[Tensor, Tensor]], x: Tensor, masks: Sequence[Tensor] = ()) -> Tensor:
     """The layers one after the other, a ReLU after all but the last; looking them up costs more than some of them."""
     last = len(layers) - 1
     for i, (weight, bias) in enumerate(layers):

@@ -12,74 +12,76 @@ from ..catalogue import Sum, parse
 from ..criterion import Criterion
 from ..errors import InputError
 from ..margin import Margin
-from ..numbers import Numbers
+from ..numbers import MarginState
 from ..option import Loss
-from ..others.road import loss_on
-from ..others.stacked import Stacked
+from ..others.road import compute_margin_loss
+from ..others.stacked import StackedBackend
 from ..term import Term
 
 
 class StackedHead(nn.Module):
     """Class weights [K, C, D] of K models under one margin; adaptive state for each."""
 
-    def __init__(self, margin: Margin, start: Tensor, smoothing: float = 0.0) -> None:
+    def __init__(self, margin: Margin, initial_weight: Tensor, label_smoothing: float = 0.0) -> None:
         super().__init__()
-        models, classes, _ = start.shape
-        self.margin, self.smoothing = margin.sized(classes), smoothing
-        self.weight = nn.Parameter(start)
-        self.bias = nn.Parameter(start.new_zeros(models, classes)) if margin.bias else None
-        self.numbers = Numbers(self.margin, start.device, start.dtype, models=models)
+        models, classes, _ = initial_weight.shape
+        self.margin, self.label_smoothing = margin.for_num_classes(classes), label_smoothing
+        self.weight = nn.Parameter(initial_weight)
+        self.bias = nn.Parameter(initial_weight.new_zeros(models, classes)) if margin.bias else None
+        self.margin_state = MarginState(self.margin, initial_weight.device, initial_weight.dtype, num_models=models)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Loss [K, N] of embeddings [K, N, D]; in train mode adaptive state advances."""
-        now = self.numbers.now(y, x.dtype)
-        road = Stacked(self.margin, x, self.weight, self.bias)
-        steps, adapt = self.numbers.steps, self.training
-        loss, used = loss_on(road, now, y, step=steps, adapt=adapt, smoothing=self.smoothing)
+        margin_values = self.margin_state.current_margin(y, x.dtype)
+        backend = StackedBackend(self.margin, x, self.weight, self.bias)
+        steps, adapt = self.margin_state.steps, self.training
+        loss, used = compute_margin_loss(
+            backend, margin_values, y, step=steps, adapt=adapt, label_smoothing=self.label_smoothing
+        )
         if self.training:
-            self.numbers.keep(used)
-            self.numbers.advance()
+            self.margin_state.store_adaptive(used)
+            self.margin_state.advance()
         return loss
 
     def logits(self, x: Tensor) -> Tensor:
         """Logits [K, N, C]."""
-        now = self.numbers.now(None, x.dtype)
-        return Stacked(self.margin, x, self.weight, self.bias).logits(now).permute(1, 2, 0)
+        margin_values = self.margin_state.current_margin(None, x.dtype)
+        return StackedBackend(self.margin, x, self.weight, self.bias).logits(margin_values).permute(1, 2, 0)
 
-    def ranking(self, x: Tensor) -> Tensor:
+    def ranking_scores(self, x: Tensor) -> Tensor:
         """Scores [K, N, C] whose largest is the answer: the logits at scale 1, which order classes alike.
 
         A scale of 0, where an adaptive margin may end, would make all logits equal and the first class the answer.
         """
-        now = self.numbers.now(None, x.dtype)
+        margin_values = self.margin_state.current_margin(None, x.dtype)
         if self.bias is None:
-            now = now.with_values(s=1.0)
-        return Stacked(self.margin, x, self.weight, self.bias).logits(now).permute(1, 2, 0)
+            margin_values = margin_values.with_values(s=1.0)
+        return StackedBackend(self.margin, x, self.weight, self.bias).logits(margin_values).permute(1, 2, 0)
 
     @property
-    def decays(self) -> bool:
+    def has_weight_decay(self) -> bool:
         """Whether the lengths of the class weights matter, so that decay may shrink them."""
-        return self.margin.keeps_w
+        return self.margin.uses_w_norm
 
 
 class StackedCriterion(nn.Module):
     """A linear layer for each of K models under a classical loss on classes."""
 
-    decays = True
+    has_weight_decay = True
 
-    def __init__(self, criterion: Criterion, start: Tensor) -> None:
+    def __init__(self, criterion: Criterion, initial_weight: Tensor) -> None:
         super().__init__()
-        if not criterion.chooses:
+        if not criterion.is_multiclass:
             raise InputError(f"{criterion.name} does not choose between classes; take cross_entropy, focal or a margin")
         self.criterion = criterion
-        self.weight = nn.Parameter(start)
-        self.bias = nn.Parameter(start.new_zeros(start.shape[0], 1, start.shape[1]))
+        self.weight = nn.Parameter(initial_weight)
+        self.bias = nn.Parameter(initial_weight.new_zeros(initial_weight.shape[0], 1, initial_weight.shape[1]))
 
     def logits(self, x: Tensor) -> Tensor:
         """Logits [K, N, C]."""
         return torch.baddbmm(self.bias, x, self.weight.mT)
 
-    def ranking(self, x: Tensor) -> Tensor:
+    def ranking_scores(self, x: Tensor) -> Tensor:
         """Scores [K, N, C] whose largest is the answer."""
         return self.logits(x)
 
@@ -95,24 +97,24 @@ class StackedTerm(nn.Module):
     Otherwise (pairs, triplets) every model has a part of its own, one after the other.
     """
 
-    decays = False
+    has_weight_decay = False
 
-    def __init__(self, term: Term, start: Tensor) -> None:
+    def __init__(self, term: Term, initial_weight: Tensor) -> None:
         super().__init__()
-        models, classes, dim = start.shape
-        self.together = term.classes_apart
+        models, classes, dim = initial_weight.shape
+        self.is_merged = term.is_separable_by_class
         built = (
-            [term.build(dim, models * classes)] if self.together else [term.build(dim, classes) for _ in range(models)]
+            [term.build(dim, models * classes)] if self.is_merged else [term.build(dim, classes) for _ in range(models)]
         )
-        self.parts = nn.ModuleList(part.to(start) for part in built)
-        self.register_buffer("first_class", torch.arange(models, device=start.device).unsqueeze(1) * classes)
+        self.parts = nn.ModuleList(part.to(initial_weight) for part in built)
+        self.register_buffer("first_class", torch.arange(models, device=initial_weight.device).unsqueeze(1) * classes)
 
-    first_class: Tensor
+    class_offset: Tensor
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Loss [K, N]."""
-        if self.together:
-            flat: Tensor = self.parts[0](x.flatten(0, 1), (y + self.first_class).flatten())
+        if self.is_merged:
+            flat: Tensor = self.parts[0](x.flatten(0, 1), (y + self.class_offset).flatten())
             return flat.view_as(y)
         return torch.stack([part(x[k], y[k]) for k, part in enumerate(self.parts)])
 
@@ -120,17 +122,17 @@ class StackedTerm(nn.Module):
 class StackedObjective(nn.Module):
     """A weighted sum of losses for K models at once; `start` [K, C, D] are the class weights to begin with."""
 
-    def __init__(self, spec: str | Sum | Loss, start: Tensor, smoothing: float = 0.0) -> None:
+    def __init__(self, spec: str | Sum | Loss, initial_weight: Tensor, label_smoothing: float = 0.0) -> None:
         super().__init__()
         value = parse(spec) if isinstance(spec, str) else spec
         self.spec = value if isinstance(value, Sum) else Sum(((1.0, value),))
         self.factors = [factor for factor, _ in self.spec.parts]
-        self.parts = nn.ModuleList(_part(loss, start, smoothing) for _, loss in self.spec.parts)
+        self.parts = nn.ModuleList(_build_part(loss, initial_weight, label_smoothing) for _, loss in self.spec.parts)
         if not any(isinstance(part, StackedHead | StackedCriterion) for part in self.parts):
             raise InputError(f"{self.spec!r} has no class weights, so it cannot tell classes apart; add a margin to it")
-        if smoothing and not any(isinstance(part, StackedHead) for part in self.parts):
+        if label_smoothing and not any(isinstance(part, StackedHead) for part in self.parts):
             raise InputError(
-                f"{self.spec!r} has no margin that could take smoothing; write cross_entropy(smoothing={smoothing:g})"
+                f"{self.spec!r} has no margin that could take smoothing; write cross_entropy(smoothing={label_smoothing:g})"
             )
 
     @property
@@ -151,23 +153,25 @@ class StackedObjective(nn.Module):
         """Logits [K, N, C]."""
         return self.head.logits(x)
 
-    def ranking(self, x: Tensor) -> Tensor:
+    def ranking_scores(self, x: Tensor) -> Tensor:
         """Scores [K, N, C] whose largest is the answer."""
-        return self.head.ranking(x)
+        return self.head.ranking_scores(x)
 
 
-def _part(loss: Loss, start: Tensor, smoothing: float) -> nn.Module:
-    start = start.clone()  # every part has weights of its own
+def _build_part(loss: Loss, initial_weight: Tensor, label_smoothing: float) -> nn.Module:
+    initial_weight = initial_weight.clone()  # every part has weights of its own
     if isinstance(loss, Margin):
-        return StackedHead(loss, start, smoothing)
+        return StackedHead(loss, initial_weight, label_smoothing)
     if isinstance(loss, Criterion):
-        return StackedCriterion(loss, start)
+        return StackedCriterion(loss, initial_weight)
     if isinstance(loss, Term):
-        return StackedTerm(loss, start)
+        return StackedTerm(loss, initial_weight)
     raise InputError(f"{loss!r} is not a margin, a term or a classical loss")
 
 
-def class_weight_start(draws: Sequence[np.random.Generator], classes: int, dim: int, dtype: torch.dtype) -> Tensor:
+def draw_class_weights(
+    rngs: Sequence[np.random.Generator], num_classes: int, embedding_dim: int, dtype: torch.dtype
+) -> Tensor:
     """Class weights [K, C, D] in random directions, of length about 1, each model from its own generator."""
-    rows = np.stack([draw.standard_normal((classes, dim)) for draw in draws]) * dim**-0.5
+    rows = np.stack([draw.standard_normal((num_classes, embedding_dim)) for draw in rngs]) * embedding_dim**-0.5
     return torch.from_numpy(rows).to(dtype)

@@ -7,11 +7,11 @@ from numbers import Integral, Real
 
 from ..errors import InputError
 
-_LARGEST = 1e300
+_MAX_SETTING = 1e300
 
 
 @dataclass(frozen=True)
-class Protocol:
+class MLPConfig:
     """A ReLU network under a loss, trained with AdamW, a short warm-up and a cosine to zero.
 
     hidden: widths of the layers before the class weights; the last is the embedding, which has no ReLU, so that
@@ -33,35 +33,35 @@ class Protocol:
     warmup: float = 0.1
     weight_decay: float = 0.3
     dropout: float = 0.2
-    smoothing: float = 0.0
+    label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.hidden or not all(_is(Integral, width) and width >= 1 for width in self.hidden):
+        if not self.hidden or not all(_is_instance_not_bool(Integral, width) and width >= 1 for width in self.hidden):
             raise InputError(f"hidden must be whole numbers of at least 1, got {self.hidden}")
         for name, low in {"min_steps": 1, "batch": 1}.items():
-            if not _is(Integral, getattr(self, name)) or getattr(self, name) < low:
+            if not _is_instance_not_bool(Integral, getattr(self, name)) or getattr(self, name) < low:
                 raise InputError(f"{name} must be a whole number of at least {low}, got {getattr(self, name)!r}")
         for name in ("epochs", "warmup", "weight_decay", "dropout", "smoothing"):
-            if not _is(Real, getattr(self, name)) or not 0 <= getattr(self, name) < _LARGEST:
-                raise InputError(f"{name} must be a number from 0 to {_LARGEST:g}, got {getattr(self, name)!r}")
-        if not _is(Real, self.lr) or not 0 < self.lr < _LARGEST:
+            if not _is_instance_not_bool(Real, getattr(self, name)) or not 0 <= getattr(self, name) < _MAX_SETTING:
+                raise InputError(f"{name} must be a number from 0 to {_MAX_SETTING:g}, got {getattr(self, name)!r}")
+        if not _is_instance_not_bool(Real, self.lr) or not 0 < self.lr < _MAX_SETTING:
             raise InputError(f"lr must be a number above 0, got {self.lr!r}")
         for name in ("warmup", "dropout", "smoothing"):
             if getattr(self, name) >= 1:
                 raise InputError(f"{name} must be below 1, got {getattr(self, name)}")
 
-    def with_layers(self, layers: int) -> Protocol:
+    def with_layers(self, num_layers: int) -> MLPConfig:
         """The same with another depth: `layers` matrices, the class weights included."""
-        if layers < 2:
-            raise InputError(f"layers counts the class weights too and must be at least 2, got {layers}")
+        if num_layers < 2:
+            raise InputError(f"layers counts the class weights too and must be at least 2, got {num_layers}")
         first, last = self.hidden[0], self.hidden[-1]
-        return replace(self, hidden=(first,) * (layers - 2) + (last,))
+        return replace(self, hidden=(first,) * (num_layers - 2) + (last,))
 
-    def plan(self, rows: int) -> tuple[int, int]:
+    def steps_and_batch(self, num_rows: int) -> tuple[int, int]:
         """Optimizer steps, and rows in each, for a training part of so many rows."""
-        batch = min(self.batch, rows)
-        return max(self.min_steps, round(self.epochs * rows / batch)), batch
+        batch = min(self.batch, num_rows)
+        return max(self.min_steps, round(self.epochs * num_rows / batch)), batch
 
 
-def _is(kind: type, value: object) -> bool:
+def _is_instance_not_bool(kind: type, value: object) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)

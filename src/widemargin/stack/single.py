@@ -23,16 +23,16 @@ from ..option import Loss
 from ..term import Term
 from .network import StackedNetwork
 from .objective import StackedCriterion, StackedHead
-from .protocol import Protocol
-from .train import Rows, Stack
-from .view import Unit, seen
+from .protocol import MLPConfig
+from .train import StackedTable, StackedTrainer
+from .view import ColumnScaler, preprocess_rows
 
-CHECKS = 50  # looks at the validation rows, or lines of a talkative run, in a full training
-_EMBEDDED = 1 << 22
+CHECKS_PER_TRAINING = 50  # looks at the validation rows, or lines of a talkative run, in a full training
+_EMBED_CHUNK_VALUES = 1 << 22
 
 
 @dataclass(frozen=True)
-class Course:
+class TrainingHistory:
     """How a training went."""
 
     losses: list[float]
@@ -43,11 +43,11 @@ class Course:
 
 
 @dataclass(frozen=True)
-class Model:
+class TrainedMLP:
     """A trained model: how it sees rows, its network and its class weights."""
 
-    unit: Unit
-    view: Rows
+    scaler: ColumnScaler
+    preprocessing: StackedTable
     network: StackedNetwork
     head: StackedHead | StackedCriterion
 
@@ -55,12 +55,12 @@ class Model:
     def embed(self, x: NDArray[np.float64]) -> Tensor:
         """Embeddings [n, D] of a matrix [n, F]."""
         widths = (x.shape[1], *(weight.shape[2] for weight in self.network.weights))
-        step = max(1, _EMBEDDED // max(widths))
-        found = [self._embedded(x[start : start + step], start) for start in range(0, len(x), step)]
+        step = max(1, _EMBED_CHUNK_VALUES // max(widths))
+        found = [self._embed_chunk(x[start : start + step], start) for start in range(0, len(x), step)]
         return torch.cat(found)
 
-    def _embedded(self, x: NDArray[np.float64], first: int) -> Tensor:
-        embedded: Tensor = self.network(seen(self.view, self.unit(x), first).unsqueeze(0))[0]
+    def _embed_chunk(self, x: NDArray[np.float64], first_row: int) -> Tensor:
+        embedded: Tensor = self.network(preprocess_rows(self.preprocessing, self.scaler(x), first_row).unsqueeze(0))[0]
         return embedded
 
     @torch.no_grad()
@@ -69,7 +69,9 @@ class Model:
         return self.head.logits(self.embed(x).unsqueeze(0))[0]
 
 
-def hold_out(y: NDArray[np.int64], fraction: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def train_validation_split(
+    y: NDArray[np.int64], fraction: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Training and validation rows: about `fraction` of each class is held out, but never the whole class.
 
     >>> training, validation = hold_out(np.array([0] * 6 + [1] * 3 + [2]), 0.3, seed=0)
@@ -91,89 +93,97 @@ def hold_out(y: NDArray[np.int64], fraction: float, seed: int) -> tuple[NDArray[
 
 def train_single(
     spec: Sum | Loss,
-    unit: Unit,
-    view: Rows,
+    scaler: ColumnScaler,
+    table: StackedTable,
     parts: tuple[NDArray[np.int64], NDArray[np.int64] | None],
-    protocol: Protocol,
+    config: MLPConfig,
     *,
     seed: int,
     patience: int,
     dtype: torch.dtype,
     device: torch.device,
-    told: Callable[[str], None] | None = None,
-) -> tuple[Model, Course]:
+    on_progress: Callable[[str], None] | None = None,
+) -> tuple[TrainedMLP, TrainingHistory]:
     """A model of the training part of a view's rows.
 
     With a validation part it is the best that was met in the looks at it, of which at most `patience` were in vain.
     Better is a higher accuracy, or the same with a lower log loss.
     """
     training, validation = parts
-    flat = seen(view, view.x.numpy()).to(device, dtype)
+    flat = preprocess_rows(table, table.x.numpy()).to(device, dtype)
     zeros, ones = flat.new_zeros(1, 1, flat.shape[1]), flat.new_ones(1, 1, flat.shape[1])
-    rows = Rows(flat, view.y.to(device), view.classes, zeros, ones)
-    with torch.enable_grad(), _draws(spec, seed):
-        stack = Stack(spec, rows, [training], [(seed, 0)], protocol)
+    device_table = StackedTable(flat, table.y.to(device), table.num_classes, zeros, ones)
+    with torch.enable_grad(), _temporary_torch_seed(spec, seed):
+        trainer = StackedTrainer(spec, device_table, [training], [(seed, 0)], config)
         losses: list[Tensor] = []
-        listening = stack.objective.register_forward_hook(lambda *call: losses.append(call[2].detach().mean()))
-        best = _Best(stack, validation, patience)
-        while stack.step < stack.steps and not best.stale:
-            stack.run(max(1, stack.steps // CHECKS) if validation is not None or told is not None else None)
-            best.look()
-            if told is not None:
-                told(f"step {stack.step} of {stack.steps}, loss {float(losses[-1]):.4f}{best}")
-        listening.remove()
+        hook = trainer.objective.register_forward_hook(lambda *call: losses.append(call[2].detach().mean()))
+        best = _BestWeights(trainer, validation, patience)
+        while trainer.step < trainer.steps and not best.is_stale:
+            trainer.run(
+                max(1, trainer.steps // CHECKS_PER_TRAINING)
+                if validation is not None or on_progress is not None
+                else None
+            )
+            best.evaluate()
+            if on_progress is not None:
+                on_progress(f"step {trainer.step} of {trainer.steps}, loss {float(losses[-1]):.4f}{best}")
+        hook.remove()
         best.restore()
-    network, head = stack.network, stack.objective.head
+    network, head = trainer.network, trainer.objective.head
     for module in (network, head):
         module.to("cpu", torch.float64).requires_grad_(False).eval()
         if not all(torch.isfinite(parameter).all() for parameter in module.parameters()):
-            raise InputError(f"training diverged: its weights are not finite; take a smaller lr than {protocol.lr:g}")
+            raise InputError(f"training diverged: its weights are not finite; take a smaller lr than {config.lr:g}")
     per_step = torch.stack(losses).to("cpu", torch.float64).numpy()
-    passes = np.arange(len(per_step)) * stack.batch // len(training)
+    passes = np.arange(len(per_step)) * trainer.batch // len(training)
     means = np.bincount(passes, per_step) / np.bincount(passes)
-    bare = replace(view, x=torch.empty(0, flat.shape[1]), y=torch.empty(0))  # a model carries no rows along
-    return Model(unit, bare, network, head), Course(means.tolist(), stack.step, best.scores)
+    bare = replace(table, x=torch.empty(0, flat.shape[1]), y=torch.empty(0))  # a model carries no rows along
+    return TrainedMLP(scaler, bare, network, head), TrainingHistory(means.tolist(), trainer.step, best.scores)
 
 
-class _Best:
+class _BestWeights:
     """The best weights so far by the validation rows: accuracy, and among equals the smaller log loss."""
 
-    def __init__(self, stack: Stack, validation: NDArray[np.int64] | None, patience: int) -> None:
-        self.stack, self.patience = stack, patience
-        self.rows = None if validation is None else torch.from_numpy(validation).to(stack.rows.x.device)
+    def __init__(self, trainer: StackedTrainer, validation: NDArray[np.int64] | None, patience: int) -> None:
+        self.trainer, self.patience = trainer, patience
+        self.rows = None if validation is None else torch.from_numpy(validation).to(trainer.table.x.device)
         self.scores: list[float] | None = None if validation is None else []
-        self._highest, self._since = (-1.0, 0.0), 0
-        self._kept: list[dict[str, Tensor]] = []
+        self._best_score, self._checks_since_best = (-1.0, 0.0), 0
+        self._best_states: list[dict[str, Tensor]] = []
 
     @property
-    def stale(self) -> bool:
-        return self.rows is not None and self._since >= self.patience
+    def is_stale(self) -> bool:
+        return self.rows is not None and self._checks_since_best >= self.patience
 
-    def look(self) -> None:
+    def evaluate(self) -> None:
         if self.rows is None or self.scores is None:
             return
-        truth, logits = self.stack.rows.y[self.rows], self.stack.logits(self.rows.unsqueeze(0))[0].double()
+        truth, logits = self.trainer.table.y[self.rows], self.trainer.logits(self.rows.unsqueeze(0))[0].double()
         accuracy = float((logits.argmax(1) == truth).double().mean())
         score = (accuracy, -float(F.cross_entropy(logits, truth)))
         self.scores.append(accuracy)
-        self._since += 1
-        if score > self._highest:
-            self._highest, self._since = score, 0
-            self._kept = [{name: value.clone() for name, value in m.state_dict().items()} for m in self._modules()]
+        self._checks_since_best += 1
+        if score > self._best_score:
+            self._best_score, self._checks_since_best = score, 0
+            self._best_states = [
+                {name: value.clone() for name, value in m.state_dict().items()} for m in self._modules()
+            ]
 
     def restore(self) -> None:
-        for module, state in zip(self._modules(), self._kept, strict=False):  # nothing kept: the last weights stay
+        for module, state in zip(
+            self._modules(), self._best_states, strict=False
+        ):  # nothing kept: the last weights stay
             module.load_state_dict(state)
 
     def _modules(self) -> tuple[nn.Module, nn.Module]:
-        return self.stack.network, self.stack.objective
+        return self.trainer.network, self.trainer.objective
 
     def __str__(self) -> str:
         return f", validation accuracy {self.scores[-1]:.4f}" if self.scores else ""
 
 
 @contextmanager
-def _draws(spec: Sum | Loss, seed: int) -> Iterator[None]:
+def _temporary_torch_seed(spec: Sum | Loss, seed: int) -> Iterator[None]:
     """Terms that draw (`mining=distance`) do so from torch's generator: seeded meanwhile, as it was afterwards."""
     if not any(isinstance(loss, Term) for _, loss in (spec.parts if isinstance(spec, Sum) else [(1.0, spec)])):
         yield

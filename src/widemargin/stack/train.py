@@ -17,45 +17,49 @@ from torch.optim.adamw import adamw
 
 from ..catalogue import Sum
 from ..option import Loss
-from .network import StackedNetwork, through
-from .objective import StackedObjective, class_weight_start
-from .protocol import Protocol
+from .network import StackedNetwork, apply_layers
+from .objective import StackedObjective, draw_class_weights
+from .protocol import MLPConfig
 
-_SLAB = 1 << 20  # numbers that are gathered at once: in the cache, and few calls
+_GATHER_CHUNK_VALUES = 1 << 20  # numbers that are gathered at once: in the cache, and few calls
 
 
 @dataclass(frozen=True)
-class Rows:
+class StackedTable:
     """A table as the models of a stack see it: shared numbers, and each model's own scaling of them."""
 
     x: Tensor
     """[n, F]; NaN where a value is missing."""
     y: Tensor
     """[n] class indices."""
-    classes: int
+    num_classes: int
     shift: Tensor
     """[K, 1, F]: model k sees `x · scale + shift`."""
     scale: Tensor
     """[K, 1, F]"""
     fill: Tensor | None = None
     """[K, 1, F]: what stands in for a missing value; None where nothing is missing."""
-    turn: Tensor | None = None
+    decorrelation: Tensor | None = None
     """[K, P, P]: decorrelates the first P scaled columns, `(x · scale + shift) @ turn`; None leaves them alone."""
 
-    def seen(self, rows: Tensor) -> Tensor:
+    def preprocess(self, indices: Tensor) -> Tensor:
         """Rows [K, B] of the table as the models see them, [K, B, F]."""
-        x = self.x.index_select(0, rows.flatten()).view(*rows.shape, -1)
+        x = self.x.index_select(0, indices.flatten()).view(*indices.shape, -1)
         if self.fill is not None:
             x = torch.where(torch.isnan(x), self.fill, x)
         x = x.mul_(self.scale).add_(self.shift)
-        if self.turn is None:
+        if self.decorrelation is None:
             return x
-        numbers = self.turn.shape[-1]
-        turned = torch.bmm(x[..., :numbers], self.turn)
-        return turned if numbers == x.shape[-1] else torch.cat([turned, x[..., numbers:]], -1)
+        num_decorrelated = self.decorrelation.shape[-1]
+        decorrelated = torch.bmm(x[..., :num_decorrelated], self.decorrelation)
+        return (
+            decorrelated
+            if num_decorrelated == x.shape[-1]
+            else torch.cat([decorrelated, x[..., num_decorrelated:]], -1)
+        )
 
 
-class Stack:
+class StackedTrainer:
     """K models of one loss in training: `run` goes on, `logits` and `embed` look.
 
     Args:
@@ -70,87 +74,93 @@ class Stack:
     def __init__(
         self,
         spec: str | Sum | Loss,
-        rows: Rows,
+        table: StackedTable,
         training: Sequence[np.ndarray],
         seeds: Sequence[Sequence[int]],
-        protocol: Protocol,
-        plan: tuple[int, int] | None = None,
+        config: MLPConfig,
+        steps_and_batch: tuple[int, int] | None = None,
     ) -> None:
-        self.rows, self.protocol, self.step = rows, protocol, 0
-        self.steps, self.batch = plan or protocol.plan(min(len(part) for part in training))
-        dtype, device = rows.x.dtype, rows.x.device
+        self.table, self.config, self.step = table, config, 0
+        self.steps, self.batch = steps_and_batch or config.steps_and_batch(min(len(part) for part in training))
+        dtype, device = table.x.dtype, table.x.device
         starts = [np.random.default_rng([*seed, 0]) for seed in seeds]
-        self.network = StackedNetwork((rows.x.shape[1], *protocol.hidden), starts, dtype).to(device)
-        start = class_weight_start(starts, rows.classes, protocol.hidden[-1], dtype).to(device)
-        self.objective = StackedObjective(spec, start, protocol.smoothing)
-        self.order = _order(training, seeds, self.steps, self.batch, device)
+        self.network = StackedNetwork((table.x.shape[1], *config.hidden), starts, dtype).to(device)
+        start = draw_class_weights(starts, table.num_classes, config.hidden[-1], dtype).to(device)
+        self.objective = StackedObjective(spec, start, config.label_smoothing)
+        self.order = _draw_row_order(training, seeds, self.steps, self.batch, device)
         # One stream per layer, so that masks do not depend on how many steps are drawn at once.
-        self._masks = [np.random.default_rng([seeds[0][0], 1, layer]) for layer in range(len(protocol.hidden) - 1)]
-        self._adamw = _AdamW(self._parameters(), protocol.weight_decay)
+        self._mask_rngs = [np.random.default_rng([seeds[0][0], 1, layer]) for layer in range(len(config.hidden) - 1)]
+        self._adamw = _AdamW(self._parameters_with_decay(), config.weight_decay)
 
-    def _parameters(self) -> list[tuple[Tensor, bool]]:
+    def _parameters_with_decay(self) -> list[tuple[Tensor, bool]]:
         found = [(p, True) for p in self.network.weights] + [(p, False) for p in self.network.biases]
         for part in self.objective.parts:
             weight = getattr(part, "weight", None)
-            found += [(p, bool(part.decays) and p is weight) for p in part.parameters()]
+            found += [(p, bool(part.has_weight_decay) and p is weight) for p in part.parameters()]
         return found
 
-    def run(self, steps: int | None = None, told: Callable[[int], None] | None = None) -> None:
+    def run(self, steps: int | None = None, on_progress: Callable[[int], None] | None = None) -> None:
         """The next `steps` steps (all that remain by default); `told` hears how many were done."""
         end = self.steps if steps is None else min(self.steps, self.step + steps)
-        models, features = len(self.order), self.rows.x.shape[1]
-        slab = max(1, _SLAB // (models * self.batch * max(features, 1)))
+        models, features = len(self.order), self.table.x.shape[1]
+        steps_per_gather = max(1, _GATHER_CHUNK_VALUES // (models * self.batch * max(features, 1)))
         self.objective.train()
         layers = self.network.layers()
-        even = torch.full((models, self.batch), 1.0 / self.batch, dtype=self.rows.x.dtype, device=self.rows.x.device)
+        mean_weights = torch.full(
+            (models, self.batch), 1.0 / self.batch, dtype=self.table.x.dtype, device=self.table.x.device
+        )
         while self.step < end:
-            count = min(slab, end - self.step)
+            count = min(steps_per_gather, end - self.step)
             order = self.order[:, self.step * self.batch : (self.step + count) * self.batch]
-            x, y, masks = self._by_step(self.rows.seen(order)), self._by_step(self.rows.y[order]), self._dropout(count)
+            x, y, masks = (
+                self._group_by_step(self.table.preprocess(order)),
+                self._group_by_step(self.table.y[order]),
+                self._draw_dropout_masks(count),
+            )
             for i in range(count):
-                embedded = through(layers, x[i], [mask[i] for mask in masks])
-                self.objective(embedded, y[i]).backward(even)  # every model's mean
+                embedded = apply_layers(layers, x[i], [mask[i] for mask in masks])
+                self.objective(embedded, y[i]).backward(mean_weights)  # every model's mean
                 self._adamw.step(self._learning_rate(self.step))
                 self.step += 1
-            if told is not None:
-                told(count)
+            if on_progress is not None:
+                on_progress(count)
 
-    def _by_step(self, rows: Tensor) -> Tensor:
+    def _group_by_step(self, rows: Tensor) -> Tensor:
         """[K, steps·B, …] → [steps, K, B, …]."""
         return rows.view(len(rows), -1, self.batch, *rows.shape[2:]).transpose(0, 1).contiguous()
 
     def _learning_rate(self, step: int) -> float:
         done = step / self.steps
-        rising = min(1.0, (done + 1.0 / self.steps) / self.protocol.warmup) if self.protocol.warmup else 1.0
-        return self.protocol.lr * rising * 0.5 * (1.0 + math.cos(math.pi * done))
+        rising = min(1.0, (done + 1.0 / self.steps) / self.config.warmup) if self.config.warmup else 1.0
+        return self.config.lr * rising * 0.5 * (1.0 + math.cos(math.pi * done))
 
-    def _dropout(self, steps: int) -> list[Tensor]:
+    def _draw_dropout_masks(self, steps: int) -> list[Tensor]:
         """Masks [steps, B, H] of every hidden layer, scaled so that means are kept."""
-        share = self.protocol.dropout
+        share = self.config.dropout
         if not share:
             return []
-        like = self.rows.x
-        widths = zip(self._masks, self.protocol.hidden[:-1], strict=True)
+        like = self.table.x
+        widths = zip(self._mask_rngs, self.config.hidden[:-1], strict=True)
         kept = [draw.random((steps, self.batch, width), np.float32) >= share for draw, width in widths]
         return [torch.from_numpy(mask).to(like.device, like.dtype).div_(1.0 - share) for mask in kept]
 
     @torch.no_grad()
-    def embed(self, rows: Tensor) -> Tensor:
+    def embed(self, indices: Tensor) -> Tensor:
         """Embeddings [K, B, D] of rows [K, B] of the table."""
-        embedded: Tensor = self.network(self.rows.seen(rows))
+        embedded: Tensor = self.network(self.table.preprocess(indices))
         return embedded
 
     @torch.no_grad()
-    def logits(self, rows: Tensor) -> Tensor:
+    def logits(self, indices: Tensor) -> Tensor:
         """Logits [K, B, C] of rows [K, B] of the table."""
         self.objective.eval()
-        return self.objective.logits(self.embed(rows))
+        return self.objective.logits(self.embed(indices))
 
     @torch.no_grad()
-    def answers(self, rows: Tensor) -> Tensor:
+    def predict(self, indices: Tensor) -> Tensor:
         """Predicted classes [K, B] of rows [K, B] of the table."""
         self.objective.eval()
-        return self.objective.ranking(self.embed(rows)).argmax(-1)
+        return self.objective.ranking_scores(self.embed(indices)).argmax(-1)
 
 
 class _AdamW:
@@ -158,23 +168,23 @@ class _AdamW:
 
     def __init__(self, parameters: Sequence[tuple[Tensor, bool]], weight_decay: float) -> None:
         self.parameters = [p for p, _ in parameters]
-        self.decayed = [p for p, wanted in parameters if wanted]
+        self.decayed_parameters = [p for p, wanted in parameters if wanted]
         self.weight_decay = weight_decay
-        self.first, self.second = ([torch.zeros_like(p) for p in self.parameters] for _ in range(2))
-        self.counts = [torch.zeros((), dtype=torch.float32, device=p.device) for p in self.parameters]
+        self.exp_avgs, self.exp_avg_sqs = ([torch.zeros_like(p) for p in self.parameters] for _ in range(2))
+        self.state_steps = [torch.zeros((), dtype=torch.float32, device=p.device) for p in self.parameters]
 
     @torch.no_grad()
     def step(self, lr: float) -> None:
         """One step down the gradients, which are then forgotten."""
         if self.weight_decay:
-            torch._foreach_mul_(self.decayed, 1.0 - lr * self.weight_decay)
+            torch._foreach_mul_(self.decayed_parameters, 1.0 - lr * self.weight_decay)
         adamw(
             self.parameters,
             [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters],
-            self.first,
-            self.second,
+            self.exp_avgs,
+            self.exp_avg_sqs,
             [],
-            self.counts,
+            self.state_steps,
             fused=True,
             amsgrad=False,
             beta1=0.9,
@@ -188,7 +198,7 @@ class _AdamW:
             p.grad = None
 
 
-def _order(
+def _draw_row_order(
     training: Sequence[np.ndarray], seeds: Sequence[Sequence[int]], steps: int, batch: int, device: torch.device
 ) -> Tensor:
     """Which rows every model sees, [K, steps·B]: its training part again and again, shuffled anew."""

@@ -14,33 +14,33 @@ Scores are the higher the better, as a table [sets, methods]. No torch is needed
 
 from .correction import holm
 from .critical import cliques, critical_difference, nemenyi, q_alpha
-from .friedman_ranks import Friedman, friedman
+from .friedman_ranks import FriedmanResult, friedman
 from .ranking import Wins, mean_ranks, ranks, wins
-from .resampled import Comparison, corrected_t, interval, not_worse
-from .signed_ranks import Pair, SignedRank, signed_rank, wilcoxon
-from .verdict import Verdict, verdict_many_sets, verdict_one_set
+from .resampled import CorrectedTResult, corrected_t_test, interval, methods_not_worse
+from .signed_ranks import PairTest, SignedRankResult, signed_rank_test, wilcoxon
+from .verdict import Verdict, verdict_many_datasets, verdict_one_dataset
 
 __all__ = [
-    "Comparison",
-    "Friedman",
-    "Pair",
-    "SignedRank",
+    "CorrectedTResult",
+    "FriedmanResult",
+    "PairTest",
+    "SignedRankResult",
     "Verdict",
     "Wins",
     "cliques",
-    "corrected_t",
+    "corrected_t_test",
     "critical_difference",
     "friedman",
     "holm",
     "interval",
     "mean_ranks",
     "nemenyi",
-    "not_worse",
+    "methods_not_worse",
     "q_alpha",
     "ranks",
-    "signed_rank",
-    "verdict_many_sets",
-    "verdict_one_set",
+    "signed_rank_test",
+    "verdict_many_datasets",
+    "verdict_one_dataset",
     "wilcoxon",
     "wins",
 ]

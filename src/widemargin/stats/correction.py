@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import InputError
-from .scores import Floats, finite
+from .scores import FloatArray, to_finite_array
 
 
-def holm(p: ArrayLike) -> Floats:
+def holm(p: ArrayLike) -> FloatArray:
     """Adjusted p-values in the given order: with `p ≤ alpha` of these, some false claim has a chance of ≤ alpha.
 
     The i-th smallest of m is `max_{j ≤ i} min(1, (m − j + 1) p_j)`.
@@ -21,7 +21,7 @@ def holm(p: ArrayLike) -> Floats:
     >>> holm([0.01, 0.04, 0.03]).round(3).tolist()
     [0.03, 0.06, 0.06]
     """
-    values = finite("p", p, 1)
+    values = to_finite_array("p", p, 1)
     if not ((values >= 0) & (values <= 1)).all():
         raise InputError("p must be a list of p-values from 0 to 1")
     order = np.argsort(values, kind="stable")

@@ -19,40 +19,40 @@ from typing import NamedTuple
 import numpy as np
 
 from .correction import holm
-from .resampled import Split, corrected_t
-from .scores import between_0_and_1
+from .resampled import Split, corrected_t_test
+from .scores import check_fraction
 from .verdict import Verdict
 
-Folds = Mapping[str, Sequence[float]]
+ScoresByMethod = Mapping[str, Sequence[float]]
 
-CHANCE_LEAD = 0.2
+MIN_LEAD_OVER_MAJORITY = 0.2
 """A lead over the majority class of this share of its errors is more than chance, though few folds may not show it."""
-LOW_TRAIN = 5.0
+UNDERFIT_GAP = 5.0
 """Percent points by which a baseline's test accuracy must exceed a training accuracy for this to be low."""
 OVERFIT_GAP = 10.0
 """Percent points from test to training accuracy from which on a method behind a baseline is said to overfit."""
 
-_TEST = "corrected resampled t-test, Holm over the baselines"
+_TEST_NAME = "corrected resampled t-test, Holm over the baselines"
 
 
-class Scores(NamedTuple):
+class FoldAccuracies(NamedTuple):
     """Accuracies in percent of the methods of one set, fold by fold in the same order."""
 
-    test: Folds
-    train: Folds
+    test: ScoresByMethod
+    train: ScoresByMethod
     """On the training parts; methods of which it is not known are absent."""
-    baselines: Folds
+    baselines: ScoresByMethod
     """On the test parts, perhaps of fewer folds: the first ones."""
     majority: Sequence[float] = ()
 
-    def above_chance(self, folds: Sequence[float]) -> bool:
+    def is_above_chance(self, folds: Sequence[float]) -> bool:
         """Whether the lead over the majority class on the folds in common is a large share of its errors."""
         count = min(len(folds), len(self.majority))
         reached = float(np.mean(self.majority[:count]))
-        return float(np.mean(folds[:count])) - reached >= CHANCE_LEAD * (100.0 - reached)
+        return float(np.mean(folds[:count])) - reached >= MIN_LEAD_OVER_MAJORITY * (100.0 - reached)
 
 
-def no_statement(scores: Scores, test_share: Split, alpha: float = 0.05) -> Verdict | None:
+def verdict_if_not_comparable(scores: FoldAccuracies, test_fraction: Split, alpha: float = 0.05) -> Verdict | None:
     """Why nothing can be said about the methods; None where they can be compared.
 
     >>> scores = Scores(
@@ -65,25 +65,27 @@ def no_statement(scores: Scores, test_share: Split, alpha: float = 0.05) -> Verd
 has more than 38.8 % there (a), or 40.2 % on the rows it has learnt from (corrected resampled t-test, Holm over the \
 baselines, p = 0.000601).
     """
-    alpha = between_0_and_1("alpha", alpha)
-    return _behind_a_baseline(scores, test_share, alpha) or _at_chance(scores, test_share, alpha)
+    alpha = check_fraction("alpha", alpha)
+    return _verdict_if_behind_baseline(scores, test_fraction, alpha) or _verdict_if_at_chance(
+        scores, test_fraction, alpha
+    )
 
 
-def _behind_a_baseline(scores: Scores, test_share: Split, alpha: float) -> Verdict | None:
+def _verdict_if_behind_baseline(scores: FoldAccuracies, test_fraction: Split, alpha: float) -> Verdict | None:
     if not scores.baselines or not scores.test:
         return None
     known = scores.train.keys() == scores.test.keys()  # of every method, how well it fits the training parts
-    ahead = _ahead_of_all(scores.baselines, scores.test, test_share, alpha)
+    ahead = _baselines_ahead_of_all(scores.baselines, scores.test, test_fraction, alpha)
     if known:
-        better = _ahead_of_all(scores.baselines, scores.train, test_share, alpha, LOW_TRAIN)
+        better = _baselines_ahead_of_all(scores.baselines, scores.train, test_fraction, alpha, UNDERFIT_GAP)
         ahead = {**better, **ahead}
     if not ahead:
         return None
     baseline = max(ahead, key=lambda name: float(np.mean(scores.baselines[name])))
     reached, count = float(np.mean(scores.baselines[baseline])), len(scores.baselines[baseline])
-    best, mean = _best(scores.test, count)
-    fitted = _best(scores.train, count)[1] if known else None
-    tested = f"({_TEST}, p = {ahead[baseline]:.3g})"
+    best, mean = _best_mean(scores.test, count)
+    fitted = _best_mean(scores.train, count)[1] if known else None
+    tested = f"({_TEST_NAME}, p = {ahead[baseline]:.3g})"
     if fitted is not None and reached >= fitted:
         sentence = (
             f"These settings underfit; no statement about the losses. {baseline} has {reached:.1f} % on rows that it "
@@ -101,13 +103,13 @@ def _behind_a_baseline(scores: Scores, test_share: Split, alpha: float) -> Verdi
     return Verdict((), (), ahead[baseline], sentence, "baseline_ahead")
 
 
-def _at_chance(scores: Scores, test_share: Split, alpha: float) -> Verdict | None:
+def _verdict_if_at_chance(scores: FoldAccuracies, test_fraction: Split, alpha: float) -> Verdict | None:
     if not len(scores.majority) or not scores.test:
         return None
-    tests = [_ahead(folds, scores.majority, test_share) for folds in scores.test.values()]
-    if min(tests) <= alpha or any(map(scores.above_chance, scores.test.values())):
+    tests = [_p_value_ahead(folds, scores.majority, test_fraction) for folds in scores.test.values()]
+    if min(tests) <= alpha or any(map(scores.is_above_chance, scores.test.values())):
         return None
-    reached, mean = float(np.mean(scores.majority)), _best(scores.test, len(scores.majority))[1]
+    reached, mean = float(np.mean(scores.majority)), _best_mean(scores.test, len(scores.majority))[1]
     sentence = (
         f"No loss is significantly better than the majority class ({reached:.1f} %; the best has {mean:.1f} %, "
         f"corrected resampled t-test, smallest p = {min(tests):.3g}); no statement about the losses."
@@ -115,25 +117,27 @@ def _at_chance(scores: Scores, test_share: Split, alpha: float) -> Verdict | Non
     return Verdict((), (), min(tests), sentence, "chance")
 
 
-def _ahead_of_all(
-    baselines: Folds, methods: Folds, test_share: Split, alpha: float, least: float = 0.0
+def _baselines_ahead_of_all(
+    baselines: ScoresByMethod, methods: ScoresByMethod, test_fraction: Split, alpha: float, min_lead: float = 0.0
 ) -> dict[str, float]:
     """Baselines that are significantly ahead of every method, and by at least so many points, with their p."""
-    worst = [max(_ahead(folds, other, test_share) for other in methods.values()) for folds in baselines.values()]
+    worst = [
+        max(_p_value_ahead(folds, other, test_fraction) for other in methods.values()) for folds in baselines.values()
+    ]
     adjusted = dict(zip(baselines, holm(worst).tolist(), strict=True))
-    leads = {name: float(np.mean(folds)) - _best(methods, len(folds))[1] for name, folds in baselines.items()}
-    return {name: p for name, p in adjusted.items() if p <= alpha and leads[name] >= least}
+    leads = {name: float(np.mean(folds)) - _best_mean(methods, len(folds))[1] for name, folds in baselines.items()}
+    return {name: p for name, p in adjusted.items() if p <= alpha and leads[name] >= min_lead}
 
 
-def _ahead(folds: Sequence[float], other: Sequence[float], test_share: Split) -> float:
+def _p_value_ahead(folds: Sequence[float], other: Sequence[float], test_fraction: Split) -> float:
     """p of the test on the folds in common; 1 where these are not the higher ones."""
     count = min(len(folds), len(other))
-    found = corrected_t(folds[:count], other[:count], test_share)
+    found = corrected_t_test(folds[:count], other[:count], test_fraction)
     return found.p if found.difference > 0 else 1.0
 
 
-def _best(methods: Folds, count: int) -> tuple[str, float]:
+def _best_mean(methods: ScoresByMethod, num_folds: int) -> tuple[str, float]:
     """The method with the highest mean over the first so many folds, and that mean."""
-    means = {name: float(np.mean(folds[:count])) for name, folds in methods.items()}
+    means = {name: float(np.mean(folds[:num_folds])) for name, folds in methods.items()}
     best = max(means, key=lambda name: means[name])
     return best, means[best]

@@ -20,14 +20,14 @@ from numpy.typing import ArrayLike
 
 from ..errors import InputError
 from .correction import holm
-from .scores import Floats, between_0_and_1, differences, row, settled, size_of
+from .scores import FloatArray, check_fraction, check_score_list, max_abs, round_float_noise, scaled_differences
 
 Split = float | tuple[float, float]
 """How a set is split: the share of its test part (0.1 for ten folds), or `(n_train, n_test)`."""
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CorrectedTResult:
     """Mean of a − b with its confidence interval, and the test that it is zero."""
 
     difference: float
@@ -38,7 +38,7 @@ class Comparison:
     p: float
 
 
-def corrected_t(a: ArrayLike, b: ArrayLike, test_share: Split, *, level: float = 0.95) -> Comparison:
+def corrected_t_test(a: ArrayLike, b: ArrayLike, test_fraction: Split, *, level: float = 0.95) -> CorrectedTResult:
     """Corrected resampled t-test of two methods on the same J folds: two-sided, J − 1 degrees of freedom.
 
     Where all folds agree there is no variance to divide by. No difference in any fold: p = 1. The same
@@ -52,22 +52,22 @@ def corrected_t(a: ArrayLike, b: ArrayLike, test_share: Split, *, level: float =
     >>> round(corrected_t([0.9] * 10, [0.8] * 10, test_share=0.1).p, 6)
     5e-05
     """
-    parts, size = differences(a, b)
-    mean, error = _mean_and_error(parts, test_share)
+    parts, size = scaled_differences(a, b)
+    mean, error = _mean_and_error(parts, test_fraction)
     folds = len(parts)
     if error == 0.0 and mean != 0.0:
-        error = abs(mean) * math.sqrt(_factor(folds, test_share) / (folds + 1))
+        error = abs(mean) * math.sqrt(_variance_factor(folds, test_fraction) / (folds + 1))
     if error == 0.0 or math.isinf(error):
         t, p = 0.0, 1.0
     else:
         t = mean / error
-        p = _two_sided(t, folds - 1)
-    low, high = _around(mean, error, folds, level)
-    return Comparison(mean * size, low * size, high * size, t, folds - 1, p)
+        p = _two_sided_p_value(t, folds - 1)
+    low, high = _interval_bounds(mean, error, folds, level)
+    return CorrectedTResult(mean * size, low * size, high * size, t, folds - 1, p)
 
 
 def interval(
-    folds: ArrayLike, test_share: Split, level: float = 0.95, *, within: tuple[float, float] = (-math.inf, math.inf)
+    folds: ArrayLike, test_fraction: Split, level: float = 0.95, *, bounds: tuple[float, float] = (-math.inf, math.inf)
 ) -> tuple[float, float]:
     """Confidence interval of a method's mean score over folds, with the corrected variance.
 
@@ -80,16 +80,16 @@ def interval(
     >>> [round(end, 3) for end in interval([0.9, 0.8, 0.9, 0.8, 1.0], test_share=(80, 20), within=(0.0, 1.0))]
     [0.724, 1.0]
     """
-    values = row("folds", folds)
-    size = size_of(values)
-    mean, error = _mean_and_error(settled(values, size), test_share)
-    low, high = _around(mean, error, len(values), level)
-    return max(low * size, within[0]), min(high * size, within[1])
+    values = check_score_list("folds", folds)
+    size = max_abs(values)
+    mean, error = _mean_and_error(round_float_noise(values, size), test_fraction)
+    low, high = _interval_bounds(mean, error, len(values), level)
+    return max(low * size, bounds[0]), min(high * size, bounds[1])
 
 
-def not_worse(
+def methods_not_worse(
     folds: Mapping[str, Sequence[float]],
-    test_share: Split,
+    test_fraction: Split,
     alpha: float = 0.05,
     *,
     family: Literal["best", "pairs"] = "best",
@@ -102,12 +102,12 @@ def not_worse(
     >>> sorted(not_worse(scores, test_share=0.2))
     ['a', 'b']
     """
-    alpha = between_0_and_1("alpha", alpha)
-    return {name for name, p in against_best(folds, test_share, family=family).items() if p > alpha}
+    alpha = check_fraction("alpha", alpha)
+    return {name for name, p in p_values_against_best(folds, test_fraction, family=family).items() if p > alpha}
 
 
-def against_best(
-    folds: Mapping[str, Sequence[float]], test_share: Split, *, family: Literal["best", "pairs"] = "best"
+def p_values_against_best(
+    folds: Mapping[str, Sequence[float]], test_fraction: Split, *, family: Literal["best", "pairs"] = "best"
 ) -> dict[str, float]:
     """Adjusted p of every method against the one with the best mean (the first of them), which has p = 1.
 
@@ -117,60 +117,60 @@ def against_best(
     """
     if family not in ("best", "pairs"):
         raise InputError(f"family={family!r} must be 'best' or 'pairs'")
-    best = leaders(folds)[0]
+    best = best_methods(folds)[0]
     rest = [name for name in folds if name != best]
     pairs = [(best, name) for name in rest]
     if family == "pairs":
         pairs += combinations(rest, 2)
-    p = holm([corrected_t(folds[first], folds[second], test_share).p for first, second in pairs])
+    p = holm([corrected_t_test(folds[first], folds[second], test_fraction).p for first, second in pairs])
     adjusted = dict(zip(rest, p.tolist(), strict=False))  # pairs with the best come first
     return {name: adjusted.get(name, 1.0) for name in folds}
 
 
-def leaders(folds: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
+def best_methods(folds: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
     """Names of the methods with the highest mean, several if they tie; the folds of all must be as many."""
     if not folds:
         raise InputError("folds hold no method; at least one is needed")
-    values = {name: row(f"folds of {name!r}", scores) for name, scores in folds.items()}
+    values = {name: check_score_list(f"folds of {name!r}", scores) for name, scores in folds.items()}
     first = next(iter(values))
     for name, scores in values.items():
         if len(scores) != len(values[first]):
             counts = f"{first!r} has {len(values[first])} folds and {name!r} {len(scores)}"
             raise InputError(f"{counts}; all methods must be run on the same folds")
     table = np.stack(list(values.values()))
-    means = settled(table.mean(axis=1), size_of(table))
+    means = round_float_noise(table.mean(axis=1), max_abs(table))
     return tuple(name for name, mean in zip(values, means, strict=True) if mean == means.max())
 
 
-def _factor(folds: int, test_share: Split) -> float:
+def _variance_factor(folds: int, test_fraction: Split) -> float:
     """`1/J + n_test/n_train`: what stands in place of 1/J in the variance of a mean of J overlapping folds."""
-    if isinstance(test_share, tuple):
-        if len(test_share) != 2 or not all(0 < n < math.inf for n in test_share):
-            raise InputError(f"test_share={test_share!r} must be (n_train, n_test), both above 0")
-        return 1 / folds + test_share[1] / test_share[0]
-    share = between_0_and_1("test_share", test_share)
+    if isinstance(test_fraction, tuple):
+        if len(test_fraction) != 2 or not all(0 < n < math.inf for n in test_fraction):
+            raise InputError(f"test_share={test_fraction!r} must be (n_train, n_test), both above 0")
+        return 1 / folds + test_fraction[1] / test_fraction[0]
+    share = check_fraction("test_share", test_fraction)
     return 1 / folds + share / (1 - share)
 
 
-def _mean_and_error(values: Floats, test_share: Split) -> tuple[float, float]:
+def _mean_and_error(values: FloatArray, test_fraction: Split) -> tuple[float, float]:
     """Mean and its standard error, which is not known of one fold, and 0 where all folds are equal."""
-    factor = _factor(len(values), test_share)
+    factor = _variance_factor(len(values), test_fraction)
     if (values == values[0]).all():
         return float(values[0]), 0.0 if len(values) > 1 else math.inf
     return float(values.mean()), math.sqrt(float(values.var(ddof=1)) * factor)
 
 
-def _two_sided(t: float, df: int) -> float:
+def _two_sided_p_value(t: float, df: int) -> float:
     from scipy.special import stdtr
 
     return min(1.0, 2.0 * float(stdtr(df, -abs(t))))
 
 
-def _around(mean: float, error: float, folds: int, level: float) -> tuple[float, float]:
+def _interval_bounds(mean: float, error: float, folds: int, level: float) -> tuple[float, float]:
     from scipy.special import stdtrit
 
-    level = between_0_and_1("level", level)
+    level = check_fraction("level", level)
     if math.isinf(error):
         return -math.inf, math.inf
-    reach = float(stdtrit(folds - 1, (1 + level) / 2)) * error
-    return mean - reach, mean + reach
+    half_width = float(stdtrit(folds - 1, (1 + level) / 2)) * error
+    return mean - half_width, mean + half_width

@@ -10,68 +10,68 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InputError
 
-Floats = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 
-DIGITS = 12
+SIGNIFICANT_DIGITS = 12
 """Scores that agree to so many digits are equal: the same hundred folds summed in another order agree to 15."""
 
-LARGEST = 1e150
+MAX_ABS_SCORE = 1e150
 """Above, squares overflow."""
 
 
-def table(scores: ArrayLike, rounded: int | None = None) -> Floats:
+def check_score_table(scores: ArrayLike, decimals: int | None = None) -> FloatArray:
     """Scores [sets, methods] as finite numbers, rounded to so many decimals where that is asked."""
-    values = finite("scores", scores, 2)
+    values = to_finite_array("scores", scores, 2)
     if 0 in values.shape:
         raise InputError(f"scores of shape {list(values.shape)} hold nothing; they must be [sets, methods]")
-    if rounded is None:
+    if decimals is None:
         return values
-    decimals = min(whole("rounded", rounded, 0), 15)
+    clipped_decimals = min(check_int_at_least("rounded", decimals, 0), 15)
     large = np.abs(values) >= 1e15  # no decimals are left in these, and rounding would overflow
-    return np.where(large, values, np.round(np.where(large, 0.0, values), decimals))
+    return np.where(large, values, np.round(np.where(large, 0.0, values), clipped_decimals))
 
 
-def row(what: str, values: ArrayLike) -> Floats:
+def check_score_list(what: str, values: ArrayLike) -> FloatArray:
     """A list of at least one finite number, such as the scores of one method on all folds."""
-    checked = finite(what, values, 1)
-    if not len(checked):
+    checked_values = to_finite_array(what, values, 1)
+    if not len(checked_values):
         raise InputError(f"{what} is empty; at least one number is needed")
-    return checked
+    return checked_values
 
 
-def differences(a: ArrayLike, b: ArrayLike) -> tuple[Floats, float]:
+def scaled_differences(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, float]:
     """a − b as parts of the largest score, and that score; differences that are float noise are 0."""
-    first, second = row("a", a), row("b", b)
+    first, second = check_score_list("a", a), check_score_list("b", b)
     if len(first) != len(second):
         raise InputError(f"a has {len(first)} scores and b {len(second)}; they must come from the same folds or sets")
-    size = size_of(first, second)
-    return settled(first - second, size), size
+    scale = max_abs(first, second)
+    return round_float_noise(first - second, scale), scale
 
 
-def settled(values: Floats, size: float) -> Floats:
+def round_float_noise(values: FloatArray, scale: float) -> FloatArray:
     """Values as parts of `size`, rounded to `DIGITS`, so that float noise makes no difference and breaks no tie."""
-    return np.round(values / size, DIGITS) + 0.0  # no negative zero
+    return np.round(values / scale, SIGNIFICANT_DIGITS) + 0.0  # no negative zero
 
 
-def size_of(*values: Floats) -> float:
+def max_abs(*values: FloatArray) -> float:
     """The largest magnitude, to be divided by: 1 where all values are 0."""
     return float(max(np.abs(part).max() for part in values)) or 1.0
 
 
-def between_0_and_1(what: str, value: Any) -> float:
+def check_fraction(what: str, value: Any) -> float:
     """A share or a level: a number strictly between 0 and 1."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < 1:
         raise InputError(f"{what}={value!r} must be a number between 0 and 1")
     return float(value)
 
 
-def whole(what: str, value: Any, low: int) -> int:
+def check_int_at_least(what: str, value: Any, low: int) -> int:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < low:
         raise InputError(f"{what}={value!r} must be a whole number of at least {low}")
     return int(value)
 
 
-def finite(what: str, given: ArrayLike, dimensions: int) -> Floats:
+def to_finite_array(what: str, given: ArrayLike, dimensions: int) -> FloatArray:
     try:
         values = np.asarray(given, dtype=np.float64)
     except (ValueError, TypeError):
@@ -83,6 +83,6 @@ def finite(what: str, given: ArrayLike, dimensions: int) -> Floats:
     if len(wrong):
         at = "".join(f"[{int(i)}]" for i in wrong[0])
         raise InputError(f"{what}{at} is {values[tuple(wrong[0])]}; every score must be a finite number")
-    if values.size and size_of(values) > LARGEST:
-        raise InputError(f"{what} holds {size_of(values):g}; scores must stay below {LARGEST:g}")
+    if values.size and max_abs(values) > MAX_ABS_SCORE:
+        raise InputError(f"{what} holds {max_abs(values):g}; scores must stay below {MAX_ABS_SCORE:g}")
     return values

@@ -12,11 +12,11 @@ from ..errors import InputError
 from .critical import critical_difference
 from .friedman_ranks import friedman
 from .ranking import ranks
-from .resampled import Split, against_best, leaders
-from .scores import Floats, between_0_and_1, table
-from .signed_ranks import signed_rank, wilcoxon
+from .resampled import Split, best_methods, p_values_against_best
+from .scores import FloatArray, check_fraction, check_score_table
+from .signed_ranks import signed_rank_test, wilcoxon
 
-Kind = Literal["ahead", "no_evidence", "alone", "underfit", "baseline_ahead", "chance", "diverged"]
+VerdictKind = Literal["ahead", "no_evidence", "alone", "underfit", "baseline_ahead", "chance", "diverged"]
 """Whether a test separates the best from another method, none does, or there is one method only; the last four make
 no statement about the methods, because of what baselines reach (see `stats.reference`) or because none has numbers."""
 
@@ -34,12 +34,12 @@ class Verdict:
     worse: tuple[str, ...]
     p: float
     sentence: str
-    kind: Kind = "no_evidence"
+    kind: VerdictKind = "no_evidence"
 
 
-def verdict_one_set(
+def verdict_one_dataset(
     folds: Mapping[str, Sequence[float]],
-    test_share: Split,
+    test_fraction: Split,
     *,
     alpha: float = 0.05,
     family: Literal["best", "pairs"] = "best",
@@ -51,34 +51,34 @@ def verdict_one_set(
     arcgrad has the highest mean on this set and is ahead of adacos (corrected resampled t-test with Holm's \
 correction, p = 4.08e-05). softmax is not significantly worse.
     """
-    alpha = between_0_and_1("alpha", alpha)
-    p = against_best(folds, test_share, family=family)
-    best = leaders(folds)
+    alpha = check_fraction("alpha", alpha)
+    p = p_values_against_best(folds, test_fraction, family=family)
+    best = best_methods(folds)
     if len(p) == 1:
-        return Verdict(best, (), 1.0, _ALONE.format(best[0]), "alone")
+        return Verdict(best, (), 1.0, _ONE_METHOD_SENTENCE.format(best[0]), "alone")
     worse = tuple(name for name in p if p[name] <= alpha)
     test = "corrected resampled t-test with Holm's correction"
     smallest = min(p.values())
     if not worse:
         sentence = (
             f"These folds give no evidence that the {len(p)} methods differ ({test}, "
-            f"smallest p = {smallest:.3g}). {_leads(best, 'the highest mean')}, which may be chance."
+            f"smallest p = {smallest:.3g}). {_describe_leaders(best, 'the highest mean')}, which may be chance."
         )
         return Verdict(best, (), smallest, sentence)
     ahead = f"{best[0]} is ahead" if len(best) > 1 else "is ahead"
     largest = max(p[name] for name in worse)
     sentence = (
-        f"{_leads(best, 'the highest mean')} on this set and {ahead} of {_listed(worse)} "
+        f"{_describe_leaders(best, 'the highest mean')} on this set and {ahead} of {_join_names(worse)} "
         f"({test}, p {'=' if len(worse) == 1 else '≤'} {largest:.3g})."
     )
     level = [name for name in p if name not in worse and name not in best]
     if level:
-        sentence += f" {_listed(level)} {'is' if len(level) == 1 else 'are'} not significantly worse."
+        sentence += f" {_join_names(level)} {'is' if len(level) == 1 else 'are'} not significantly worse."
     return Verdict(best, worse, smallest, sentence, "ahead")
 
 
-def verdict_many_sets(
-    scores: ArrayLike, names: Sequence[str], *, alpha: float = 0.05, rounded: int | None = None
+def verdict_many_datasets(
+    scores: ArrayLike, names: Sequence[str], *, alpha: float = 0.05, decimals: int | None = None
 ) -> Verdict:
     """Methods over many sets, scores [sets, methods]: Friedman first, pairs only if it rejects.
 
@@ -91,47 +91,47 @@ def verdict_many_sets(
     Over 4 sets the 3 methods differ (Friedman test, p = 0.0417). arcgrad has the best mean rank, 1.25, and is ahead \
 of adacos by Nemenyi's test; Wilcoxon's with Holm's correction separates it from none.
     """
-    alpha = between_0_and_1("alpha", alpha)
-    values = table(scores, rounded)
+    alpha = check_fraction("alpha", alpha)
+    values = check_score_table(scores, decimals)
     n, k = values.shape
     if len(names) != k:
         raise InputError(f"{len(names)} names for {k} methods; scores must be [sets, methods] with a name for each")
     if k == 1:
-        return Verdict((names[0],), (), 1.0, _ALONE.format(names[0]), "alone")
+        return Verdict((names[0],), (), 1.0, _ONE_METHOD_SENTENCE.format(names[0]), "alone")
     sets = f"{n} sets" if n > 1 else "1 set"
     if k == 2:
-        return _of_two(values, names, alpha, sets)
+        return _verdict_of_two_methods(values, names, alpha, sets)
     mean = ranks(values).mean(axis=0)
-    leaders = [i for i in range(k) if mean[i] <= mean.min() + 1e-9]
-    best = tuple(names[i] for i in leaders)
+    best_columns = [i for i in range(k) if mean[i] <= mean.min() + 1e-9]
+    best = tuple(names[i] for i in best_columns)
     p = friedman(values).p
     if p > alpha:
         sentence = (
             f"{sets} give{'s' if n == 1 else ''} no evidence that the {k} methods differ (Friedman test, p = {p:.3g}). "
-            f"{_leads(best, 'the best mean rank')}, {mean.min():.3g}, which may be chance."
+            f"{_describe_leaders(best, 'the best mean rank')}, {mean.min():.3g}, which may be chance."
         )
         return Verdict(best, (), p, sentence)
-    first = leaders[0]
+    first = best_columns[0]
     cd = critical_difference(k, n, alpha)
     by_nemenyi = [names[i] for i in range(k) if mean[i] - mean[first] >= cd]
     by_wilcoxon = [
         names[pair.second]
         for pair in wilcoxon(values, first)
-        if pair.adjusted <= alpha and pair.test.plus > pair.test.minus
+        if pair.adjusted_p <= alpha and pair.test.plus > pair.test.minus
     ]
     sentence = (
         f"Over {sets} the {k} methods differ (Friedman test, p = {p:.3g}). "
-        f"{_leads(best, 'the best mean rank')}, {mean.min():.3g}, {_claims(best, by_nemenyi, by_wilcoxon)}."
+        f"{_describe_leaders(best, 'the best mean rank')}, {mean.min():.3g}, {_describe_claims(best, by_nemenyi, by_wilcoxon)}."
     )
     worse = tuple(name for name in names if name in by_nemenyi or name in by_wilcoxon)
     return Verdict(best, worse, p, sentence, "ahead" if worse else "no_evidence")
 
 
-_ALONE = "Only {} was run, so there is nothing to compare."
+_ONE_METHOD_SENTENCE = "Only {} was run, so there is nothing to compare."
 
 
-def _of_two(values: Floats, names: Sequence[str], alpha: float, sets: str) -> Verdict:
-    test = signed_rank(values[:, 0], values[:, 1])
+def _verdict_of_two_methods(values: FloatArray, names: Sequence[str], alpha: float, sets: str) -> Verdict:
+    test = signed_rank_test(values[:, 0], values[:, 1])
     best = tuple(names) if test.plus == test.minus else (names[0] if test.plus > test.minus else names[1],)
     other = tuple(name for name in names if name not in best)
     if test.p <= alpha:
@@ -144,31 +144,33 @@ def _of_two(values: Floats, names: Sequence[str], alpha: float, sets: str) -> Ve
     return Verdict(best, (), test.p, sentence)
 
 
-def _claims(best: tuple[str, ...], by_nemenyi: list[str], by_wilcoxon: list[str]) -> str:
+def _describe_claims(best: tuple[str, ...], by_nemenyi: list[str], by_wilcoxon: list[str]) -> str:
     who, it = (f"{best[0]} is", best[0]) if len(best) > 1 else ("is", "it")
     if not by_nemenyi and not by_wilcoxon:
         return f"but neither Nemenyi's test nor Wilcoxon's with Holm's correction separates {it} from any other"
     if by_nemenyi == by_wilcoxon:
-        return f"and {who} ahead of {_listed(by_nemenyi)} by Nemenyi's test and by Wilcoxon's with Holm's correction"
+        return (
+            f"and {who} ahead of {_join_names(by_nemenyi)} by Nemenyi's test and by Wilcoxon's with Holm's correction"
+        )
     if not by_wilcoxon:
         return (
-            f"and {who} ahead of {_listed(by_nemenyi)} by Nemenyi's test; "
+            f"and {who} ahead of {_join_names(by_nemenyi)} by Nemenyi's test; "
             f"Wilcoxon's with Holm's correction separates {it} from none"
         )
     if not by_nemenyi:
         return (
-            f"and {who} ahead of {_listed(by_wilcoxon)} by Wilcoxon's test with Holm's correction; "
+            f"and {who} ahead of {_join_names(by_wilcoxon)} by Wilcoxon's test with Holm's correction; "
             f"Nemenyi's separates {it} from none"
         )
     return (
-        f"and {who} ahead of {_listed(by_nemenyi)} by Nemenyi's test and "
-        f"of {_listed(by_wilcoxon)} by Wilcoxon's with Holm's correction"
+        f"and {who} ahead of {_join_names(by_nemenyi)} by Nemenyi's test and "
+        f"of {_join_names(by_wilcoxon)} by Wilcoxon's with Holm's correction"
     )
 
 
-def _leads(best: tuple[str, ...], what: str) -> str:
-    return f"{best[0]} has {what}" if len(best) == 1 else f"{_listed(best)} share {what}"
+def _describe_leaders(best: tuple[str, ...], what: str) -> str:
+    return f"{best[0]} has {what}" if len(best) == 1 else f"{_join_names(best)} share {what}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 
-class Mined(NamedTuple):
+class MinedTriplets(NamedTuple):
     """Pairs and the negatives chosen for each."""
 
     anchor: Tensor
@@ -24,37 +24,37 @@ class Mined(NamedTuple):
     negatives: Tensor
 
 
-class Setting(NamedTuple):
+class MiningConfig(NamedTuple):
     """What a miner may need besides the distances."""
 
     alpha: float
     pool_size: int
-    dim: int
+    embedding_dim: int
 
 
-def all(distance: Tensor, same: Tensor, different: Tensor, setting: Setting) -> Mined:  # noqa: A001
+def all(distance: Tensor, same: Tensor, different: Tensor, config: MiningConfig) -> MinedTriplets:  # noqa: A001
     """Every triplet."""
     anchor, positive = same.nonzero(as_tuple=True)
-    return Mined(anchor, positive, different[anchor])
+    return MinedTriplets(anchor, positive, different[anchor])
 
 
-def hard(distance: Tensor, same: Tensor, different: Tensor, setting: Setting) -> Mined:
+def hard(distance: Tensor, same: Tensor, different: Tensor, config: MiningConfig) -> MinedTriplets:
     """For each anchor its farthest positive and its nearest negative."""
     anchor = (same.any(1) & different.any(1)).nonzero().squeeze(1)
     if not len(anchor):
-        return Mined(anchor, anchor, different[anchor])
+        return MinedTriplets(anchor, anchor, different[anchor])
     farthest = distance.masked_fill(~same, -torch.inf)[anchor].argmax(1)
     nearest = distance.masked_fill(~different, torch.inf)[anchor].argmin(1)
-    return Mined(anchor, farthest, _one_each(nearest, len(distance)))
+    return MinedTriplets(anchor, farthest, _one_hot_mask(nearest, len(distance)))
 
 
-def semihard(distance: Tensor, same: Tensor, different: Tensor, setting: Setting) -> Mined:
+def semihard(distance: Tensor, same: Tensor, different: Tensor, config: MiningConfig) -> MinedTriplets:
     """Every triplet whose negative is farther than the positive, but by less than α."""
     anchor, positive = same.nonzero(as_tuple=True)
-    return _semihard_of(Mined(anchor, positive, different[anchor]), distance, setting.alpha)
+    return _keep_semihard(MinedTriplets(anchor, positive, different[anchor]), distance, config.alpha)
 
 
-def distance(distance: Tensor, same: Tensor, different: Tensor, setting: Setting) -> Mined:
+def distance(distance: Tensor, same: Tensor, different: Tensor, config: MiningConfig) -> MinedTriplets:
     """One negative per pair, drawn so that all distances are equally likely (Wu et al. 2017).
 
     Random points on a sphere crowd at distance √2; each negative is weighted with the inverse of that
@@ -64,41 +64,43 @@ def distance(distance: Tensor, same: Tensor, different: Tensor, setting: Setting
     usable = different.any(1)[anchor]
     anchor, positive = anchor[usable], positive[usable]
     if not len(anchor):
-        return Mined(anchor, positive, different[anchor])
+        return MinedTriplets(anchor, positive, different[anchor])
     d = distance.sqrt().clamp(0.5, 1.99)
-    log_density = (setting.dim - 2) * d.log() + (setting.dim - 3) / 2 * (1.0 - d.square() / 4).log()
+    log_density = (config.embedding_dim - 2) * d.log() + (config.embedding_dim - 3) / 2 * (1.0 - d.square() / 4).log()
     near = different & (distance < 1.4**2)
     allowed = torch.where(near.any(1, keepdim=True), near, different)
     weight = torch.softmax((-log_density).masked_fill(~allowed, -torch.inf), 1)
     drawn = torch.multinomial(weight[anchor], 1).squeeze(1)
-    return Mined(anchor, positive, _one_each(drawn, len(distance)))
+    return MinedTriplets(anchor, positive, _one_hot_mask(drawn, len(distance)))
 
 
-def pool(distance: Tensor, same: Tensor, different: Tensor, setting: Setting) -> Mined:
+def pool(distance: Tensor, same: Tensor, different: Tensor, config: MiningConfig) -> MinedTriplets:
     """Draw `pool_size` triplets, each as likely as any other, and keep the semi-hard ones."""
     triplets = same.sum(1) * different.sum(1)
     if not triplets.any():
         none = triplets.nonzero().squeeze(1)
-        return Mined(none, none, different[none])
-    anchor = torch.multinomial(triplets.to(distance.dtype), setting.pool_size, replacement=True)
+        return MinedTriplets(none, none, different[none])
+    anchor = torch.multinomial(triplets.to(distance.dtype), config.pool_size, replacement=True)
     positive = torch.multinomial(same[anchor].to(distance.dtype), 1).squeeze(1)
     negative = torch.multinomial(different[anchor].to(distance.dtype), 1).squeeze(1)
-    return _semihard_of(Mined(anchor, positive, _one_each(negative, len(distance))), distance, setting.alpha)
+    return _keep_semihard(
+        MinedTriplets(anchor, positive, _one_hot_mask(negative, len(distance))), distance, config.alpha
+    )
 
 
-def _one_each(index: Tensor, columns: int) -> Tensor:
+def _one_hot_mask(index: Tensor, columns: int) -> Tensor:
     mask = torch.zeros(len(index), columns, dtype=torch.bool, device=index.device)
     return mask.scatter_(1, index.unsqueeze(1), True)
 
 
-def _semihard_of(mined: Mined, distance: Tensor, alpha: float) -> Mined:
+def _keep_semihard(mined: MinedTriplets, distance: Tensor, alpha: float) -> MinedTriplets:
     to_positive = distance[mined.anchor, mined.positive].unsqueeze(1)
     to_others = distance[mined.anchor]
     chosen = (to_others > to_positive) & (to_others < to_positive + alpha)
     return mined._replace(negatives=mined.negatives & chosen)
 
 
-Miner = Callable[[Tensor, Tensor, Tensor, Setting], Mined]
+Miner = Callable[[Tensor, Tensor, Tensor, MiningConfig], MinedTriplets]
 MINERS: dict[str, Miner] = {
     name: function
     for name, function in inspect.getmembers(sys.modules[__name__], inspect.isfunction)

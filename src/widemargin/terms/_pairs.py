@@ -10,7 +10,7 @@ from .. import angle
 
 def squared_distances(x: Tensor, normalize: bool) -> Tensor:
     """Squared Euclidean distances [N, N], on unit embeddings where `normalize` says so."""
-    x = angle.direction(x)[0] if normalize else x
+    x = angle.unit_and_norm(x)[0] if normalize else x
     # Far from their mean, two squares would swallow the difference of points that are close together.
     x = x - x.detach().sum(0, keepdim=True) / max(len(x), 1)
     squares = x.square().sum(1)

@@ -20,41 +20,41 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..option import option
 from ..precision import at_least_fp32
-from ..term import Term, TermPart, prepared
+from ..term import Term, TermModule, prepare_batch
 
 
 @dataclass(frozen=True, repr=False)
 class Center(Term):
     name = "center"
     reference = "Wen et al., ECCV 2016, Eq. 2 to 4"
-    classes_apart = True
+    is_separable_by_class = True
 
     alpha: float = option(0.5, "step of the centres", low=0, high=1)
     learn: bool = option(False, "centres as parameters", flag=True, quiet=True)
 
-    def evaluate(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss_and_stats(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         raise InputError('center keeps a centre per class: use wm.Objective("softmax + 0.02*center", dim, classes)')
 
-    def build(self, dim: int, classes: int) -> TermPart:
-        return CenterPart(self, dim, classes)
+    def build(self, embedding_dim: int, num_classes: int) -> TermModule:
+        return CenterModule(self, embedding_dim, num_classes)
 
 
-class CenterPart(TermPart):
+class CenterModule(TermModule):
     """The centres [C, D] and their update."""
 
     centers: Tensor
 
-    def __init__(self, term: Center, dim: int, classes: int) -> None:
+    def __init__(self, term: Center, embedding_dim: int, num_classes: int) -> None:
         super().__init__(term)
         self.alpha, self.learn = term.alpha, term.learn
-        start = torch.zeros(classes, dim)
+        start = torch.zeros(num_classes, embedding_dim)
         if term.learn:
             self.centers = nn.Parameter(start)
         else:
             self.register_buffer("centers", start)
 
-    def evaluate(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        x, y = prepared(x, y, self.centers.shape[1], len(self.centers))
+    def loss_and_stats(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        x, y = prepare_batch(x, y, self.centers.shape[1], len(self.centers))
         return 0.5 * (x - self.centers[y].to(x.dtype)).square().sum(1), {}
 
     @torch.no_grad()
@@ -64,11 +64,11 @@ class CenterPart(TermPart):
         self.centers = nn.Parameter(more) if self.learn else more
 
     @torch.no_grad()
-    def remember(self, x: Tensor, y: Tensor) -> None:
+    def update_state(self, x: Tensor, y: Tensor) -> None:
         """Wen's update of the centres that have samples."""
         if self.learn:
             return
-        x, y = self.shared.gather_rows(at_least_fp32(x)), self.shared.gather_rows(y.long())
+        x, y = self.sync_group.gather_rows(at_least_fp32(x)), self.sync_group.gather_rows(y.long())
         # Few classes: all of them at once, as one without samples stays where it is. Many: only those present.
         few = len(self.centers) <= len(x)
         present, index = (None, y) if few else torch.unique(y, return_inverse=True)

@@ -32,7 +32,7 @@ class Contrastive(Term):
     form: str = option("squared", "hinge of pairs of two classes", choices=("squared", "hadsell"), quiet=True)
     normalize: bool = option(True, "put the embeddings on the unit sphere", flag=True, quiet=True)
 
-    def evaluate(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss_and_stats(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         distance = squared_distances(x, self.normalize)
         same, different = pair_masks(y)
         if self.form == "hadsell":

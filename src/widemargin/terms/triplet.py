@@ -23,7 +23,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..option import option
 from ..term import Term
-from ._mining import MINERS, Setting
+from ._mining import MINERS, MiningConfig
 from ._pairs import pair_masks, squared_distances
 
 
@@ -42,10 +42,10 @@ class Triplet(Term):
         if self.mining == "distance" and not self.normalize:
             raise InputError("triplet: mining=distance is defined on unit embeddings; leave normalize=True")
 
-    def evaluate(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss_and_stats(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         distance = squared_distances(x, self.normalize)
-        setting = Setting(self.alpha, self.pool_size, x.shape[1])
-        anchor, positive, negatives = MINERS[self.mining](distance.detach(), *pair_masks(y), setting)
+        config = MiningConfig(self.alpha, self.pool_size, x.shape[1])
+        anchor, positive, negatives = MINERS[self.mining](distance.detach(), *pair_masks(y), config)
         hinge = torch.relu(distance[anchor, positive].unsqueeze(1) - distance[anchor] + self.alpha) * negatives
         total = x.new_zeros(len(x)).index_add(0, anchor, hinge.sum(1))
         count = x.new_zeros(len(x)).index_add(0, anchor, negatives.sum(1).to(x.dtype))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from ..catalogue import parse
-from ..report.xy import Axes, Curve, Marks, xy
-from .live import Frame, Section, live
+from ..report.xy import AxesSpec, Curve, Marks, draw_xy_chart
+from .live import Frame, Section, make_slider_figure
 
 BLUE, RED, GREEN, GOLD, PURPLE = "#4477AA", "#EE6677", "#228833", "#CCBB44", "#AA3377"
 
@@ -17,20 +17,22 @@ def outliers() -> Section:
     grid = torch.linspace(-1.0, 12.0, 1301)
     losses = {"l2": BLUE, "l1": RED, "huber": GREEN}
 
-    def frame(far: float) -> Frame:
+    def make_frame(far: float) -> Frame:
         points = torch.cat((good, torch.tensor([far])))
         curves, lines, said = [], [], []
-        for name, ink in losses.items():
+        for name, colour in losses.items():
             pairs = torch.cartesian_prod(grid, points)
             heights = parse(name)(pairs[:, 0], pairs[:, 1]).view(len(grid), len(points)).mean(1)
             best = float(grid[heights.argmin()])
             shown = heights[::20].tolist()
-            curves.append(Curve(name, list(zip(grid[::20].tolist(), shown, strict=True)), ink))
-            lines.append((best, ink, f"{best:.2f}"))
+            curves.append(Curve(name, list(zip(grid[::20].tolist(), shown, strict=True)), colour))
+            lines.append((best, colour, f"{best:.2f}"))
             said.append(f"{name} settles at {best:.2f}")
         dots = [(float(p), 0.0, "currentColor") for p in points]
-        axes = Axes((-1, 12), (0, 16), "where the answer is put", "mean loss")
-        picture = xy(curves, axes, "Mean loss by answer for L2, L1 and Huber", Marks(dots=dots, lines=lines))
+        axes = AxesSpec((-1, 12), (0, 16), "where the answer is put", "mean loss")
+        picture = draw_xy_chart(
+            curves, axes, "Mean loss by answer for L2, L1 and Huber", Marks(dots=dots, vertical_lines=lines)
+        )
         return Frame(f"{far:g}", picture, "; ".join(said))
 
     return Section(
@@ -41,32 +43,35 @@ def outliers() -> Section:
             "runs after the stray point; the absolute error (L1) settles at the median and hardly notices; Huber is "
             "squared nearby and absolute far away.",
         ),
-        live("the sixth measurement", (2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 11.0), frame, 4),
-        tried=("widemargin losses huber",),
+        make_slider_figure("the sixth measurement", (2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 11.0), make_frame, 4),
+        commands=("widemargin losses huber",),
     )
 
 
-def surprise() -> Section:
+def cross_entropy() -> Section:
     """Squared error against cross-entropy on a probability."""
     grid = torch.linspace(0.02, 0.99, 195, dtype=torch.float64)
 
-    def both(p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def compute_losses(p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         one = torch.ones_like(p)
         return parse("l2(half=False)")(p, one), parse("bce")(torch.logit(p), one)
 
-    squared, entropy = both(grid)
+    squared, entropy = compute_losses(grid)
 
-    def frame(at: float) -> Frame:
+    def make_frame(at: float) -> Frame:
         p = torch.tensor([at], dtype=torch.float64, requires_grad=True)
-        values = both(p)
+        values = compute_losses(p)
         slopes = [torch.autograd.grad(value.sum(), p, retain_graph=True)[0].item() for value in values]
         curves = [
             Curve("squared error", list(zip(grid.tolist(), squared.tolist(), strict=True)), BLUE),
             Curve("cross-entropy", list(zip(grid.tolist(), entropy.tolist(), strict=True)), RED),
         ]
         dots = [(at, values[0].item(), BLUE), (at, values[1].item(), RED)]
-        picture = xy(
-            curves, Axes((0, 1), (0, 4), "probability given to the truth", "loss"), "Loss by probability", Marks(dots)
+        picture = draw_xy_chart(
+            curves,
+            AxesSpec((0, 1), (0, 4), "probability given to the truth", "loss"),
+            "Loss by probability",
+            Marks(dots),
         )
         said = (
             f"squared error {values[0].item():.2f}, slope {slopes[0]:.1f}; "
@@ -81,15 +86,15 @@ def surprise() -> Section:
             "The truth is 1, the network says 0.1. Squared error calls that 0.81 and pulls with a slope of 1.8. "
             "Cross-entropy calls it 2.30 and pulls with 10: a confident mistake is expensive, so it is mended first.",
         ),
-        live("the network says", (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 0.98), frame, 1),
+        make_slider_figure("the network says", (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 0.98), make_frame, 1),
     )
 
 
-def answers() -> Section:
+def softmax_and_sigmoid() -> Section:
     """Softmax and sigmoid: one answer, or several."""
     names = ("cat", "dog", "grass", "car")
 
-    def frame(dog: float) -> Frame:
+    def make_frame(dog: float) -> Frame:
         logits = torch.tensor([2.0, dog, 1.0, -1.0])
         one, several = logits.softmax(0), logits.sigmoid()
         parts = []
@@ -116,8 +121,8 @@ def answers() -> Section:
             "question of each class, so a picture may hold a cat, a dog and grass at once. The first goes with "
             "cross-entropy, the second with `bce`.",
         ),
-        live("logit of dog", (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0), frame, 2),
-        tried=('wm.Objective("bce", dim, classes)  # targets [N, C], several ones in a row',),
+        make_slider_figure("logit of dog", (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0), make_frame, 2),
+        commands=('wm.Objective("bce", dim, classes)  # targets [N, C], several ones in a row',),
     )
 
 
@@ -126,7 +131,7 @@ def focal() -> Section:
     grid = torch.linspace(0.02, 0.99, 98, dtype=torch.float64)
     one = torch.ones_like(grid)
 
-    def frame(gamma: float) -> Frame:
+    def make_frame(gamma: float) -> Frame:
         plain, turned = (parse(f"focal(gamma={g:g})")(torch.logit(grid), one) for g in (0.0, gamma))
         curves = [
             Curve("cross-entropy", list(zip(grid.tolist(), plain.tolist(), strict=True)), BLUE, dashed=True),
@@ -135,7 +140,9 @@ def focal() -> Section:
         easy = parse(f"focal(gamma={gamma:g})")(torch.logit(torch.tensor([0.1, 0.9], dtype=torch.float64)), one[:2])
         base = parse("focal(gamma=0)")(torch.logit(torch.tensor([0.1, 0.9], dtype=torch.float64)), one[:2])
         shares = (easy / base).tolist()
-        picture = xy(curves, Axes((0, 1), (0, 4), "probability given to the truth", "loss"), "Focal loss")
+        picture = draw_xy_chart(
+            curves, AxesSpec((0, 1), (0, 4), "probability given to the truth", "loss"), "Focal loss"
+        )
         return Frame(
             f"{gamma:g}", picture, f"of cross-entropy remain {shares[0]:.2f} at 0.1 and {shares[1]:.4f} at 0.9"
         )
@@ -147,8 +154,8 @@ def focal() -> Section:
             "Where most samples are easy, their many small losses drown the few that matter. Focal loss multiplies "
             "cross-entropy by (1 − p)^γ: what is already right hardly counts.",
         ),
-        live("γ", (0.0, 0.5, 1.0, 2.0, 3.0, 5.0), frame, 3),
+        make_slider_figure("γ", (0.0, 0.5, 1.0, 2.0, 3.0, 5.0), make_frame, 3),
     )
 
 
-SECTIONS = (outliers, surprise, answers, focal)
+CLASSICAL_SECTIONS = (outliers, cross_entropy, softmax_and_sigmoid, focal)

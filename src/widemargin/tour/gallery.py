@@ -12,14 +12,14 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..recipes.parts.openset_lines import DIGITS
+from ..recipes.parts.openset_lines import DIGITS_CONFIG
 from ..report.escaped import escape
-from ..report.spokes import spokes
+from ..report.spokes import draw_embedding_circle
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-BASE = replace(DIGITS, dim=2, epochs=10, share=0.2, per_class=10)
+BASE_CONFIG = replace(DIGITS_CONFIG, embedding_dim=2, epochs=10, train_fraction=0.2, per_class=10)
 LOSSES = (
     "softmax",
     "modified_softmax",
@@ -36,70 +36,72 @@ LOSSES = (
     "adaacos",
     "arcgrad(s=10)",
 )
-FILE = "gallery.json"
-_SHOWN = 40  # of each digit
+GALLERY_FILE = "gallery.json"
+_IMAGES_PER_DIGIT = 40  # of each digit
 
 
-def train_gallery(place: Path, data_dir: str | None, told: Callable[[str], None]) -> dict[str, Any]:
+def train_gallery(runs_dir: Path, data_dir: str | None, on_progress: Callable[[str], None]) -> dict[str, Any]:
     """Train every loss (finished runs are not repeated) and take down where some test images lie."""
     import torch
 
-    from ..recipes.parts.run_list import folder_of, record_of
-    from ..training.finished import finished
+    from ..recipes.parts.run_list import read_record, run_folder
+    from ..training.finished import load_run
     from ..training.loop import train
     from ..training.unseen import embed
 
-    found: dict[str, Any] = {"run": json.loads(BASE.to_json()), "losses": {}}
+    gallery: dict[str, Any] = {"run": json.loads(BASE_CONFIG.to_json()), "losses": {}}
     for loss in LOSSES:
-        told(loss)
-        run = replace(BASE, loss=loss)
-        folder = folder_of(run, place)
-        if record_of(run, place) is None:
-            train(run, folder, resume=True, data_dir=data_dir, quiet=True)
-        done = finished(folder)
-        inputs = done.inputs(data_dir)
+        on_progress(loss)
+        config = replace(BASE_CONFIG, loss=loss)
+        folder = run_folder(config, runs_dir)
+        if read_record(config, runs_dir) is None:
+            train(config, folder, resume=True, data_dir=data_dir, quiet=True)
+        trained_run = load_run(folder)
+        inputs = trained_run.load_inputs(data_dir)
         y = inputs.test.y
-        rows = torch.cat([(y == k).nonzero().squeeze(1)[:_SHOWN] for k in range(10)])
-        x, y = embed(done.model, inputs.judged(inputs.test.take(rows)))
-        test = (record_of(run, place) or {})["test"]
-        right = test.get("top1", test.get("recall1"))
-        head = done.model.objective.head
-        found["losses"][loss] = {
-            "on_circle": head is None or not head.margin.keeps_x,
-            "w": None if head is None else _rounded(head.weight.detach()),
-            "x": _rounded(x),
+        rows = torch.cat([(y == k).nonzero().squeeze(1)[:_IMAGES_PER_DIGIT] for k in range(10)])
+        x, y = embed(trained_run.model, inputs.eval_batches(inputs.test.take(rows)))
+        test = (read_record(config, runs_dir) or {})["test"]
+        metric_value = test.get("top1", test.get("recall1"))
+        head = trained_run.model.objective.head
+        gallery["losses"][loss] = {
+            "on_circle": head is None or not head.margin.uses_x_norm,
+            "w": None if head is None else _round_points(head.weight.detach()),
+            "x": _round_points(x),
             "y": y.tolist(),
-            "right": right,
+            "right": metric_value,
             "what": "test accuracy" if "top1" in test else "recall@1",
         }
-    return found
+    return gallery
 
 
-def _rounded(points: Tensor) -> list[list[float]]:
+def _round_points(points: Tensor) -> list[list[float]]:
     return [[round(float(v), 4) for v in point] for point in points]
 
 
-def kept() -> dict[str, Any] | None:
+def load_gallery() -> dict[str, Any] | None:
     """What was trained, if it is there."""
-    file = resources.files(__package__).joinpath(FILE)
+    file = resources.files(__package__).joinpath(GALLERY_FILE)
     if not file.is_file():
         return None
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return found
 
 
-def gallery_html(found: dict[str, Any]) -> str:
+def gallery_html(gallery: dict[str, Any]) -> str:
     """All losses side by side."""
     import numpy as np
 
     digits = [str(k) for k in range(10)]
     cells = []
-    for loss, seen in found["losses"].items():
-        weights = None if seen["w"] is None else np.array(seen["w"])
+    for loss, entry in gallery["losses"].items():
+        weights = None if entry["w"] is None else np.array(entry["w"])
         title = f"MNIST in two dimensions under {loss}"
-        picture = spokes(np.array(seen["x"]), np.array(seen["y"]), digits, weights, seen["on_circle"], title)
+        picture = draw_embedding_circle(
+            np.array(entry["x"]), np.array(entry["y"]), digits, weights, entry["on_circle"], title
+        )
         name = loss.partition(", lam")[0] + (")" if ", lam" in loss else "")
         cells.append(
-            f"<figure>{picture}<figcaption><b>{escape(name)}</b><br>{escape(seen['what'])} {seen['right']:.1f} %</figcaption></figure>"
+            f"<figure>{picture}<figcaption><b>{escape(name)}</b><br>{escape(entry['what'])} {entry['right']:.1f} %</figcaption></figure>"
         )
     return f'<div class="gallery">{"".join(cells)}</div>'

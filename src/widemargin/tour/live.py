@@ -14,16 +14,16 @@ class Frame:
 
     label: str
     picture: str
-    numbers: str
+    caption: str
 
 
 @dataclass(frozen=True)
-class Live:
+class SliderFigure:
     """Frames to slide through."""
 
-    what: str
+    label: str
     frames: Sequence[Frame]
-    start: int = 0
+    start_index: int = 0
 
 
 @dataclass(frozen=True)
@@ -33,36 +33,38 @@ class Section:
     key: str
     title: str
     text: Sequence[str]
-    live: Live | None = None
-    still: str = ""
+    slider: SliderFigure | None = None
+    static_html: str = ""
     """A picture that does not move, or further parts of a page."""
-    tried: Sequence[str] = field(default_factory=tuple)
+    commands: Sequence[str] = field(default_factory=tuple)
     """Commands or code to go on with."""
 
 
-def live(what: str, places: Sequence[float], frame: Callable[[float], Frame], start: int = 0) -> Live:
+def make_slider_figure(
+    label: str, values: Sequence[float], make_frame: Callable[[float], Frame], start_index: int = 0
+) -> SliderFigure:
     """A slider over some values."""
-    return Live(what, [frame(place) for place in places], start)
+    return SliderFigure(label, [make_frame(place) for place in values], start_index)
 
 
-def live_html(key: str, shown: Live) -> str:
+def slider_html(key: str, slider: SliderFigure) -> str:
     """The slider, the pictures (all but one hidden), and the numbers under them."""
     name = escape(key)
     parts = [
-        f'<div class="live" data-live="{name}"><label for="{name}-slide">{escape(shown.what)} '
-        f'<output id="{name}-label">{escape(shown.frames[shown.start].label)}</output></label>'
-        f'<input type="range" id="{name}-slide" min="0" max="{len(shown.frames) - 1}" value="{shown.start}" step="1">'
+        f'<div class="live" data-live="{name}"><label for="{name}-slide">{escape(slider.label)} '
+        f'<output id="{name}-label">{escape(slider.frames[slider.start_index].label)}</output></label>'
+        f'<input type="range" id="{name}-slide" min="0" max="{len(slider.frames) - 1}" value="{slider.start_index}" step="1">'
     ]
-    for k, frame in enumerate(shown.frames):
-        hidden = "" if k == shown.start else " hidden"
+    for k, frame in enumerate(slider.frames):
+        hidden = "" if k == slider.start_index else " hidden"
         parts.append(
             f'<div class="frame" data-label="{escape(frame.label)}"{hidden}>{frame.picture}'
-            f'<p class="numbers">{escape(frame.numbers)}</p></div>'
+            f'<p class="numbers">{escape(frame.caption)}</p></div>'
         )
     return "".join(parts) + "</div>"
 
 
-SCRIPT = """
+SLIDER_SCRIPT = """
 'use strict';
 for (const live of document.querySelectorAll('[data-live]')) {
   const slide = live.querySelector('input'), label = live.querySelector('output');

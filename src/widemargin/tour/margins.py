@@ -9,61 +9,66 @@ from collections.abc import Callable
 import torch
 
 from ..catalogue import parse_margin
-from ..margin import Batch
-from ..report.palette import colour
-from ..report.xy import Axes, Curve, Marks, xy
+from ..margin import BatchStatistics
+from ..report.palette import loss_colour
+from ..report.xy import AxesSpec, Curve, Marks, draw_xy_chart
 from ..theory import (
     angular_margin,
     boundary_angle,
     gap_gradient,
-    pull_curve,
+    gradient_curve,
     suggest_scale,
     target_curve,
     theoretical_gap,
 )
 from .classical import BLUE, RED
-from .live import Frame, Section, live
+from .live import Frame, Section, make_slider_figure
 
-_DEGREES = tuple(range(0, 181, 3))
+_ANGLES_DEG = tuple(range(0, 181, 3))
 
 
-def _radians(degrees: tuple[int, ...] = _DEGREES) -> torch.Tensor:
+def _to_radians(degrees: tuple[int, ...] = _ANGLES_DEG) -> torch.Tensor:
     return torch.tensor(degrees, dtype=torch.float64).deg2rad()
 
 
-def _curve(name: str, values: torch.Tensor, ink: str, dashed: bool = False) -> Curve:
-    return Curve(name, list(zip(map(float, _DEGREES), values.tolist(), strict=True)), ink, dashed)
+def _angle_curve(name: str, values: torch.Tensor, colour: str, dashed: bool = False) -> Curve:
+    return Curve(name, list(zip(map(float, _ANGLES_DEG), values.tolist(), strict=True)), colour, dashed)
 
 
-def _circle(between: float, edges: tuple[float, float], lengths: tuple[float, float], title: str) -> str:
+def _draw_class_sectors(
+    class_angle: float, boundary_angles: tuple[float, float], norms: tuple[float, float], title: str
+) -> str:
     """Two class weights and the sectors in which each counts as right while training."""
     parts: list[str] = []
 
-    def spot(radius: float, degrees: float) -> tuple[float, float]:
+    def to_pixel(radius: float, degrees: float) -> tuple[float, float]:
         return 150 + radius * math.cos(math.radians(degrees)), 150 - radius * math.sin(math.radians(degrees))
 
-    for sign, edge, length, ink, name in ((1, edges[0], lengths[0], BLUE, "W₁"), (-1, edges[1], lengths[1], RED, "W₂")):
-        weight = 90 + sign * between / 2
-        inner, outer = weight - sign * edge, weight + sign * (90 - between / 2)
-        (x1, y1), (x2, y2) = spot(120, outer), spot(120, inner)
+    for sign, edge, length, colour, name in (
+        (1, boundary_angles[0], norms[0], BLUE, "W₁"),
+        (-1, boundary_angles[1], norms[1], RED, "W₂"),
+    ):
+        weight = 90 + sign * class_angle / 2
+        inner, outer = weight - sign * edge, weight + sign * (90 - class_angle / 2)
+        (x1, y1), (x2, y2) = to_pixel(120, outer), to_pixel(120, inner)
         sweep = 1 if sign > 0 else 0
         parts.append(
-            f'<path d="M150,150 L{x1:.1f},{y1:.1f} A120,120 0 0 {sweep} {x2:.1f},{y2:.1f} Z" fill="{ink}" '
-            f'fill-opacity=".25" stroke="{ink}"/>'
+            f'<path d="M150,150 L{x1:.1f},{y1:.1f} A120,120 0 0 {sweep} {x2:.1f},{y2:.1f} Z" fill="{colour}" '
+            f'fill-opacity=".25" stroke="{colour}"/>'
         )
-        x, y = spot(min(135.0, 60 * length), weight)
-        parts.append(f'<line x1="150" y1="150" x2="{x:.1f}" y2="{y:.1f}" stroke="{ink}" stroke-width="4"/>')
-        tx, ty = spot(min(135.0, 60 * length) + 14, weight)
+        x, y = to_pixel(min(135.0, 60 * length), weight)
+        parts.append(f'<line x1="150" y1="150" x2="{x:.1f}" y2="{y:.1f}" stroke="{colour}" stroke-width="4"/>')
+        tx, ty = to_pixel(min(135.0, 60 * length) + 14, weight)
         parts.append(f'<text x="{tx:.1f}" y="{ty + 4:.1f}" text-anchor="middle">{name}</text>')
     return f'<svg viewBox="0 0 300 160" role="img" aria-label="{title}" class="small">{"".join(parts)}</svg>'
 
 
-def lengths() -> Section:
+def weight_norms() -> Section:
     """What softmax does with the lengths of its weights."""
 
-    def frame(ratio: float) -> Frame:
-        edge = math.degrees(boundary_angle("softmax", math.pi / 2, w_lengths=(ratio, 1.0)))
-        picture = _circle(90.0, (edge, 90.0 - edge), (ratio, 1.0), "Two classes of unequal weight lengths")
+    def make_frame(ratio: float) -> Frame:
+        edge = math.degrees(boundary_angle("softmax", math.pi / 2, w_norms=(ratio, 1.0)))
+        picture = _draw_class_sectors(90.0, (edge, 90.0 - edge), (ratio, 1.0), "Two classes of unequal weight lengths")
         return Frame(
             f"{ratio:g}", picture, f"class 1 has {edge:.1f}° of the 90° between them, class 2 {90 - edge:.1f}°"
         )
@@ -75,16 +80,16 @@ def lengths() -> Section:
             "Softmax compares ‖W‖ ‖x‖ cos θ. A class whose weight is longer takes more of the room between two classes; "
             "with unbalanced data the rich get richer, and the angle alone decides nothing.",
         ),
-        live("‖W₁‖ / ‖W₂‖", (0.5, 0.7, 0.9, 1.0, 1.1, 1.4, 1.8, 2.2), frame, 5),
+        make_slider_figure("‖W₁‖ / ‖W₂‖", (0.5, 0.7, 0.9, 1.0, 1.1, 1.4, 1.8, 2.2), make_frame, 5),
     )
 
 
 def bisector() -> Section:
     """Modified softmax: unit weights, the boundary is the bisector."""
 
-    def frame(between: float) -> Frame:
+    def make_frame(between: float) -> Frame:
         edge = math.degrees(boundary_angle("modified_softmax", math.radians(between)))
-        picture = _circle(between, (edge, between - edge), (1.6, 1.6), "Two classes with unit weights")
+        picture = _draw_class_sectors(between, (edge, between - edge), (1.6, 1.6), "Two classes with unit weights")
         return Frame(f"{between:g}°", picture, f"the boundary lies {edge:.1f}° from each: on the bisector")
 
     return Section(
@@ -94,22 +99,22 @@ def bisector() -> Section:
             "Modified softmax makes every weight one long. Then only the angle counts, and the boundary is the bisector. "
             "But nothing asks for more: a sample a hair's breadth on the right side is right.",
         ),
-        live("angle between the classes", (40.0, 60.0, 90.0, 120.0, 150.0), frame, 2),
+        make_slider_figure("angle between the classes", (40.0, 60.0, 90.0, 120.0, 150.0), make_frame, 2),
     )
 
 
-def psi() -> Section:
+def l_softmax() -> Section:
     """L-Softmax and its curve."""
 
-    def frame(m: float) -> Frame:
-        theta = _radians()
+    def make_frame(m: float) -> Frame:
+        theta = _to_radians()
         own, plain = target_curve(f"l_softmax(m={m:g}, lam=0)", theta)
         curves = [
-            _curve("cos θ, the others", plain, BLUE, True),
-            _curve(f"ψ(θ), m = {m:g}", own, colour("l_softmax")),
+            _angle_curve("cos θ, the others", plain, BLUE, True),
+            _angle_curve(f"ψ(θ), m = {m:g}", own, loss_colour("l_softmax")),
         ]
-        picture = xy(
-            curves, Axes((0, 180), (-7.5, 1.2), "angle of the target", "logit at unit lengths", "°"), "L-Softmax"
+        picture = draw_xy_chart(
+            curves, AxesSpec((0, 180), (-7.5, 1.2), "angle of the target", "logit at unit lengths", "°"), "L-Softmax"
         )
         at = float(target_curve(f"l_softmax(m={m:g}, lam=0)", torch.tensor([math.pi / 3], dtype=torch.float64))[0])
         return Frame(f"{m:g}", picture, f"at 60° the target's cosine 0.5 counts as {at:.2f}")
@@ -122,32 +127,34 @@ def psi() -> Section:
             "π/m the cosine would rise again; ψ goes on falling instead. So strict a task is hard to begin with: λ mixes "
             "in the plain cosine at first and fades.",
         ),
-        live("m", (1.0, 2.0, 3.0, 4.0), frame, 1),
+        make_slider_figure("m", (1.0, 2.0, 3.0, 4.0), make_frame, 1),
     )
 
 
-def _band(
-    key: str, title: str, text: tuple[str, ...], spec: Callable[[float], str], places: tuple[float, ...]
+def _margin_band(
+    key: str, title: str, text: tuple[str, ...], make_spec: Callable[[float], str], margin_values: tuple[float, ...]
 ) -> Section:
     """A margin's band between two classes, by how far these are apart."""
-    apart = tuple(range(5, 181, 5))
-    bands = {m: [math.degrees(angular_margin(spec(m), math.radians(b))) for b in apart] for m in places}
+    class_angles = tuple(range(5, 181, 5))
+    bands = {
+        m: [math.degrees(angular_margin(make_spec(m), math.radians(b))) for b in class_angles] for m in margin_values
+    }
     high = 30 * math.ceil(max(map(max, bands.values())) / 30)  # one height for all places of the slider
 
-    def frame(m: float) -> Frame:
+    def make_frame(m: float) -> Frame:
         widths = bands[m]
-        name = spec(m).partition("(")[0]
-        curve = Curve("the band", list(zip(map(float, apart), widths, strict=True)), colour(name))
-        axes = Axes((0, 180), (0, high), "angle between the two classes", "degrees that belong to neither", "°")
-        chosen = {b: widths[apart.index(b)] for b in (30, 90, 150)}
+        name = make_spec(m).partition("(")[0]
+        curve = Curve("the band", list(zip(map(float, class_angles), widths, strict=True)), loss_colour(name))
+        axes = AxesSpec((0, 180), (0, high), "angle between the two classes", "degrees that belong to neither", "°")
+        chosen = {b: widths[class_angles.index(b)] for b in (30, 90, 150)}
         said = "; ".join(f"{width:.1f}° between classes {b}° apart" for b, width in chosen.items())
-        return Frame(f"{m:g}", xy([curve], axes, title), said)
+        return Frame(f"{m:g}", draw_xy_chart([curve], axes, title), said)
 
-    return Section(key, title, text, live("m", places, frame, len(places) // 2))
+    return Section(key, title, text, make_slider_figure("m", margin_values, make_frame, len(margin_values) // 2))
 
 
 def a_softmax() -> Section:
-    return _band(
+    return _margin_band(
         "a_softmax",
         "A-Softmax (SphereFace): a margin that depends on the neighbours",
         (
@@ -160,7 +167,7 @@ def a_softmax() -> Section:
 
 
 def cosface() -> Section:
-    return _band(
+    return _margin_band(
         "cosface",
         "CosFace: a margin on the cosine",
         (
@@ -173,7 +180,7 @@ def cosface() -> Section:
 
 
 def arcface() -> Section:
-    return _band(
+    return _margin_band(
         "arcface",
         "ArcFace: a margin on the angle",
         (
@@ -189,14 +196,16 @@ def adacos() -> Section:
     """AdaCos sets its own scale, and dies at two classes."""
     counts = (2, 3, 4, 5, 10, 30, 100, 1000, 10_000, 100_000)
 
-    def frame(classes: float) -> Frame:
+    def make_frame(classes: float) -> Frame:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            start = {c: float(parse_margin("adacos").sized(c).s) for c in counts}
-            pull = pull_curve("adacos", _radians(), int(classes)).abs()
-        curve = _curve(f"adacos, {int(classes):,} classes", pull, colour("adacos"))
+            start = {c: float(parse_margin("adacos").for_num_classes(c).s) for c in counts}
+            pull = gradient_curve("adacos", _to_radians(), int(classes)).abs()
+        curve = _angle_curve(f"adacos, {int(classes):,} classes", pull, loss_colour("adacos"))
         high = max(1.0, math.ceil(float(pull.max())))
-        picture = xy([curve], Axes((0, 180), (0, high), "angle of the target", "pull", "°"), "How hard AdaCos pulls")
+        picture = draw_xy_chart(
+            [curve], AxesSpec((0, 180), (0, high), "angle of the target", "pull", "°"), "How hard AdaCos pulls"
+        )
         return Frame(f"{int(classes):,}", picture, f"begins with s = √2 log(C−1) = {start[int(classes)]:.2f}")
 
     return Section(
@@ -207,27 +216,29 @@ def adacos() -> Section:
             "then follows the batch. With two classes that is log 1 = 0: no scale, no pull, nothing learned; "
             "`adacos(floor=1)` is the remedy.",
         ),
-        live("classes", tuple(map(float, counts)), frame, 4),
+        make_slider_figure("classes", tuple(map(float, counts)), make_frame, 4),
     )
 
 
 def adaacos() -> Section:
     """AdaAcos sets its own margin."""
 
-    def frame(spread: float) -> Frame:
+    def make_frame(spread: float) -> Frame:
         draw = torch.Generator().manual_seed(0)
         own = (torch.randn(200, generator=draw, dtype=torch.float64).abs() * spread).deg2rad()
         nearest = (90 + 6 * torch.randn(200, generator=draw, dtype=torch.float64)).deg2rad()
-        batch = Batch.of(
+        batch = BatchStatistics.from_batch(
             own, torch.ones_like(own), torch.tensor(0), lambda margin: torch.zeros_like(own), lambda: torch.cos(nearest)
         )
-        m = float(dict(parse_margin("adaacos(s=6)").adapted(batch).values())["m"])
-        theta = _radians()
+        m = float(dict(parse_margin("adaacos(s=6)").adapt_to_batch(batch).named_values())["m"])
+        theta = _to_radians()
         curves = [
-            _curve("without a margin", target_curve("normface(s=6)", theta)[0], BLUE, True),
-            _curve(f"m = {m:.2f}", target_curve(f"adaacos(s=6, m={m:.6f})", theta)[0], colour("adaacos")),
+            _angle_curve("without a margin", target_curve("normface(s=6)", theta)[0], BLUE, True),
+            _angle_curve(f"m = {m:.2f}", target_curve(f"adaacos(s=6, m={m:.6f})", theta)[0], loss_colour("adaacos")),
         ]
-        picture = xy(curves, Axes((0, 180), (-16, 7), "angle of the target", "target logit", "°"), "AdaAcos")
+        picture = draw_xy_chart(
+            curves, AxesSpec((0, 180), (-16, 7), "angle of the target", "target logit", "°"), "AdaAcos"
+        )
         return Frame(
             f"{spread:g}°", picture, f"the median gap of this batch is {math.degrees(m):.1f}°: that is its margin"
         )
@@ -239,25 +250,29 @@ def adaacos() -> Section:
             "The margin of each batch is the median of its gaps: how much nearer samples are to their own class than to "
             "the nearest other. At the start there is none; as classes become compact the task becomes stricter by itself.",
         ),
-        live("how far samples stray from their class", (90.0, 70.0, 50.0, 35.0, 20.0, 10.0), frame, 3),
+        make_slider_figure(
+            "how far samples stray from their class", (90.0, 70.0, 50.0, 35.0, 20.0, 10.0), make_frame, 3
+        ),
     )
 
 
 def arcgrad() -> Section:
     """ArcGrad: the gradient is the margin."""
 
-    def frame(s: float) -> Frame:
+    def make_frame(s: float) -> Frame:
         gaps = tuple(range(0, 91, 3))
         values = [gap_gradient(math.radians(g), s, 10) for g in gaps]
         best = [gap_gradient(math.radians(g), suggest_scale(10, math.radians(g)), 10) for g in gaps[1:]]
         curves = [
             Curve("best s per gap", list(zip(map(float, gaps[1:]), best, strict=True)), "#888888", True),
-            Curve(f"s = {s:g}", list(zip(map(float, gaps), values, strict=True)), colour("arcgrad")),
+            Curve(f"s = {s:g}", list(zip(map(float, gaps), values, strict=True)), loss_colour("arcgrad")),
         ]
         asked = math.degrees(theoretical_gap(10, s))
-        lines = [(asked, colour("arcgrad"), f"Eq. 19: {asked:.1f}°")] if asked <= 90 else []
-        axes = Axes((0, 90), (0, 40), "mean gap", "|∂ loss / ∂ gap|", "°")
-        picture = xy(curves, axes, "How fast a gap grows under ArcGrad, ten classes", Marks(lines=lines))
+        lines = [(asked, loss_colour("arcgrad"), f"Eq. 19: {asked:.1f}°")] if asked <= 90 else []
+        axes = AxesSpec((0, 90), (0, 40), "mean gap", "|∂ loss / ∂ gap|", "°")
+        picture = draw_xy_chart(
+            curves, axes, "How fast a gap grows under ArcGrad, ten classes", Marks(vertical_lines=lines)
+        )
         return Frame(f"{s:g}", picture, f"with ten classes s = {s:g} drives towards a gap of {asked:.1f}°")
 
     return Section(
@@ -268,9 +283,9 @@ def arcgrad() -> Section:
             "long died. There is no m: how far classes are driven apart follows from s alone, and s follows from the "
             "number of classes and the gap one wants, by Lambert's W (Eq. 19).",
         ),
-        live("s", (2.0, 3.0, 5.0, 10.0, 20.0, 40.0), frame, 3),
-        tried=("widemargin theory --classes 1000", "widemargin lab"),
+        make_slider_figure("s", (2.0, 3.0, 5.0, 10.0, 20.0, 40.0), make_frame, 3),
+        commands=("widemargin theory --classes 1000", "widemargin lab"),
     )
 
 
-SECTIONS = (lengths, bisector, psi, a_softmax, cosface, arcface, adacos, adaacos, arcgrad)
+MARGIN_SECTIONS = (weight_norms, bisector, l_softmax, a_softmax, cosface, arcface, adacos, adaacos, arcgrad)

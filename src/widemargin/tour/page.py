@@ -10,9 +10,9 @@ from ..report import page
 from ..report.escaped import escape
 from . import classical, margins, pairs
 from .gallery import gallery_html
-from .live import SCRIPT, Section, live_html
+from .live import SLIDER_SCRIPT, Section, slider_html
 
-_STYLE = """<style>
+_TOUR_CSS = """<style>
 main { max-width: 840px; }
 nav ol { columns: 2 260px; padding-left: 1.4em; } nav a { color: inherit; }
 .live { margin: 10px 0 4px; max-width: 760px; } .live label { display: block; font-size: .92rem; }
@@ -27,25 +27,25 @@ section { margin-bottom: 34px; }
 @media (max-width: 520px) { .live svg { font-size: 14px; } .live svg text.tick { font-size: 14px; }
   .still { overflow-x: auto; } .still svg { min-width: 480px; } }
 </style>"""
-_SUB = (
+_SUBTITLE = (
     "From squared error to ArcGrad, one idea at a time, for someone who has trained a softmax once. Move the sliders: "
     "every picture was computed by the losses themselves."
 )
 
 
-def sections() -> list[Section]:
+def build_sections() -> list[Section]:
     """All stops, in the order of the road."""
-    makers = (*classical.SECTIONS, *pairs.SECTIONS, *margins.SECTIONS)
+    makers = (*classical.CLASSICAL_SECTIONS, *pairs.PAIR_SECTIONS, *margins.MARGIN_SECTIONS)
     return [make() for make in makers]
 
 
-def tour_page(stops: Sequence[Section], gallery: dict[str, Any] | None) -> str:
+def tour_page(sections: Sequence[Section], gallery: dict[str, Any] | None) -> str:
     """The whole page."""
-    contents = "".join(f'<li><a href="#{escape(stop.key)}">{escape(stop.title)}</a></li>' for stop in stops)
+    contents = "".join(f'<li><a href="#{escape(section.key)}">{escape(section.title)}</a></li>' for section in sections)
     if gallery is not None:
         contents += '<li><a href="#gallery">The gallery</a></li>'
-    body = [_STYLE, f'<nav aria-label="stops"><ol>{contents}</ol></nav>']
-    body += [_stop(number, stop) for number, stop in enumerate(stops, 1)]
+    body = [_TOUR_CSS, f'<nav aria-label="stops"><ol>{contents}</ol></nav>']
+    body += [_section_html(number, section) for number, section in enumerate(sections, 1)]
     if gallery is not None:
         run = gallery["run"]
         text = (
@@ -56,17 +56,17 @@ def tour_page(stops: Sequence[Section], gallery: dict[str, Any] | None) -> str:
             "circle a class that begins behind another cannot get past it."
         )
         body.append(
-            f'<section id="gallery">{page.heading(f"{len(stops) + 1}. The gallery", text)}{gallery_html(gallery)}</section>'
+            f'<section id="gallery">{page.heading(f"{len(sections) + 1}. The gallery", text)}{gallery_html(gallery)}</section>'
         )
-    return page.page("A tour of the margins", _SUB, body, SCRIPT)
+    return page.html_page("A tour of the margins", _SUBTITLE, body, SLIDER_SCRIPT)
 
 
-def _stop(number: int, stop: Section) -> str:
-    parts = [page.heading(f"{number}. {stop.title}")]
-    parts += [re.sub("`([^`]+)`", r"<code>\1</code>", page.paragraph(text)) for text in stop.text]
-    if stop.live is not None:
-        parts.append(live_html(stop.key, stop.live))
-    if stop.still:
-        parts.append(f'<div class="still">{stop.still}</div>')
-    parts += [page.code(text) for text in stop.tried]
-    return f'<section id="{escape(stop.key)}">{"".join(parts)}</section>'
+def _section_html(number: int, section: Section) -> str:
+    parts = [page.heading(f"{number}. {section.title}")]
+    parts += [re.sub("`([^`]+)`", r"<code>\1</code>", page.paragraph(text)) for text in section.text]
+    if section.slider is not None:
+        parts.append(slider_html(section.key, section.slider))
+    if section.static_html:
+        parts.append(f'<div class="still">{section.static_html}</div>')
+    parts += [page.code(text) for text in section.commands]
+    return f'<section id="{escape(section.key)}">{"".join(parts)}</section>'

@@ -8,14 +8,14 @@ import torch
 
 from ..catalogue import parse
 from ..objective import Objective
-from ..report.xy import Axes, Curve, Marks, xy
+from ..report.xy import AxesSpec, Curve, Marks, draw_xy_chart
 from .classical import BLUE, GOLD, GREEN, RED
-from .live import Frame, Section, live
+from .live import Frame, Section, make_slider_figure
 
-_ALPHA = 0.2
+_TRIPLET_ALPHA = 0.2
 
 
-def _at(degrees: list[float]) -> torch.Tensor:
+def _unit_circle_points(degrees: list[float]) -> torch.Tensor:
     """Points of the unit circle."""
     angles = torch.tensor(degrees, dtype=torch.float64).deg2rad()
     return torch.stack((torch.cos(angles), torch.sin(angles)), 1)
@@ -27,16 +27,18 @@ def contrastive() -> Section:
 
     def cost(spec: str, degrees: float, same: bool) -> float:
         y = torch.tensor([0, 0 if same else 1])
-        return float(parse(spec)(_at([0.0, degrees]), y)[0])
+        return float(parse(spec)(_unit_circle_points([0.0, degrees]), y)[0])
 
-    def frame(m: float) -> Frame:
+    def make_frame(m: float) -> Frame:
         spec = f"contrastive(m={m:g})"
         curves = [
             Curve("of one class", [(d, cost(spec, d, True)) for d in grid], BLUE),
             Curve("of two classes", [(d, cost(spec, d, False)) for d in grid], RED),
         ]
         free = next((d for d in grid if cost(spec, d, False) < 1e-6), None)  # but for rounding
-        picture = xy(curves, Axes((0, 180), (0, 4), "angle of the pair", "loss", "°"), f"Contrastive loss at m = {m:g}")
+        picture = draw_xy_chart(
+            curves, AxesSpec((0, 180), (0, 4), "angle of the pair", "loss", "°"), f"Contrastive loss at m = {m:g}"
+        )
         said = (
             "two classes are never left in peace"
             if free is None
@@ -52,8 +54,8 @@ def contrastive() -> Section:
             "apart until they are m apart, then left alone. Without that second part the network could put everything "
             "on one point and be content: we call it collapse, and training says when it happens.",
         ),
-        live("margin m (a distance)", (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0), frame, 3),
-        tried=('widemargin train omniglot fast "contrastive" --per-class 4 --unseen 0.5 --input-size 32',),
+        make_slider_figure("margin m (a distance)", (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0), make_frame, 3),
+        commands=('widemargin train omniglot fast "contrastive" --per-class 4 --unseen 0.5 --input-size 32',),
     )
 
 
@@ -101,33 +103,35 @@ def siamese() -> Section:
             "pair must be looked at anew. Embedded apart by one and the same network, each image is looked at once, and "
             "comparing is cheap: that is what a search in a million images needs, and what all losses below do.",
         ),
-        still=picture,
-        tried=("widemargin reproduce siamese pairs.csv",),
+        static_html=picture,
+        commands=("widemargin reproduce siamese pairs.csv",),
     )
 
 
 def triplet() -> Section:
     """Anchor, positive, negative; and which triplets are worth learning from."""
     near = 25.0  # degrees from the anchor to its positive
-    term = Objective(f"triplet(mining=all, alpha={_ALPHA})", 2, 2)
-    mined = Objective(f"triplet(mining=semihard, alpha={_ALPHA})", 2, 2)
+    term = Objective(f"triplet(mining=all, alpha={_TRIPLET_ALPHA})", 2, 2)
+    mined = Objective(f"triplet(mining=semihard, alpha={_TRIPLET_ALPHA})", 2, 2)
     y = torch.tensor([0, 0, 1])
-    positive = float((_at([0.0])[0] - _at([near])[0]).square().sum())
-    far = math.degrees(2 * math.asin(math.sqrt(positive + _ALPHA) / 2))  # where D_an = D_ap + α
+    positive = float((_unit_circle_points([0.0])[0] - _unit_circle_points([near])[0]).square().sum())
+    far = math.degrees(2 * math.asin(math.sqrt(positive + _TRIPLET_ALPHA) / 2))  # where D_an = D_ap + α
 
-    def frame(degrees: float) -> Frame:
-        loss = float(term(_at([0.0, near, -degrees]), y)[0])
-        mined(_at([0.0, near, -degrees]), y)
-        kept = int(mined.mined()["triplet"]["triplets"])
+    def make_frame(degrees: float) -> Frame:
+        loss = float(term(_unit_circle_points([0.0, near, -degrees]), y)[0])
+        mined(_unit_circle_points([0.0, near, -degrees]), y)
+        kept = int(mined.mining_stats()["triplet"]["triplets"])
         kind = "hard" if degrees <= near else "semi-hard" if degrees < far else "easy"
         grid = [float(d) for d in range(2, 91, 2)]
-        curve = Curve("loss of the anchor", [(d, float(term(_at([0.0, near, -d]), y)[0])) for d in grid], RED)
+        curve = Curve(
+            "loss of the anchor", [(d, float(term(_unit_circle_points([0.0, near, -d]), y)[0])) for d in grid], RED
+        )
         bands = [(0.0, near, RED, "hard"), (near, far, GOLD, "semi-hard"), (far, 90.0, GREEN, "easy")]
-        axes = Axes((0, 90), (0, 0.5), "angle from the anchor to the negative", "loss", "°")
-        marks = Marks(dots=[(degrees, loss, RED)], bands=bands, lines=[(near, BLUE, "positive")])
+        axes = AxesSpec((0, 90), (0, 0.5), "angle from the anchor to the negative", "loss", "°")
+        marks = Marks(dots=[(degrees, loss, RED)], vertical_bands=bands, vertical_lines=[(near, BLUE, "positive")])
         return Frame(
             f"{degrees:g}°",
-            xy([curve], axes, "Triplet loss", marks),
+            draw_xy_chart([curve], axes, "Triplet loss", marks),
             f"{kind}: loss {loss:.3f}; semi-hard mining keeps {kept}",
         )
 
@@ -139,8 +143,10 @@ def triplet() -> Section:
             "α. Most triplets are easy and teach nothing; the hardest are often mislabelled and pull everything onto one "
             "point. Semi-hard mining takes those in between: farther than the positive, but by less than α.",
         ),
-        live("the negative stands at", (10.0, 20.0, 25.0, 28.0, 32.0, 36.0, 45.0, 60.0, 80.0), frame, 3),
+        make_slider_figure(
+            "the negative stands at", (10.0, 20.0, 25.0, 28.0, 32.0, 36.0, 45.0, 60.0, 80.0), make_frame, 3
+        ),
     )
 
 
-SECTIONS = (contrastive, siamese, triplet)
+PAIR_SECTIONS = (contrastive, siamese, triplet)

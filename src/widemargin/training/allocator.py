@@ -10,7 +10,7 @@ import ctypes
 import sys
 
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # names of mallopt's parameters in malloc.h
-_NEVER = 2**31 - 1
+_INT_MAX = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
@@ -21,4 +21,4 @@ def keep_freed_memory() -> bool:
     if not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    return mallopt is not None and bool(mallopt(_MMAP_MAX, 0)) and bool(mallopt(_TRIM_THRESHOLD, _NEVER))
+    return mallopt is not None and bool(mallopt(_MMAP_MAX, 0)) and bool(mallopt(_TRIM_THRESHOLD, _INT_MAX))

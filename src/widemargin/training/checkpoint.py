@@ -23,45 +23,50 @@ import torch
 from torch import Tensor, nn
 
 from .. import plain_json
-from ..bounded_files import check_holes, open_regular
-from ..errors import InputError, shown
-from ..tensor_files import StoredTensors, all_finite, not_finite_error, stored_tensors
+from ..bounded_files import check_not_sparse, open_regular
+from ..errors import InputError, format_value
+from ..tensor_files import SafetensorsFile, all_finite, not_finite_error, read_safetensors_header
 
-_SUMS = "sha256.json"
-_MODEL, _TRAINING, _STATE = "model.safetensors", "training.safetensors", "state.json"
-_BESIDE = 64 << 20  # bytes of names and numbers beside what is asked for
-_MOST_MOMENTS = 8  # times the model: an optimizer keeps two moments, an average is one more
+_SHA256_FILE = "sha256.json"
+_MODEL_FILE, _TRAINING_FILE, _STATE_FILE = "model.safetensors", "training.safetensors", "state.json"
+_SIZE_SLACK_BYTES = 64 << 20  # bytes of names and numbers beside what is asked for
+_MAX_OPTIMIZER_STATE_RATIO = 8  # times the model: an optimizer keeps two moments, an average is one more
 
 
 def save(
-    place: Path, model: dict[str, Tensor], training: dict[str, Tensor], state: dict[str, Any], *, spare: bool = False
+    folder: Path,
+    model: dict[str, Tensor],
+    training: dict[str, Tensor],
+    state: dict[str, Any],
+    *,
+    keep_backup: bool = False,
 ) -> None:
     """Write a checkpoint to the folder `place`, replacing one that is there, or keeping that as a spare."""
     from safetensors.torch import save_file
 
-    fresh = place.with_name(place.name + ".new")
+    fresh = folder.with_name(folder.name + ".new")
     _remove(fresh)
     try:
         fresh.mkdir(parents=True)
-        save_file(own(model), fresh / _MODEL)
-        save_file(own(training), fresh / _TRAINING)
-        (fresh / _STATE).write_text(json.dumps(state, indent=1), encoding="utf-8")
+        save_file(clone_contiguous(model), fresh / _MODEL_FILE)
+        save_file(clone_contiguous(training), fresh / _TRAINING_FILE)
+        (fresh / _STATE_FILE).write_text(json.dumps(state, indent=1), encoding="utf-8")
         sums = {path.name: _sha256(path) for path in sorted(fresh.iterdir())}
-        (fresh / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
+        (fresh / _SHA256_FILE).write_text(json.dumps(sums, indent=1), encoding="utf-8")
         for path in fresh.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
     except Exception:  # a full disk: half a checkpoint would only take the room that the next one wants
         _remove(fresh)
         raise
-    _sync(fresh)
-    old = place.with_name(place.name + ".old")
-    if place.exists():  # else an earlier kill has left `old` as the only good one
+    _fsync_folder(fresh)
+    old = folder.with_name(folder.name + ".old")
+    if folder.exists():  # else an earlier kill has left `old` as the only good one
         _remove(old)
-        place.rename(old)
-    fresh.rename(place)
-    _sync(place.parent)
-    if not spare:
+        folder.rename(old)
+    fresh.rename(folder)
+    _fsync_folder(folder.parent)
+    if not keep_backup:
         _remove(old)
 
 
@@ -76,11 +81,11 @@ def _remove(path: Path) -> None:
 
 def _sha256(path: Path) -> str:
     with open_regular(path) as file:
-        check_holes(file, path)
+        check_not_sparse(file, path)
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _sync(folder: Path) -> None:
+def _fsync_folder(folder: Path) -> None:
     """Names on disk too, where a folder can be synced."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
@@ -90,131 +95,137 @@ def _sync(folder: Path) -> None:
             os.close(handle)
 
 
-def exists(place: Path) -> bool:
+def exists(folder: Path) -> bool:
     """Whether there is a checkpoint, be it the one that a kill between two renames has left."""
-    if os.path.lexists(place) and not place.is_dir():
+    if os.path.lexists(folder) and not folder.is_dir():
         # Otherwise a run that is resumed would begin anew, and drop its log.
-        raise InputError(f"{place}: not a folder, as a checkpoint is; remove it, or put the checkpoint back")
-    return place.is_dir() or place.with_name(place.name + ".old").is_dir()
+        raise InputError(f"{folder}: not a folder, as a checkpoint is; remove it, or put the checkpoint back")
+    return folder.is_dir() or folder.with_name(folder.name + ".old").is_dir()
 
 
 @dataclass(frozen=True)
-class Kept:
+class CheckpointFiles:
     """The files of a checkpoint, looked at: the state, and which tensors there are; none of these is read yet."""
 
-    model: StoredTensors
-    training: StoredTensors
+    model: SafetensorsFile
+    training: SafetensorsFile
     state: dict[str, Any]
 
     @property
-    def averages(self) -> dict[str, str]:
+    def ema_sources(self) -> dict[str, str]:
         """Of each averaged tensor, by the name that it has in the model, the file that holds it and its name there."""
-        held = self.training.held
-        return {name.removeprefix(AVERAGE): place for name, place in held.items() if name.startswith(AVERAGE)}
+        held = self.training.sources
+        return {name.removeprefix(EMA_PREFIX): place for name, place in held.items() if name.startswith(EMA_PREFIX)}
 
 
-class Loaded(NamedTuple):
+class LoadedCheckpoint(NamedTuple):
     """A checkpoint that was read."""
 
     model: dict[str, Tensor]
     training: dict[str, Tensor]
     state: dict[str, Any]
-    held: dict[str, str]
+    sources: dict[str, str]
     """Of each tensor of the model the file that holds it and its name there."""
-    averages: dict[str, str]
+    ema_sources: dict[str, str]
     """The same of each averaged tensor, by the name that it has in the model."""
 
 
-def load(place: Path, model_bytes: int | None = None) -> Loaded:
+def load(folder: Path, model_bytes: int | None = None) -> LoadedCheckpoint:
     """Model tensors, training tensors and state of a checkpoint; of its spare, with a warning, where it is damaged.
 
     A file of far more than the `model_bytes` that the model has is refused before it is read.
     """
-    kept = look(place)
-    for stored, times in ((kept.model, 2), (kept.training, 2 * _MOST_MOMENTS)):
+    files = inspect_checkpoint(folder)
+    for stored, times in ((files.model, 2), (files.training, 2 * _MAX_OPTIMIZER_STATE_RATIO)):
         if model_bytes is not None:
             check_size(stored.nbytes, times * model_bytes, str(stored.path))
-    training = kept.training.read()
-    moments = {name: value for name, value in training.items() if not name.startswith(AVERAGE)}
-    check_finite(moments, kept.training.held)  # averages are looked at where they are restored
-    return Loaded(kept.model.read(), training, kept.state, kept.model.held, kept.averages)
+    training = files.training.read()
+    moments = {name: value for name, value in training.items() if not name.startswith(EMA_PREFIX)}
+    check_finite(moments, files.training.sources)  # averages are looked at where they are restored
+    return LoadedCheckpoint(files.model.read(), training, files.state, files.model.sources, files.ema_sources)
 
 
-def check_size(found: int, wanted: int, where: str) -> None:
+def check_size(num_bytes: int, max_bytes: int, where: str) -> None:
     """Refuse tensors of far more bytes than are wanted, before they are read."""
-    if found > wanted + _BESIDE:
+    if num_bytes > max_bytes + _SIZE_SLACK_BYTES:
         raise InputError(
-            f"{where}: these weights are of another model (tensors of {found:,} bytes, at most {wanted:,} are wanted)"
+            f"{where}: these weights are of another model (tensors of {num_bytes:,} bytes, at most {max_bytes:,} are wanted)"
         )
 
 
-def look(place: Path) -> Kept:
+def inspect_checkpoint(folder: Path) -> CheckpointFiles:
     """What a checkpoint holds; its spare, with a warning, where it is damaged."""
-    spare = place.with_name(place.name + ".old")
-    if not place.is_dir() and spare.is_dir():
-        return _look(spare)  # killed between the two renames
+    backup = folder.with_name(folder.name + ".old")
+    if not folder.is_dir() and backup.is_dir():
+        return _inspect_folder(backup)  # killed between the two renames
     try:
-        return _look(place)
-    except DamagedError as error:
-        if not spare.is_dir():
+        return _inspect_folder(folder)
+    except CorruptCheckpointError as error:
+        if not backup.is_dir():
             raise
-        found = _look(spare)
+        found = _inspect_folder(backup)
         warnings.warn(f"{error}; going on from the one before it", stacklevel=4)
         return found
 
 
-def has_ended(place: Path, epochs: int) -> bool:
+def is_training_complete(folder: Path, epochs: int) -> bool:
     """Whether a run of so many epochs has nothing left to train after its checkpoint."""
-    return exists(place) and look(place).state.get("epoch") == epochs
+    return exists(folder) and inspect_checkpoint(folder).state.get("epoch") == epochs
 
 
-class DamagedError(InputError):
+class CorruptCheckpointError(InputError):
     """A checkpoint whose files are there but are not what was written."""
 
 
-def _look(place: Path) -> Kept:
+def _inspect_folder(folder: Path) -> CheckpointFiles:
     try:
-        sums = plain_json.read(place / _SUMS) if os.path.lexists(place / _SUMS) else {}
+        sums = plain_json.read_json(folder / _SHA256_FILE) if os.path.lexists(folder / _SHA256_FILE) else {}
         for name, wanted in sums.items():
-            if name not in (_MODEL, _TRAINING, _STATE):  # each is read whole: a million names would take hours
-                raise ValueError(f"{_SUMS} names {shown(name)}, which is no file of a checkpoint")
-            if _sha256(place / name) != wanted:
+            if name not in (
+                _MODEL_FILE,
+                _TRAINING_FILE,
+                _STATE_FILE,
+            ):  # each is read whole: a million names would take hours
+                raise ValueError(f"{_SHA256_FILE} names {format_value(name)}, which is no file of a checkpoint")
+            if _sha256(folder / name) != wanted:
                 raise ValueError(f"SHA-256 of {name} is another than when it was written")
-        model, training = (stored_tensors(place / name) for name in (_MODEL, _TRAINING))
-        state = plain_json.read(place / _STATE)
+        model, training = (read_safetensors_header(folder / name) for name in (_MODEL_FILE, _TRAINING_FILE))
+        state = plain_json.read_json(folder / _STATE_FILE)
         if not isinstance(state, dict):
             raise ValueError("state.json holds no names with values")
     except FileNotFoundError as error:
-        raise InputError(f"{error.filename or place}: not there; is this a checkpoint?") from None
+        raise InputError(f"{error.filename or folder}: not there; is this a checkpoint?") from None
     except (ValueError, AttributeError, TypeError, OSError) as error:
-        raise DamagedError(f"{place}: damaged, cannot be read ({error}); take an earlier checkpoint") from None
-    return Kept(model, training, state)
+        raise CorruptCheckpointError(
+            f"{folder}: damaged, cannot be read ({error}); take an earlier checkpoint"
+        ) from None
+    return CheckpointFiles(model, training, state)
 
 
-AVERAGE = "average."
+EMA_PREFIX = "average."
 
 
 @dataclass(frozen=True)
-class Judged:
+class EvalWeights:
     """The model's tensors as they are judged, averaged ones where there is an average; not read yet."""
 
-    kept: Kept
+    files: CheckpointFiles
 
     @property
-    def averaged(self) -> dict[str, int]:
+    def ema_sizes(self) -> dict[str, int]:
         """Bytes of every averaged tensor, by the name that it has in the model."""
-        sizes = self.kept.training.sizes
-        return {name.removeprefix(AVERAGE): size for name, size in sizes.items() if name.startswith(AVERAGE)}
+        sizes = self.files.training.sizes
+        return {name.removeprefix(EMA_PREFIX): size for name, size in sizes.items() if name.startswith(EMA_PREFIX)}
 
     @property
     def sizes(self) -> dict[str, int]:
         """Bytes of every tensor by its name."""
-        return {**self.kept.model.sizes, **self.averaged}
+        return {**self.files.model.sizes, **self.ema_sizes}
 
     @property
-    def held(self) -> dict[str, str]:
+    def sources(self) -> dict[str, str]:
         """Of each tensor the file that holds it and its name there."""
-        return {**self.kept.model.held, **self.kept.averages}
+        return {**self.files.model.sources, **self.files.ema_sources}
 
     @property
     def nbytes(self) -> int:
@@ -224,15 +235,15 @@ class Judged:
     def read(self, names: Collection[str] | None = None) -> dict[str, Tensor]:
         """All of them, or those of these names."""
         wanted = list(self.sizes) if names is None else list(names)
-        averaged = self.kept.training.read([AVERAGE + name for name in wanted])
-        found = {name.removeprefix(AVERAGE): value for name, value in averaged.items()}
-        return {**self.kept.model.read([name for name in wanted if name not in found]), **found}
+        ema_tensors = self.files.training.read([EMA_PREFIX + name for name in wanted])
+        found = {name.removeprefix(EMA_PREFIX): value for name, value in ema_tensors.items()}
+        return {**self.files.model.read([name for name in wanted if name not in found]), **found}
 
 
-def load_judged(place: Path) -> tuple[Judged, dict[str, Any]]:
+def open_eval_weights(folder: Path) -> tuple[EvalWeights, dict[str, Any]]:
     """The model's tensors as they are judged, to be read when it is known what is wanted of them, and the state."""
-    kept = look(place)
-    return Judged(kept), kept.state
+    files = inspect_checkpoint(folder)
+    return EvalWeights(files), files.state
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -266,11 +277,11 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
                 raise InputError(f"{key} in the checkpoint is {list(value.shape)}, its weights {list(like.shape)}")
             kept = torch.empty_like(like, dtype=value.dtype).copy_(value) if laid else value
             state.setdefault(int(index), {})[name] = kept
-    _check_whole(optimizer, state)
+    _check_optimizer_state(optimizer, state)
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def _check_whole(optimizer: torch.optim.Optimizer, state: dict[int, dict[str, Any]]) -> None:
+def _check_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[int, dict[str, Any]]) -> None:
     """Parameters of one group are remembered by the same numbers: one that lacks some would fail at the next step."""
     for group in optimizer.state_dict()["param_groups"]:
         kept = [frozenset(state[index]) for index in group["params"] if index in state]
@@ -280,12 +291,12 @@ def _check_whole(optimizer: torch.optim.Optimizer, state: dict[int, dict[str, An
             )
 
 
-def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str, held: Mapping[str, str]) -> None:
+def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str, sources: Mapping[str, str]) -> None:
     """Weights into a module as it was built; another shape, another set of names or a NaN is one clear line.
 
     `held` says of each tensor which file holds it, for that line.
     """
-    built = not_finite(module.state_dict())
+    initial_non_finite = non_finite_names(module.state_dict())
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
@@ -293,20 +304,20 @@ def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str, he
         raise InputError(f"{where}: these weights are of another model ({first})") from None
     except InputError as error:  # a head's own words
         raise InputError(f"{where}: {error}") from None
-    check_finite(module.state_dict(), held, built)
+    check_finite(module.state_dict(), sources, initial_non_finite)
 
 
-def not_finite(tensors: Mapping[str, Any]) -> set[str]:
+def non_finite_names(tensors: Mapping[str, Any]) -> set[str]:
     """Names of tensors with numbers that are not finite; a network may be built with some, as a mask."""
     return {name for name, value in tensors.items() if isinstance(value, Tensor) and not all_finite(value)}
 
 
-def check_finite(tensors: Mapping[str, Any], held: Mapping[str, str], spared: Iterable[str] = ()) -> None:
+def check_finite(tensors: Mapping[str, Any], sources: Mapping[str, str], ignored_names: Iterable[str] = ()) -> None:
     """Refuse numbers that are not finite, of which nothing but others would come; once, where they are loaded."""
-    for name in sorted(not_finite(tensors).difference(spared)):
-        raise not_finite_error(held.get(name, name), tensors[name], "take an earlier checkpoint, or train again")
+    for name in sorted(non_finite_names(tensors).difference(ignored_names)):
+        raise not_finite_error(sources.get(name, name), tensors[name], "take an earlier checkpoint, or train again")
 
 
-def own(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def clone_contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Each tensor contiguous and with memory of its own, as safetensors wants them."""
     return {name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..angle import between, direction
+from ..angle import angle_between, unit_and_norm
 from ..classifier import MarginModel
 from ..errors import InputError
 
@@ -17,42 +17,52 @@ class DivergedError(InputError):
 
 
 @torch.no_grad()
-def diagnosis(model: MarginModel, x: Tensor | None, y: Tensor, step: int, loss: float, kept: bool, before: str) -> str:
+def describe_divergence(
+    model: MarginModel,
+    x: Tensor | None,
+    y: Tensor,
+    step: int,
+    loss: float,
+    has_checkpoint: bool,
+    earlier_magnitudes: str,
+) -> str:
     """One line: where, which part, how large, and what to try; `kept` says whether there is a good checkpoint.
 
     `x` are the embeddings that the step has seen, None where there are none that a head would take; `before` says what
     was seen in the steps before, where nothing can be said of this one.
     """
     objective = model.objective
-    parts = {name: objective.factors.get(name, 1.0) * values for name, values in objective.last.items()}
+    parts = {name: objective.factors.get(name, 1.0) * values for name, values in objective.last_losses.items()}
     bad = [name for name, values in parts.items() if not torch.isfinite(values).all()]
-    weights = unsound(model)
-    told = f"step {step}: the loss is {loss}"
+    weights = non_finite_parameters(model)
+    message = f"step {step}: the loss is {loss}"
     if bad:
-        told += f" (in {', '.join(bad)})"
+        message += f" (in {', '.join(bad)})"
     if weights:
-        told += f", weights are not finite in {weights[0]}" + (f" and {len(weights) - 1} more" if weights[1:] else "")
-        told += before
+        message += f", weights are not finite in {weights[0]}" + (
+            f" and {len(weights) - 1} more" if weights[1:] else ""
+        )
+        message += earlier_magnitudes
     elif x is None or not torch.isfinite(x).all():
-        told += f", embeddings are not finite{before}"
+        message += f", embeddings are not finite{earlier_magnitudes}"
     else:
-        told += _sizes(model, x, y)
-    ending = "; the last good checkpoint is kept" if kept else ""
-    return f"{told}. Try a smaller --lr, --clip 1, or a warm-up{ending}"
+        message += _describe_magnitudes(model, x, y)
+    ending = "; the last good checkpoint is kept" if has_checkpoint else ""
+    return f"{message}. Try a smaller --lr, --clip 1, or a warm-up{ending}"
 
 
-def unsound(model: MarginModel) -> list[str]:
+def non_finite_parameters(model: MarginModel) -> list[str]:
     """Names of the parameters that hold something else than numbers."""
     return [name for name, p in model.named_parameters() if not torch.isfinite(p).all()]
 
 
-def _sizes(model: MarginModel, x: Tensor, y: Tensor) -> str:
+def _describe_magnitudes(model: MarginModel, x: Tensor, y: Tensor) -> str:
     """Largest logit, angle to the own class, and embedding."""
-    told = ""
-    if model.objective.classifies:
-        told += f", largest logit {float(model.objective.logits(x).abs().max()):.3g}"
+    message = ""
+    if model.objective.has_logits:
+        message += f", largest logit {float(model.objective.logits(x).abs().max()):.3g}"
     head = model.objective.head
     if head is not None:
-        theta = between(direction(x.double())[0], direction(head.weight.detach().double())[0][y])
-        told += f", largest angle to the own class {math.degrees(float(theta.max())):.0f}°"
-    return f"{told}, largest embedding {float(x.double().norm(dim=1).max()):.3g}"
+        theta = angle_between(unit_and_norm(x.double())[0], unit_and_norm(head.weight.detach().double())[0][y])
+        message += f", largest angle to the own class {math.degrees(float(theta.max())):.0f}°"
+    return f"{message}, largest embedding {float(x.double().norm(dim=1).max()):.3g}"

@@ -15,8 +15,8 @@ from ..metrics.confusion import Confusion
 
 
 @torch.no_grad()
-def evaluate(
-    model: MarginModel, batches: Iterable[tuple[Tensor, Tensor]], classes: int, *, flips: bool = True
+def evaluate_classifier(
+    model: MarginModel, batches: Iterable[tuple[Tensor, Tensor]], num_classes: int, *, flips: bool = True
 ) -> dict[str, Any]:
     """Figures in percent and radians over batches of images as the network sees them, and labels.
 
@@ -26,9 +26,9 @@ def evaluate(
     was_training = model.training
     model.eval()
     head = model.objective.head
-    meter = None if head is None else AngleMeter(classes, head.dim, like.device)
-    true, said = [], []
-    right = {"top1": 0, "top5": 0, "top1_flip": 0}
+    meter = None if head is None else AngleMeter(num_classes, head.embedding_dim, like.device)
+    true_labels, predicted_labels = [], []
+    correct_counts = {"top1": 0, "top5": 0, "top1_flip": 0}
     total, seen = 0.0, 0
     for x, y in batches:
         images, labels = x.to(like.device, like.dtype), y.to(like.device)
@@ -37,24 +37,26 @@ def evaluate(
         total += float(torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum"))
         seen += len(labels)
         answers = logits.argmax(1)
-        right["top1"] += int((answers == labels).sum())
-        right["top5"] += int((logits.topk(min(5, classes), 1).indices == labels.unsqueeze(1)).any(1).sum())
-        true.append(labels.cpu())
-        said.append(answers.cpu())
+        correct_counts["top1"] += int((answers == labels).sum())
+        correct_counts["top5"] += int((logits.topk(min(5, num_classes), 1).indices == labels.unsqueeze(1)).any(1).sum())
+        true_labels.append(labels.cpu())
+        predicted_labels.append(answers.cpu())
         if flips:
             mirrored = model.objective.logits(model.embed(images.flip(-1)))
-            right["top1_flip"] += int(((logits + mirrored).argmax(1) == labels).sum())
+            correct_counts["top1_flip"] += int(((logits + mirrored).argmax(1) == labels).sum())
         if meter is not None:
             meter.update(embedded, labels)
     model.train(was_training)
     if not seen:
         raise InputError("there are no images to judge on")
-    found: dict[str, Any] = {name: 100.0 * count / seen for name, count in right.items()}
+    found: dict[str, Any] = {name: 100.0 * count / seen for name, count in correct_counts.items()}
     if not flips:
         del found["top1_flip"]
     found["loss"] = total / seen
     if meter is not None and head is not None:
         angles = meter.compute(head.weight.detach(), over_ranks=False)
         found["angles"] = {"wc_intra": angles.wc_intra, "w_inter": angles.w_inter, "c_inter": angles.c_inter}
-    found["confusion"] = Confusion.of(torch.cat(true), torch.cat(said), classes).to_json()
+    found["confusion"] = Confusion.from_predictions(
+        torch.cat(true_labels), torch.cat(predicted_labels), num_classes
+    ).to_json()
     return found

@@ -10,14 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..angle import direction
+from ..angle import unit_and_norm
 from ..errors import InputError
-from ..metrics.verification import Verification, verify_embeddings
-from .finished import Finished
+from ..metrics.verification import VerificationMetrics, verification_metrics_of_embeddings
+from .finished import Run
 from .unseen import embed
 
-MOST = 1000  # images: enough to see, few enough to wait for
-_MISTAKES = 12
+MAX_REPORT_IMAGES = 1000  # images: enough to see, few enough to wait for
+_NUM_MISTAKES = 12
 
 
 @dataclass(frozen=True)
@@ -25,59 +25,65 @@ class Mistake:
     """An image that was named wrongly, and how sure the run was."""
 
     pixels: NDArray[np.uint8]
-    true: str
-    said: str
-    chance: float
+    true_class: str
+    predicted_class: str
+    probability: float
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class RunInspection:
     """What there is to see."""
 
-    images: int
-    directions: NDArray[np.float64]
+    num_images: int
+    unit_embeddings: NDArray[np.float64]
     """Unit embeddings [N, D]."""
     y: NDArray[np.int64]
-    classes: tuple[str, ...]
+    class_names: tuple[str, ...]
     mistakes: list[Mistake]
     weights: NDArray[np.float64] | None
     """Unit class weights [C, D], where they are those of the images' classes."""
-    pairs: Verification | None = None
+    verification: VerificationMetrics | None = None
     """What all pairs of the images say, where the run is judged by pairs."""
-    told: str = ""
+    note: str = ""
     """Which images of a folder these are, and what became of the others."""
 
 
 @torch.no_grad()
-def look(done: Finished, data_dir: str | None = None, most: int = MOST) -> Look:
+def inspect_run(run: Run, data_dir: str | None = None, max_images: int = MAX_REPORT_IMAGES) -> RunInspection:
     """Look at some test images, drawn with the run's seed."""
-    inputs = done.inputs(data_dir)
-    if list(inputs.classes) != done.sees["classes"]:
-        raise InputError(f"{done.run.data_name} has other classes now than the run was trained on")
+    inputs = run.load_inputs(data_dir)
+    if list(inputs.class_names) != run.input_spec["classes"]:
+        raise InputError(f"{run.config.data_name} has other classes now than the run was trained on")
     test: Any = inputs.test
-    rows = torch.randperm(len(test), generator=torch.Generator().manual_seed(done.run.seed))[:most].sort().values
+    rows = (
+        torch.randperm(len(test), generator=torch.Generator().manual_seed(run.config.seed))[:max_images].sort().values
+    )
     some = test.take(rows)
-    x, y = embed(done.model, inputs.judged(some))
-    objective = done.model.objective
-    answers = objective.classifies and not done.run.unseen
+    x, y = embed(run.model, inputs.eval_batches(some))
+    objective = run.model.objective
+    answers = objective.has_logits and not run.config.unseen_classes
     mistakes: list[Mistake] = []
     if answers and getattr(some, "x", None) is not None:
-        chances, said = objective.logits(x.to(next(done.model.parameters()))).float().softmax(1).max(1)
-        wrong = (said != y).nonzero().squeeze(1)
-        for row in wrong[chances[wrong].argsort(descending=True)][:_MISTAKES].tolist():
-            names = some.classes
-            mistakes.append(Mistake(some.x[row].numpy(), names[y[row]], names[said[row]], float(chances[row])))
+        probabilities, predicted = objective.logits(x.to(next(run.model.parameters()))).float().softmax(1).max(1)
+        wrong = (predicted != y).nonzero().squeeze(1)
+        for row in wrong[probabilities[wrong].argsort(descending=True)][:_NUM_MISTAKES].tolist():
+            names = some.class_names
+            mistakes.append(
+                Mistake(some.x[row].numpy(), names[y[row]], names[predicted[row]], float(probabilities[row]))
+            )
     head = objective.head
-    weights = None if head is None or done.run.unseen else direction(head.weight.detach().double())[0].numpy()
-    unit = direction(x.double())[0]
-    pairs = None if answers else _pairs(x, y)
-    told = " ".join(inputs.notes) if inputs.changes is None else inputs.changes.line()
-    return Look(len(y), unit.numpy(), y.numpy(), tuple(some.classes), mistakes, weights, pairs, told)
+    weights = (
+        None if head is None or run.config.unseen_classes else unit_and_norm(head.weight.detach().double())[0].numpy()
+    )
+    unit = unit_and_norm(x.double())[0]
+    pairs = None if answers else _verify_all_pairs(x, y)
+    note = " ".join(inputs.notes) if inputs.changes is None else inputs.changes.summary()
+    return RunInspection(len(y), unit.numpy(), y.numpy(), tuple(some.class_names), mistakes, weights, pairs, note)
 
 
-def _pairs(x: Tensor, y: Tensor) -> Verification | None:
+def _verify_all_pairs(x: Tensor, y: Tensor) -> VerificationMetrics | None:
     """All pairs of the images; none where no class has two of them."""
     try:
-        return verify_embeddings(x, y)
+        return verification_metrics_of_embeddings(x, y)
     except InputError:
         return None

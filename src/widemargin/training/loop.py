@@ -15,40 +15,40 @@ import torch
 from .. import plain_json, ranks
 from ..data import manifest
 from ..errors import InputError, StoppedError
-from ..folder_lock import alone_in
-from ..origin import commit
+from ..folder_lock import lock_folder
+from ..origin import source_commit
 from ..results import versions
-from ..run import Run
-from ..spelling import command_of, with_options
+from ..run import TrainConfig
+from ..spelling import build_train_command, format_with_options
 from . import checkpoint
-from .inputs import kept_manifest
-from .judging import choosing
-from .launch import TIMEOUT
-from .log import Log, check_logs
-from .moving import Training
-from .network import Another
-from .roll_call import broken, lost
-from .stopping import Stop, stopping
-from .telling import Telling, telling
-from .unseen import EVALUATION
-from .writing import write_pieces, write_whole, writing
+from .inputs import read_run_manifest
+from .judging import selection_metric
+from .launch import DEFAULT_TIMEOUT_SECONDS
+from .log import MetricsLog, check_logs
+from .moving import Trainer
+from .network import ObjectiveFactory
+from .roll_call import is_connection_error, lost_rank_error
+from .stopping import StopRequest, handle_stop_signals
+from .telling import ProgressReporter, open_reporter
+from .unseen import EVALUATION_VERSION
+from .writing import translate_disk_errors, write_chunks_atomic, write_text_atomic
 
-_CALLING = 10.0  # seconds in which the processes that are left find out who is missing
+_LOST_RANK_WAIT_SECONDS = 10.0  # seconds in which the processes that are left find out who is missing
 
 
 def train(
-    run: Run,
-    folder: str | Path,
+    config: TrainConfig,
+    out: str | Path,
     *,
     resume: bool = False,
     data_dir: str | None = None,
-    also: Iterable[str] = (),
+    loggers: Iterable[str] = (),
     devices: Any = "auto",
     stop_after: int | None = None,
     quiet: bool = False,
     command: str | None = None,
-    another: Another | None = None,
-    timeout: float = TIMEOUT,
+    objective_factory: ObjectiveFactory | None = None,
+    timeout: float = DEFAULT_TIMEOUT_SECONDS,
     assign_new: bool = False,
 ) -> dict[str, Any]:
     """Train a run in a folder to its end (or for `stop_after` epochs); the record of what came out.
@@ -58,157 +58,161 @@ def train(
     `another(dim, classes)` makes an objective that no text names, such as another library's, under the name `run.loss`.
     `assign_new` resumes on a folder of images as it is now: see `data.changes.take_in`.
     """
-    folder, also = Path(folder), check_logs(also)
-    if checkpoint.exists(folder / "checkpoints" / "last") and not resume:
-        raise InputError(f"{folder} holds a run already: go on with --resume, or choose another --out")
-    with alone_in(folder) if ranks.speaks() else nullcontext():
-        training: Training | None = None
+    out, loggers = Path(out), check_logs(loggers)
+    if checkpoint.exists(out / "checkpoints" / "last") and not resume:
+        raise InputError(f"{out} holds a run already: go on with --resume, or choose another --out")
+    with lock_folder(out) if ranks.is_rank_zero() else nullcontext():
+        trainer: Trainer | None = None
         try:
-            training = _ready(run, folder, data_dir, devices, another, timeout, assign_new)
-            return _trained(training, folder, also, stop_after, quiet, command)
+            trainer = _prepare_trainer(config, out, data_dir, devices, objective_factory, timeout, assign_new)
+            return _run_epochs(trainer, out, loggers, stop_after, quiet, command)
         except RuntimeError as error:
-            if not broken(error):
+            if not is_connection_error(error):
                 raise
-            raise lost(min(_CALLING, timeout), timedelta(seconds=timeout)) from None
+            raise lost_rank_error(min(_LOST_RANK_WAIT_SECONDS, timeout), timedelta(seconds=timeout)) from None
 
 
-def _ready(
-    run: Run,
+def _prepare_trainer(
+    config: TrainConfig,
     folder: Path,
     data_dir: str | None,
     devices: Any,
-    another: Another | None,
+    objective_factory: ObjectiveFactory | None,
     timeout: float,
     assign_new: bool,
-) -> Training:
+) -> Trainer:
     """The run at its first step, or where its last checkpoint is."""
     last = folder / "checkpoints" / "last"
-    there = checkpoint.exists(last)
-    if there:
-        _refuse_another(run, folder)
-    kept = kept_manifest(run, folder) if there else None
-    if assign_new and kept is not None and checkpoint.has_ended(last, run.epochs):
+    has_checkpoint = checkpoint.exists(last)
+    if has_checkpoint:
+        _check_same_config(config, folder)
+    kept = read_run_manifest(config, folder) if has_checkpoint else None
+    if assign_new and kept is not None and checkpoint.is_training_complete(last, config.epochs):
         raise InputError(
             f"{folder}: the run has ended, so that --resume with --assign-new would train on no new image; "
             "evaluate --assign-new takes new test images in, and new training images want another run"
         )
-    training = Training(
-        run,
+    trainer = Trainer(
+        config,
         data_dir,
         devices,
-        resumed=there,
-        another=another,
+        resume=has_checkpoint,
+        objective_factory=objective_factory,
         timeout=timeout,
         manifest=kept,
         assign_new=assign_new,
     )
-    if there:
-        training.restore(last)
-    return training
+    if has_checkpoint:
+        trainer.restore(last)
+    return trainer
 
 
-def _trained(
-    training: Training, folder: Path, also: list[str], stop_after: int | None, quiet: bool, command: str | None
+def _run_epochs(
+    trainer: Trainer, folder: Path, loggers: list[str], stop_after: int | None, quiet: bool, command: str | None
 ) -> dict[str, Any]:
     """All epochs that are left, and the record at the end."""
-    run, first = training.run, training.rank == 0
-    if first:
-        with writing(folder):
-            if training.inputs.manifest is not None and training.inputs.drawn:
-                write_pieces(folder / manifest.NAME, training.inputs.manifest.to_csv())
-            write_whole(folder / "run.json", run.to_json())
-        commit()  # the source as it is now: it may have moved on when the run ends
-    end = run.epochs if stop_after is None else min(run.epochs, training.epoch + stop_after)
-    also = also if training.epoch < end else []
+    config, is_rank_zero = trainer.config, trainer.rank == 0
+    if is_rank_zero:
+        with translate_disk_errors(folder):
+            if trainer.inputs.manifest is not None and trainer.inputs.has_new_manifest:
+                write_chunks_atomic(folder / manifest.MANIFEST_NAME, trainer.inputs.manifest.to_csv())
+            write_text_atomic(folder / "run.json", config.to_json())
+        source_commit()  # the source as it is now: it may have moved on when the run ends
+    end = config.epochs if stop_after is None else min(config.epochs, trainer.epoch + stop_after)
+    loggers = loggers if trainer.epoch < end else []
     with (
-        stopping() as stop,
-        _log(folder, training, also) if first else nullcontext() as log,
-        telling(run, training.epoch, end) if first and not quiet else nullcontext(Telling()) as told,
+        handle_stop_signals() as stop,
+        _log(folder, trainer, loggers) if is_rank_zero else nullcontext() as log,
+        open_reporter(config, trainer.epoch, end)
+        if is_rank_zero and not quiet
+        else nullcontext(ProgressReporter()) as reporter,
     ):
-        while training.epoch < end:
-            if not _epoch(training, folder, log, told, stop):
+        while trainer.epoch < end:
+            if not _run_epoch(trainer, folder, log, reporter, stop):
                 break
-    if training.within is not None:
-        step = f"epoch {training.epoch + 1}, step {training.within['step']} of {len(training.inputs.batches)}"
+    if trainer.mid_epoch_state is not None:
+        step = f"epoch {trainer.epoch + 1}, step {trainer.mid_epoch_state['step']} of {len(trainer.inputs.batches)}"
         raise StoppedError(f"stopped at {step}; everything is kept, --resume goes on from there")
-    record = _record(training, folder, command) if training.epoch == run.epochs else {}
-    training.fabric.barrier()  # a process that leaves early tears down the connections of the others
+    record = _evaluate_and_record(trainer, folder, command) if trainer.epoch == config.epochs else {}
+    trainer.fabric.barrier()  # a process that leaves early tears down the connections of the others
     return record
 
 
-def _log(folder: Path, training: Training, also: list[str]) -> Log:
-    with writing(folder):
-        return Log(folder, training.epoch, also, training.run)
+def _log(folder: Path, trainer: Trainer, loggers: list[str]) -> MetricsLog:
+    with translate_disk_errors(folder):
+        return MetricsLog(folder, trainer.epoch, loggers, trainer.config)
 
 
-def _epoch(training: Training, folder: Path, log: Log | None, told: Telling, stop: Stop) -> bool:
+def _run_epoch(
+    trainer: Trainer, folder: Path, log: MetricsLog | None, reporter: ProgressReporter, stop: StopRequest
+) -> bool:
     """Train, judge, log and keep one epoch; `last` last, so that whatever a kill leaves out is done again.
 
     False where it was left in the middle, which is kept too.
     """
-    run, places = training.run, folder / "checkpoints"
-    line = training.one_epoch(told, stop)
+    config, places = trainer.config, folder / "checkpoints"
+    line = trainer.train_epoch(reporter, stop)
     if line is None:
-        with writing(folder):
-            training.save(places / "last")
+        with translate_disk_errors(folder):
+            trainer.save(places / "last")
         return False
-    held = training.inputs.held_out
-    better = False
-    if held is not None:
-        judged = training.fabric.broadcast(training.judge(held))  # running statistics differ between processes
-        line["held_out"] = {name: value for name, value in judged.items() if name != "confusion"}
-        better = choosing(judged) > training.best
-        training.best = max(training.best, choosing(judged))
-    training.plateau.told(line.get("held_out", {}).get("loss", line["loss"]))
+    val = trainer.inputs.val
+    is_best = False
+    if val is not None:
+        metrics = trainer.fabric.broadcast(trainer.evaluate(val))  # running statistics differ between processes
+        line["held_out"] = {name: value for name, value in metrics.items() if name != "confusion"}
+        is_best = selection_metric(metrics) > trainer.best
+        trainer.best = max(trainer.best, selection_metric(metrics))
+    trainer.plateau.step(line.get("held_out", {}).get("loss", line["loss"]))
     if log is not None:  # a resumed run drops lines beyond its checkpoint, but could not make up a lost one
-        with writing(folder):
+        with translate_disk_errors(folder):
             log.add(line)
-    told.epoch(line)
-    with writing(folder):
-        if better:
-            training.save(places / "best")
-        if run.ckpt_freq and training.epoch % run.ckpt_freq == 0:
-            training.save(places / f"epoch-{training.epoch:04d}")
-        training.save(places / "last")
+    reporter.report_epoch(line)
+    with translate_disk_errors(folder):
+        if is_best:
+            trainer.save(places / "best")
+        if config.ckpt_freq and trainer.epoch % config.ckpt_freq == 0:
+            trainer.save(places / f"epoch-{trainer.epoch:04d}")
+        trainer.save(places / "last")
     return True
 
 
-def _refuse_another(run: Run, folder: Path) -> None:
+def _check_same_config(config: TrainConfig, folder: Path) -> None:
     """Only the run that is there goes on; its name may have changed, nothing else."""
-    there = Run.read(folder)
-    for name, value in vars(replace(run, name=there.name)).items():
+    there = TrainConfig.read(folder)
+    for name, value in vars(replace(config, name=there.name)).items():
         if getattr(there, name) != value:
             was = getattr(there, name)
             raise InputError(f"{folder} holds another run ({name} is {was!r}, not {value!r}): choose another --out")
 
 
-def _record(training: Training, folder: Path, command: str | None) -> dict[str, Any]:
+def _evaluate_and_record(trainer: Trainer, folder: Path, command: str | None) -> dict[str, Any]:
     """The last epoch's figures on the test images, written to `record.json`."""
-    run = training.run
-    test = training.judge(training.inputs.test, intervals=True)
+    config = trainer.config
+    test = trainer.evaluate(trainer.inputs.test, intervals=True)
     record = {
-        "data": run.data,
-        "loss": run.loss,
-        "model": with_options(run.model, run.model_options),
-        "seed": run.seed,
-        "epochs": run.epochs,
-        "seconds": round(training.seconds, 1),
+        "data": config.data,
+        "loss": config.loss,
+        "model": format_with_options(config.model, config.model_options),
+        "seed": config.seed,
+        "epochs": config.epochs,
+        "seconds": round(trainer.seconds, 1),
         "cores": torch.get_num_threads(),
-        "processes": training.fabric.world_size,
+        "processes": trainer.fabric.world_size,
         "test": {name: value for name, value in test.items() if name not in ("angles", "confusion", "intervals")},
         "angles": test.get("angles", {}),
         "versions": versions(),
-        "command": command or shlex.join(command_of(run)),
-        "commit": commit(),
+        "command": command or shlex.join(build_train_command(config)),
+        "commit": source_commit(),
     }
-    if training.inputs.manifest is not None:
-        record["manifest"] = training.inputs.manifest_facts()
+    if trainer.inputs.manifest is not None:
+        record["manifest"] = trainer.inputs.manifest_summary()
     if "intervals" in test:
-        record |= {"intervals": test["intervals"], "evaluation": EVALUATION}
-    if training.inputs.held_out is not None:
-        record["held_out"] = choosing(training.judge(training.inputs.held_out, flips=False))
-    if training.rank == 0:
-        with writing(folder):
+        record |= {"intervals": test["intervals"], "evaluation": EVALUATION_VERSION}
+    if trainer.inputs.val is not None:
+        record["held_out"] = selection_metric(trainer.evaluate(trainer.inputs.val, flips=False))
+    if trainer.rank == 0:
+        with translate_disk_errors(folder):
             whole = {**record, "confusion": test.get("confusion")}
-            write_whole(folder / "record.json", plain_json.line_per_name(whole))
+            write_text_atomic(folder / "record.json", plain_json.dumps_one_line_per_key(whole))
     return record

@@ -14,190 +14,202 @@ import torch
 from torch import Tensor
 
 from .. import ranks
-from ..data.draws import generator_of
+from ..data.draws import make_generator
 from ..errors import InputError
 from ..results import versions
-from ..run import Run
+from ..run import TrainConfig
 from . import checkpoint, run_files
-from .diagnosis import DivergedError, diagnosis, unsound
+from .diagnosis import DivergedError, describe_divergence, non_finite_parameters
 from .epoch_sums import EpochSums
-from .inputs import Inputs, inputs_of
-from .judging import judge
-from .launch import TIMEOUT, launched
-from .network import Another, Average, Step, network, state_bytes
-from .optimizers import optimizer, set_rate
-from .rates import Plateau, learning_rate
-from .stopping import Stop
-from .sync_norm import synced
-from .telling import Running, Telling
+from .inputs import Inputs, load_inputs
+from .judging import evaluate
+from .launch import DEFAULT_TIMEOUT_SECONDS, launch_fabric
+from .network import ModelEMA, ObjectiveFactory, TrainStep, build_margin_model, state_bytes
+from .optimizers import build_optimizer, set_lr
+from .rates import PlateauScheduler, learning_rate
+from .stopping import StopRequest
+from .sync_norm import convert_sync_batchnorm
+from .telling import EpochProgress, ProgressReporter
 
 if TYPE_CHECKING:
     from ..data.manifest import Manifest
     from .inputs import Samples
 
-_WATCH = 16  # steps between looks at the loss: waiting for a number now and then is enough
-_DROPOUT = 2  # what a generator is for, beside the batches' order and steps
+_CHECK_INTERVAL = 16  # steps between looks at the loss: waiting for a number now and then is enough
+_DROPOUT_STREAM = 2  # what a generator is for, beside the batches' order and steps
 
 
-class Training:
+class Trainer:
     """A run's model, optimizer and counters; fresh, or to be restored from a checkpoint (`resumed`)."""
 
     def __init__(
         self,
-        run: Run,
+        config: TrainConfig,
         data_dir: str | None,
         devices: Any = "auto",
-        resumed: bool = False,
-        another: Another | None = None,
-        timeout: float = TIMEOUT,
+        resume: bool = False,
+        objective_factory: ObjectiveFactory | None = None,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
         manifest: Manifest | None = None,
         assign_new: bool = False,
     ) -> None:
-        self.run = run
-        self.fabric = launched(run, devices, timeout)
+        self.config = config
+        self.fabric = launch_fabric(config, devices, timeout)
         self.rank = self.fabric.global_rank
-        self.inputs: Inputs = inputs_of(
-            run,
+        self.inputs: Inputs = load_inputs(
+            config,
             data_dir,
             self.rank,
             self.fabric.world_size,
             manifest=manifest,
-            begun=resumed,
+            has_started=resume,
             assign_new=assign_new,
         )
         self.assign_new = assign_new
-        self.steps = len(self.inputs.batches)  # of an epoch; a batch that cannot be filled is told before all else
+        self.steps_per_epoch = len(
+            self.inputs.batches
+        )  # of an epoch; a batch that cannot be filled is told before all else
         for note in self.inputs.notes if self.rank == 0 else ():
-            warnings.warn(f"{run.data}: {note}", stacklevel=2)
-        self.model = network(run, self.inputs.sees, fresh=not resumed, another=another)
-        self.built = checkpoint.not_finite(self.model.state_dict())  # what is so by design, such as a mask
-        if not resumed:
-            self.inputs.prepare_network(self.model)
-            if run.init_from is not None:
-                self._begin_with(run.init_from)
-        if run.sync_bn and self.fabric.world_size > 1 and self.fabric.device.type == "cuda":
-            self.model = synced(self.model)
-        if run.channels_last:
+            warnings.warn(f"{config.data}: {note}", stacklevel=2)
+        self.model = build_margin_model(
+            config, self.inputs.input_spec, allow_pretrained=not resume, objective_factory=objective_factory
+        )
+        self.initial_non_finite = checkpoint.non_finite_names(
+            self.model.state_dict()
+        )  # what is so by design, such as a mask
+        if not resume:
+            self.inputs.whiten_backbone(self.model)
+            if config.init_from is not None:
+                self._load_init_weights(config.init_from)
+        if config.sync_bn and self.fabric.world_size > 1 and self.fabric.device.type == "cuda":
+            self.model = convert_sync_batchnorm(self.model)
+        if config.channels_last:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.optimizer = optimizer(run, self.model)
-        step: torch.nn.Module = Step(self.model)
-        if run.compile:
+        self.optimizer = build_optimizer(config, self.model)
+        step: torch.nn.Module = TrainStep(self.model)
+        if config.compile:
             step = torch.compile(step)  # type: ignore[assignment]
         self.step_module, self.optimizer = self.fabric.setup(step, self.optimizer)
-        self.average = Average(self.model, run.ema) if run.ema else None
-        self.plateau = Plateau()
+        self.ema = ModelEMA(self.model, config.ema) if config.ema else None
+        self.plateau = PlateauScheduler()
         self.epoch, self.step, self.seconds, self.best = 0, 0, 0.0, -math.inf
-        self.within: dict[str, Any] | None = None
-        self.kept = False  # whether there is a checkpoint
-        self.sums: EpochSums | None = None  # of the epoch that goes on
-        self.wrong = ""  # what was the matter at the first step whose loss was no number
+        self.mid_epoch_state: dict[str, Any] | None = None
+        self.has_checkpoint = False  # whether there is a checkpoint
+        self.epoch_sums: EpochSums | None = None  # of the epoch that goes on
+        self.divergence_message = ""  # what was the matter at the first step whose loss was no number
 
-    def _begin_with(self, other: str) -> None:
+    def _load_init_weights(self, init_folder: str) -> None:
         """The backbone of another run; the class weights stay new, under whatever loss this run has."""
-        kept, _ = checkpoint.load_judged(Path(other) / "checkpoints" / "last")
+        eval_weights, _ = checkpoint.open_eval_weights(Path(init_folder) / "checkpoints" / "last")
         wanted = {name: value for name, value in self.model.state_dict().items() if name.startswith("backbone.")}
-        there = sum(size for name, size in kept.sizes.items() if name in wanted)
-        checkpoint.check_size(there, 2 * sum(value.nbytes for value in wanted.values()), f"--init-from {other}")
-        start = kept.read(wanted)
+        there = sum(size for name, size in eval_weights.sizes.items() if name in wanted)
+        checkpoint.check_size(there, 2 * sum(value.nbytes for value in wanted.values()), f"--init-from {init_folder}")
+        start = eval_weights.read(wanted)
         if any(name not in start or start[name].shape != value.shape for name, value in wanted.items()):
-            raise InputError(f"--init-from {other}: its weights are of another network")
-        checkpoint.check_finite({name: start[name] for name in wanted}, kept.held, self.built)
+            raise InputError(f"--init-from {init_folder}: its weights are of another network")
+        checkpoint.check_finite({name: start[name] for name in wanted}, eval_weights.sources, self.initial_non_finite)
         self.model.load_state_dict({name: start[name] for name in wanted}, strict=False)
-        self._compare_with(Path(other))
+        self._warn_about_test_overlap(Path(init_folder))
 
-    def _compare_with(self, other: Path) -> None:
+    def _warn_about_test_overlap(self, init_folder: Path) -> None:
         """Say where a run that this one begins with was trained on images that this one is tested on."""
-        from ..data.manifest import GONE, HELD_OUT, NAME, TEST, TRAIN, Manifest
+        from ..data.manifest import MANIFEST_NAME, REMOVED_TRAIN, TEST, TRAIN, VAL, Manifest
 
-        if self.inputs.manifest is None or not (other / NAME).exists() or self.rank:
+        if self.inputs.manifest is None or not (init_folder / MANIFEST_NAME).exists() or self.rank:
             return
-        trained = {row.sha256 for row in Manifest.read(other / NAME).of(TRAIN, HELD_OUT, GONE)}
-        both = [row.path for row in self.inputs.manifest.of(TEST) if row.sha256 in trained]
+        trained = {row.sha256 for row in Manifest.read(init_folder / MANIFEST_NAME).rows_in(TRAIN, VAL, REMOVED_TRAIN)}
+        both = [row.path for row in self.inputs.manifest.rows_in(TEST) if row.sha256 in trained]
         if both:
             what = f"{len(both):,} test images, such as {both[0]}, were trained on by the run it begins with"
-            warnings.warn(f"--init-from {other}: {what}; the --seed of that run divides the folder alike", stacklevel=4)
+            warnings.warn(
+                f"--init-from {init_folder}: {what}; the --seed of that run divides the folder alike", stacklevel=4
+            )
 
     # ---------------------------------------------------------------- keeping
 
-    def save(self, place: Path) -> None:
+    def save(self, folder: Path) -> None:
         """A checkpoint of this moment, by the first process; weights that are no numbers take no good one's place."""
-        if names := self._not_finite():
-            ending = "; the last good checkpoint is kept" if self.kept else ""
+        if names := self._non_finite_names():
+            ending = "; the last good checkpoint is kept" if self.has_checkpoint else ""
             what = f"step {self.step}: the update left weights that are not finite in {names[0]}"
             raise DivergedError(f"{what}. Try a smaller --lr, --clip 1, or a warm-up{ending}")
         if self.rank == 0:
             tensors, numbers = checkpoint.optimizer_tensors(self.optimizer)
-            if self.average is not None:
-                tensors.update({checkpoint.AVERAGE + name: value for name, value in self.average.values.items()})
+            if self.ema is not None:
+                tensors.update({checkpoint.EMA_PREFIX + name: value for name, value in self.ema.values.items()})
             state = {
                 "epoch": self.epoch,
                 "step": self.step,
                 "seconds": self.seconds,
                 "best": self.best if math.isfinite(self.best) else None,
-                "plateau": self.plateau.state(),
-                "within": self.within,
+                "plateau": self.plateau.state_dict(),
+                "within": self.mid_epoch_state,
                 "precision": self.fabric.strategy.precision.state_dict(),
                 "optimizer": numbers,
-                "sees": self.inputs.sees,
-                "run": asdict(self.run),
+                "sees": self.inputs.input_spec,
+                "run": asdict(self.config),
                 "versions": versions(),
             }
             if (manifest := self.inputs.manifest) is not None:
                 state["manifest"] = {"images": manifest.counts(), "digest": manifest.digest()}
-            checkpoint.save(place, self.model.state_dict(), tensors, state, spare=place.name == "last")
+            checkpoint.save(folder, self.model.state_dict(), tensors, state, keep_backup=folder.name == "last")
         self.fabric.barrier()
-        self.kept = True
+        self.has_checkpoint = True
 
-    def _not_finite(self) -> list[str]:
+    def _non_finite_names(self) -> list[str]:
         """Names of what would be kept and is no number: weights, which all processes share, then what the first has."""
-        if (names := unsound(self.model)) or self.rank:
+        if (names := non_finite_parameters(self.model)) or self.rank:
             return names
-        averages = {} if self.average is None else self.average.values
-        wrong = checkpoint.not_finite(self.model.state_dict()) | checkpoint.not_finite(averages)
-        return sorted(wrong - self.built)
+        averages = {} if self.ema is None else self.ema.values
+        wrong = checkpoint.non_finite_names(self.model.state_dict()) | checkpoint.non_finite_names(averages)
+        return sorted(wrong - self.initial_non_finite)
 
-    def restore(self, place: Path) -> None:
+    def restore(self, folder: Path) -> None:
         """Go on from a checkpoint."""
-        kept = checkpoint.load(place, state_bytes(self.model))
-        model, tensors, state = kept[:3]
+        loaded = checkpoint.load(folder, state_bytes(self.model))
+        model, tensors, state = loaded[:3]
         try:
-            run_files.progress(state)
-            self._check_images(state, place)
-            checkpoint.restore_module(self.model, model, str(place), kept.held)
+            run_files.check_training_state(state)
+            self._check_manifest(state, folder)
+            checkpoint.restore_module(self.model, model, str(folder), loaded.sources)
             checkpoint.restore_optimizer(self.optimizer, tensors, state["optimizer"])
-            if self.average is not None:
-                self.average.load(tensors, checkpoint.AVERAGE)
-                checkpoint.check_finite(self.average.values, kept.averages, self.built)
-            self.plateau.load(state["plateau"])
+            if self.ema is not None:
+                self.ema.load(tensors, checkpoint.EMA_PREFIX)
+                checkpoint.check_finite(self.ema.values, loaded.ema_sources, self.initial_non_finite)
+            self.plateau.load_state_dict(state["plateau"])
             self.fabric.strategy.precision.load_state_dict(state["precision"])
             self.epoch, self.step, self.seconds = state["epoch"], state["step"], state["seconds"]
             self.best = -math.inf if state["best"] is None else state["best"]
-            self.within = state.get("within")
-            if self.within is not None and self.assign_new:  # an epoch may have fewer steps than were done of it
-                self.within["step"] = min(self.within["step"], self.steps)
-            self.kept = True
-            if self.within is not None:
+            self.mid_epoch_state = state.get("within")
+            if (
+                self.mid_epoch_state is not None and self.assign_new
+            ):  # an epoch may have fewer steps than were done of it
+                self.mid_epoch_state["step"] = min(self.mid_epoch_state["step"], self.steps_per_epoch)
+            self.has_checkpoint = True
+            if self.mid_epoch_state is not None:
                 self._begin_epoch()  # now and not later: what cannot be gone on from is told as a checkpoint's fault
         except InputError:
             raise
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            raise InputError(f"{place}: not a checkpoint of this version ({error}); take an earlier one") from None
+            raise InputError(f"{folder}: not a checkpoint of this version ({error}); take an earlier one") from None
 
-    def _check_images(self, state: dict[str, Any], place: Path) -> None:
+    def _check_manifest(self, state: dict[str, Any], folder: Path) -> None:
         """Refuse to go on with other images than those of the checkpoint, as far as that is known."""
         if self.inputs.manifest is None:
             return
         kept = state.get("manifest")
         if kept is None:
-            done = state["epoch"] * self.steps + (0 if state.get("within") is None else state["within"]["step"])
-            if self.inputs.by_number and done != state["step"]:
+            done = state["epoch"] * self.steps_per_epoch + (
+                0 if state.get("within") is None else state["within"]["step"]
+            )
+            if self.inputs.is_legacy_split and done != state["step"]:
                 raise InputError(
-                    f"{place}: {state['step']} steps in {state['epoch']} epochs, now an epoch has {self.steps}: the "
+                    f"{folder}: {state['step']} steps in {state['epoch']} epochs, now an epoch has {self.steps_per_epoch}: the "
                     "number of images has changed, and without a manifest nobody knows which were trained on"
                 )
             return
-        name = f"{place.parent.parent / 'manifest.csv'}"
-        if self.inputs.by_number:
+        name = f"{folder.parent.parent / 'manifest.csv'}"
+        if self.inputs.is_legacy_split:
             raise InputError(f"{name}: not there, so nobody knows which images were trained on; take a copy of it")
         if kept["digest"] != self.inputs.manifest.digest() and not self.assign_new:
             raise InputError(
@@ -207,88 +219,92 @@ class Training:
 
     # ---------------------------------------------------------------- training
 
-    def one_epoch(self, told: Telling, stop: Stop | None = None) -> dict[str, Any] | None:
+    def train_epoch(self, reporter: ProgressReporter, stop: StopRequest | None = None) -> dict[str, Any] | None:
         """All steps of an epoch, or those that were left; what there is to log of it, over all processes.
 
         Each epoch begins its own random numbers (dropout's), so that a resumed run draws the same ones. None where it
         was asked to stop: then `within` holds what a checkpoint needs to go on in the middle.
         """
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         self.model.train()
-        run, batches = self.run, self.inputs.batches
+        config, batches = self.config, self.inputs.batches
         sums, first = self._begin_epoch()
-        self.sums = sums
-        begun -= 0.0 if self.within is None else self.within["spent"]
-        self.within = None
-        rate = run.lr
-        for number, batch in enumerate(batches.epoch(self.epoch, first), first):
-            rate = learning_rate(run, self.step, len(batches), self.plateau.dropped)
-            set_rate(self.optimizer, rate)
+        self.epoch_sums = sums
+        start_time -= 0.0 if self.mid_epoch_state is None else self.mid_epoch_state["spent"]
+        self.mid_epoch_state = None
+        lr = config.lr
+        for number, batch in enumerate(batches.iter_epoch(self.epoch, first), first):
+            lr = learning_rate(config, self.step, len(batches), self.plateau.lr_scale)
+            set_lr(self.optimizer, lr)
             images, y, mix = self.fabric.to_device(batch)
-            last = (number + 1) % run.accumulate == 0 or number + 1 == len(batches)
-            losses, embedded = self.backward(images, y, mix, last)
-            self._look(losses, embedded, y)
+            last = (number + 1) % config.accumulate == 0 or number + 1 == len(batches)
+            losses, embeddings = self.backward(images, y, mix, last)
+            self._check_loss(losses, embeddings, y)
             if last:
                 self.update()
-            sums.add(self.model.objective, losses, embedded, y)
+            sums.add(self.model.objective, losses, embeddings, y)
             self.step += 1
-            watched = number % _WATCH == _WATCH - 1 or number + 1 == len(batches)
-            told.step(1.0 / len(batches), self._watch(sums, embedded, y, begun) if watched else None)
-            if last and number + 1 < len(batches) and self._asked(stop, watched):
-                self._watch(sums, embedded, y, begun)  # a loss that is no number is never kept
-                self.within = self._middle(sums, number + 1, time.perf_counter() - begun)
+            is_check_step = number % _CHECK_INTERVAL == _CHECK_INTERVAL - 1 or number + 1 == len(batches)
+            reporter.step(
+                1.0 / len(batches), self._check_global_loss(sums, embeddings, y, start_time) if is_check_step else None
+            )
+            if last and number + 1 < len(batches) and self._should_stop(stop, is_check_step):
+                self._check_global_loss(sums, embeddings, y, start_time)  # a loss that is no number is never kept
+                self.mid_epoch_state = self._capture_mid_epoch_state(sums, number + 1, time.perf_counter() - start_time)
                 return None
         self.epoch += 1
-        spent = time.perf_counter() - begun
-        self.seconds += spent
-        loss, answers, seen = sums.over_all()
+        elapsed = time.perf_counter() - start_time
+        self.seconds += elapsed
+        loss, answers, seen = sums.global_totals()
         line: dict[str, Any] = {
             "epoch": self.epoch,
             "step": self.step,
             "loss": loss / seen,
             "train_top1": 100.0 * answers / seen,
-            "lr": rate,
+            "lr": lr,
             "seconds": round(self.seconds, 3),
-            "images_per_second": round(seen / spent, 1),
+            "images_per_second": round(seen / elapsed, 1),
         }
         head = self.model.objective.head
         if head is not None:
-            line["numbers"] = head.now
+            line["numbers"] = head.margin_values
             line["histogram"] = sums.histogram.counts()
-        if found := sums.mined.means():
+        if found := sums.mining.means():
             line["mining"] = found
         return line
 
     def _begin_epoch(self) -> tuple[EpochSums, int]:
         """Sums and the step to begin with: nothing and the first, or where an epoch was left in the middle."""
         sums = EpochSums(self.fabric.device)
-        if self.within is None:
-            torch.manual_seed(generator_of(_DROPOUT, self.run.seed, self.epoch, self.rank).initial_seed())
+        if self.mid_epoch_state is None:
+            torch.manual_seed(make_generator(_DROPOUT_STREAM, self.config.seed, self.epoch, self.rank).initial_seed())
             return sums, 0
-        sums.load(self.within["sums"], self.rank == 0)
-        if self.rank < len(self.within["random"]):
-            torch.set_rng_state(torch.tensor(list(bytes.fromhex(self.within["random"][self.rank])), dtype=torch.uint8))
-        return sums, int(self.within["step"])
+        sums.load_state_dict(self.mid_epoch_state["sums"], self.rank == 0)
+        if self.rank < len(self.mid_epoch_state["random"]):
+            torch.set_rng_state(
+                torch.tensor(list(bytes.fromhex(self.mid_epoch_state["random"][self.rank])), dtype=torch.uint8)
+            )
+        return sums, int(self.mid_epoch_state["step"])
 
-    def _middle(self, sums: EpochSums, step: int, spent: float) -> dict[str, Any]:
+    def _capture_mid_epoch_state(self, sums: EpochSums, step: int, elapsed: float) -> dict[str, Any]:
         """Where an epoch is left, in JSON: its next step, its sums, everybody's random numbers."""
         states = ranks.gather_rows(torch.get_rng_state().unsqueeze(0).to(self.fabric.device)).cpu()
         random = [bytes(row.tolist()).hex() for row in states]
-        return {"step": step, "sums": sums.state(), "random": random, "spent": spent}
+        return {"step": step, "sums": sums.state_dict(), "random": random, "spent": elapsed}
 
-    def _asked(self, stop: Stop | None, watched: bool) -> bool:
+    def _should_stop(self, stop: StopRequest | None, is_check_step: bool) -> bool:
         """Whether all shall stop: alone at once, together where all look at the same step."""
-        if stop is None or (self.fabric.world_size > 1 and not watched):
+        if stop is None or (self.fabric.world_size > 1 and not is_check_step):
             return False
         if self.fabric.world_size == 1:
-            return stop.asked
-        return bool(ranks.add_up(torch.tensor(float(stop.asked), device=self.fabric.device)) > 0)
+            return stop.is_requested
+        return bool(ranks.all_reduce_sum(torch.tensor(float(stop.is_requested), device=self.fabric.device)) > 0)
 
-    def backward(self, images: Tensor, y: Tensor, mix: Any, last: bool = True) -> tuple[Tensor, Tensor]:
+    def backward(self, images: Tensor, y: Tensor, mix: Any, sync_gradients: bool = True) -> tuple[Tensor, Tensor]:
         """Losses and embeddings of a batch, its gradient added; the `last` before a step is shared by all processes."""
-        with nullcontext() if last else self.fabric.no_backward_sync(self.step_module):
+        with nullcontext() if sync_gradients else self.fabric.no_backward_sync(self.step_module):
             losses, embedded = self._forward(images, y, mix)
-            self.fabric.backward(losses.mean() / self.run.accumulate)
+            self.fabric.backward(losses.mean() / self.config.accumulate)
         return losses, embedded
 
     def _forward(self, images: Tensor, y: Tensor, mix: Any) -> tuple[Tensor, Tensor]:
@@ -300,51 +316,61 @@ class Training:
                 sound = torch.isfinite(self.model.embed(images)).all()
             if sound:
                 raise
-            told = self.wrong or diagnosis(self.model, None, y, self.step + 1, math.nan, self.kept, self.before)
-            raise DivergedError(told) from None
+            message = self.divergence_message or describe_divergence(
+                self.model, None, y, self.step + 1, math.nan, self.has_checkpoint, self.earlier_magnitudes
+            )
+            raise DivergedError(message) from None
         return losses, embedded
 
-    def _look(self, losses: Tensor, embedded: Tensor, y: Tensor) -> None:
+    def _check_loss(self, losses: Tensor, embeddings: Tensor, y: Tensor) -> None:
         """At the loss of every step where that costs no waiting: before the weights follow it and are lost too.
 
         Alone it stops here; together all stop at the same step, the next at which they look at the sum of all.
         """
-        if losses.device.type != "cpu" or self.wrong or math.isfinite(loss := float(losses.detach().sum())):
+        if (
+            losses.device.type != "cpu"
+            or self.divergence_message
+            or math.isfinite(loss := float(losses.detach().sum()))
+        ):
             return
-        self.wrong = diagnosis(self.model, embedded, y, self.step + 1, loss / len(y), self.kept, self.before)
+        self.divergence_message = describe_divergence(
+            self.model, embeddings, y, self.step + 1, loss / len(y), self.has_checkpoint, self.earlier_magnitudes
+        )
         if self.fabric.world_size == 1:
-            raise DivergedError(self.wrong)
+            raise DivergedError(self.divergence_message)
 
     @property
-    def before(self) -> str:
+    def earlier_magnitudes(self) -> str:
         """What the steps so far looked like, in words."""
-        return "" if self.sums is None else self.sums.sizes()
+        return "" if self.epoch_sums is None else self.epoch_sums.describe_magnitudes()
 
     def update(self) -> None:
         """One step along the gradients that were added up."""
-        if self.run.clip:
+        if self.config.clip:
             self.fabric.clip_gradients(
-                self.step_module, self.optimizer, max_norm=self.run.clip, error_if_nonfinite=False
+                self.step_module, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
             )
         self.optimizer.step()
         self.optimizer.zero_grad()
-        if self.average is not None:
-            self.average.update(self.model)
+        if self.ema is not None:
+            self.ema.update(self.model)
 
-    def _watch(self, sums: EpochSums, x: Tensor, y: Tensor, begun: float) -> Running:
+    def _check_global_loss(self, sums: EpochSums, x: Tensor, y: Tensor, start_time: float) -> EpochProgress:
         """All processes look at the sum of all, so that all stop together; what there is to tell meanwhile."""
-        loss, right, seen = sums.over_all()
+        loss, right, seen = sums.global_totals()
         if not math.isfinite(loss):
-            told = self.wrong or diagnosis(self.model, x, y, self.step, loss / seen, self.kept, sums.sizes())
-            raise DivergedError(told)
-        return Running(loss / seen, 100.0 * right / seen, seen / (time.perf_counter() - begun))
+            message = self.divergence_message or describe_divergence(
+                self.model, x, y, self.step, loss / seen, self.has_checkpoint, sums.describe_magnitudes()
+            )
+            raise DivergedError(message)
+        return EpochProgress(loss / seen, 100.0 * right / seen, seen / (time.perf_counter() - start_time))
 
-    def judge(self, images: Samples, flips: bool = True, *, intervals: bool = False) -> dict[str, Any]:
+    def evaluate(self, images: Samples, flips: bool = True, *, intervals: bool = False) -> dict[str, Any]:
         """The figures on some images, with the averaged weights where there is an average."""
-        if self.average is not None:
-            self.average.swap(self.model)
+        if self.ema is not None:
+            self.ema.swap(self.model)
         try:
-            return judge(self.model, self.run, self.inputs, images, flips=flips, intervals=intervals)
+            return evaluate(self.model, self.config, self.inputs, images, flips=flips, intervals=intervals)
         finally:
-            if self.average is not None:
-                self.average.swap(self.model)
+            if self.ema is not None:
+                self.ema.swap(self.model)

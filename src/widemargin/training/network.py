@@ -16,34 +16,48 @@ from .. import ranks
 from ..classifier import MarginModel
 from ..errors import InputError
 from ..objective import Objective
-from ..run import Run
+from ..run import TrainConfig
 
-_LARGEST_IMAGE = 1 << 26  # numbers of an image as a network sees it: 4,700 × 4,700 pixels in colour
+_MAX_IMAGE_VALUES = 1 << 26  # numbers of an image as a network sees it: 4,700 × 4,700 pixels in colour
 
-Another: TypeAlias = Callable[[int, int], Objective]
+ObjectiveFactory: TypeAlias = Callable[[int, int], Objective]
 """What makes an objective of another kind from the embeddings' length and the number of classes."""
 
 
-def network(run: Run, sees: dict[str, Any], fresh: bool = True, another: Another | None = None) -> MarginModel:
+def build_margin_model(
+    config: TrainConfig,
+    input_spec: dict[str, Any],
+    allow_pretrained: bool = True,
+    objective_factory: ObjectiveFactory | None = None,
+) -> MarginModel:
     """Backbone and head of a run for the images that `sees` describes, drawn from the run's seed.
 
     One that is not `fresh` gets its weights from a checkpoint: none are fetched for it. `another` objective takes the
     place of the one that the run's loss names.
     """
-    from ..backbones.build import build, without_weights
-    from ..backbones.neck import Neck, Projected
+    from ..backbones.build import build_backbone, strip_pretrained
+    from ..backbones.neck import Neck, ProjectedBackbone
 
-    torch.manual_seed(run.seed)
-    model, options = (run.model, dict(run.model_options)) if fresh else without_weights(run.model, run.model_options)
-    backbone = build(model, channels=sees["channels"], size=sees["size"], **options)
-    if run.neck:
-        backbone = Neck(backbone, dim=run.dim or 512)
-    elif run.dim:
-        backbone = Projected(backbone, run.dim)
-    dim = backbone.dim
-    assert isinstance(dim, int)
-    classes = tuple(sees["classes"])
-    return MarginModel(backbone, _objective(run, dim, classes) if another is None else another(dim, len(classes)))
+    torch.manual_seed(config.seed)
+    model, options = (
+        (config.model, dict(config.model_options))
+        if allow_pretrained
+        else strip_pretrained(config.model, config.model_options)
+    )
+    backbone = build_backbone(model, channels=input_spec["channels"], size=input_spec["size"], **options)
+    if config.neck:
+        backbone = Neck(backbone, embedding_dim=config.embedding_dim or 512)
+    elif config.embedding_dim:
+        backbone = ProjectedBackbone(backbone, config.embedding_dim)
+    embedding_dim = backbone.embedding_dim
+    assert isinstance(embedding_dim, int)
+    class_names = tuple(input_spec["classes"])
+    return MarginModel(
+        backbone,
+        _objective(config, embedding_dim, class_names)
+        if objective_factory is None
+        else objective_factory(embedding_dim, len(class_names)),
+    )
 
 
 def state_bytes(model: nn.Module) -> int:
@@ -51,34 +65,40 @@ def state_bytes(model: nn.Module) -> int:
     return sum(value.nbytes for value in model.state_dict().values() if isinstance(value, Tensor))
 
 
-def rebuilt(run: Run, sees: Any, weights: int, where: str, another: Another | None = None) -> MarginModel:
+def rebuild_model(
+    config: TrainConfig,
+    input_spec: Any,
+    weight_bytes: int,
+    where: str,
+    objective_factory: ObjectiveFactory | None = None,
+) -> MarginModel:
     """The network of a run that was kept, empty, to take weights of so many bytes.
 
     What describes it may be a stranger's.
     """
     try:
-        values = sees["channels"] * sees["size"] ** 2
-        known = all(isinstance(name, str) for name in sees["classes"]) and isinstance(sees["classes"], list)
-        if not known or type(values) is not int or not 0 < values <= _LARGEST_IMAGE:
+        values = input_spec["channels"] * input_spec["size"] ** 2
+        known = all(isinstance(name, str) for name in input_spec["classes"]) and isinstance(input_spec["classes"], list)
+        if not known or type(values) is not int or not 0 < values <= _MAX_IMAGE_VALUES:
             raise ValueError
     except (KeyError, TypeError, ValueError, OverflowError):
         raise InputError(f"{where}: does not say what images the network sees; take another checkpoint") from None
-    with no_larger_than(weights, where):
-        return network(run, sees, fresh=False, another=another)
+    with limit_parameter_bytes(weight_bytes, where):
+        return build_margin_model(config, input_spec, allow_pretrained=False, objective_factory=objective_factory)
 
 
 @contextmanager
-def no_larger_than(weights: int, where: str) -> Iterator[None]:
+def limit_parameter_bytes(weight_bytes: int, where: str) -> Iterator[None]:
     """Refuse a network that is several times as large as the weights it is made for, before its memory is used.
 
     The text that describes a network may be a stranger's, and ask for more than a machine has.
     """
-    room = [3 * weights + (64 << 20)]  # a head is made twice, its names being known the second time
+    remaining_bytes = [3 * weight_bytes + (64 << 20)]  # a head is made twice, its names being known the second time
 
     def count(_module: nn.Module, _name: str, parameter: nn.Parameter | None) -> None:
         if parameter is not None and not parameter.is_meta:
-            room[0] -= parameter.numel() * parameter.element_size()
-            if room[0] < 0:
+            remaining_bytes[0] -= parameter.numel() * parameter.element_size()
+            if remaining_bytes[0] < 0:
                 raise InputError(f"{where}: describes a network far larger than its weights; not made")
 
     handle = register_module_parameter_registration_hook(count)
@@ -92,16 +112,23 @@ def no_larger_than(weights: int, where: str) -> Iterator[None]:
         handle.remove()
 
 
-def _objective(run: Run, dim: int, classes: tuple[str, ...]) -> Objective:
+def _objective(config: TrainConfig, embedding_dim: int, class_names: tuple[str, ...]) -> Objective:
     """Smoothing and names go to a head; a loss without one takes neither. All ranks of a training share one state."""
-    group = dist.group.WORLD if ranks.several() else None
-    bare = Objective(run.loss, dim, len(classes), group=group)
-    if bare.head is None and not run.smoothing:
+    group = dist.group.WORLD if ranks.has_multiple_ranks() else None
+    bare = Objective(config.loss, embedding_dim, len(class_names), group=group)
+    if bare.head is None and not config.label_smoothing:
         return bare
-    return Objective(run.loss, dim, len(classes), smoothing=run.smoothing, class_names=classes, group=group)
+    return Objective(
+        config.loss,
+        embedding_dim,
+        len(class_names),
+        smoothing=config.label_smoothing,
+        class_names=class_names,
+        group=group,
+    )
 
 
-class Step(nn.Module):
+class TrainStep(nn.Module):
     """One training call: images and labels to losses and embeddings, so that a wrapper sees one forward."""
 
     def __init__(self, model: MarginModel) -> None:
@@ -116,17 +143,17 @@ class Step(nn.Module):
         return self.model.objective(x, y, mix=mix), x.detach()
 
 
-class Average:
+class ModelEMA:
     """Exponential average of a model's floating-point state (weights, running statistics); the rest is copied."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
-        self.values = {name: value.detach().clone() for name, value in _floats(model).items()}
+        self.values = {name: value.detach().clone() for name, value in _float_state(model).items()}
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
         """One step further."""
-        now = _floats(model)
+        now = _float_state(model)
         torch._foreach_lerp_(list(self.values.values()), [now[name] for name in self.values], 1.0 - self.decay)
 
     @torch.no_grad()
@@ -138,12 +165,12 @@ class Average:
     @torch.no_grad()
     def swap(self, model: nn.Module) -> None:
         """Average into the model and the model's own numbers here; again, and all is as before."""
-        for name, value in _floats(model).items():
+        for name, value in _float_state(model).items():
             kept = value.detach().clone()
             value.copy_(self.values[name])
             self.values[name] = kept
 
 
-def _floats(model: nn.Module) -> dict[str, Tensor]:
+def _float_state(model: nn.Module) -> dict[str, Tensor]:
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     return {name: value for name, value in state.items() if value.is_floating_point() and "numbers." not in name}

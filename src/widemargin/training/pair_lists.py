@@ -8,21 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Whole = NDArray[np.int64]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Listed:
+class PairSelection:
     """The rows of a list that count, and the identity of every image."""
 
-    rows: Whole
-    identity: Whole | None
+    rows: Ints
+    identities: Ints | None
     """Numbered from 0 on; None where the list contradicts itself."""
     notes: list[str]
     """What was left out and where the identities come from, a line each."""
 
 
-def listed_pairs(first: Whole, second: Whole, same: NDArray[np.bool_], folders: Sequence[str] | None = None) -> Listed:
+def select_pairs(
+    first: Ints, second: Ints, same: NDArray[np.bool_], folders: Sequence[str] | None = None
+) -> PairSelection:
     """What to count of pairs of images, given by their places [M], [M]; `folders` are the images' own.
 
     A pair that stands there again, also the other way round, counts once; an image beside itself does not count. The
@@ -42,20 +44,24 @@ def listed_pairs(first: Whole, second: Whole, same: NDArray[np.bool_], folders: 
     if folders is not None and len(rows):
         place = np.unique(np.asarray(folders), return_inverse=True)[1].astype(np.int64)
         if np.array_equal(place[first] == place[second], same):
-            return Listed(rows, place, [*notes, "identities are the folders of the images, with which all pairs agree"])
+            return PairSelection(
+                rows, place, [*notes, "identities are the folders of the images, with which all pairs agree"]
+            )
     images = int(max(first.max(initial=0), second.max(initial=0))) + 1
-    joined = _joined(first[same], second[same], images)
+    joined = _component_labels(first[same], second[same], images)
     if (joined[first] == joined[second])[~same].any():
         said = "different pairs are joined by same ones, so identities are not known: no folds and no intervals"
-        return Listed(rows, None, [*notes, said])
-    return Listed(rows, joined, [*notes, "the list names no identities: images that same pairs join count as one"])
+        return PairSelection(rows, None, [*notes, said])
+    return PairSelection(
+        rows, joined, [*notes, "the list names no identities: images that same pairs join count as one"]
+    )
 
 
-def _joined(first: Whole, second: Whole, images: int) -> Whole:
+def _component_labels(first: Ints, second: Ints, num_images: int) -> Ints:
     """A number for all images that pairs join."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    pairs = coo_array((np.ones(len(first)), (first, second)), shape=(images, images))
-    found: Whole = connected_components(pairs, directed=False)[1].astype(np.int64)
+    pairs = coo_array((np.ones(len(first)), (first, second)), shape=(num_images, num_images))
+    found: Ints = connected_components(pairs, directed=False)[1].astype(np.int64)
     return found

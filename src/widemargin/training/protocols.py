@@ -18,33 +18,39 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..angle import direction
+from ..angle import unit_and_norm
 from ..bounded_files import read_stream
 from ..data.identities import split_identities
 from ..data.images import Images
-from ..errors import InputError, short, shown
-from ..metrics.fewshot import few_shot, knn_right
+from ..errors import InputError, format_value, shorten
+from ..metrics.fewshot import few_shot_metrics, knn_hits
 from ..metrics.folds import linked_folds
-from ..metrics.identity_intervals import LEAST_EVENTS, mean_interval
-from ..metrics.openset import open_set
-from ..metrics.pair_tables import Pairs
-from ..metrics.retrieval import percent, retrieve
-from ..metrics.roc import place_of, threshold_of
-from ..metrics.verification import Interval, Verification, verify, verify_embeddings, verify_pairs
-from .pair_lists import listed_pairs
+from ..metrics.identity_intervals import MIN_EVENTS, mean_interval
+from ..metrics.openset import open_set_metrics
+from ..metrics.pair_tables import ScoredPairs
+from ..metrics.retrieval import percent, retrieval_metrics
+from ..metrics.roc import roc_index_at_far, roc_threshold_at_far
+from ..metrics.verification import (
+    IntervalEstimate,
+    VerificationMetrics,
+    verification_metrics,
+    verification_metrics_of_embeddings,
+    verification_metrics_of_pairs,
+)
+from .pair_lists import select_pairs
 from .unseen import distinct_pairs
 
-LARGEST_PAIRS = 64 << 20  # bytes of a file of pairs; a million pairs of names are less
+MAX_PAIRS_FILE_BYTES = 64 << 20  # bytes of a file of pairs; a million pairs of names are less
 
 Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Settings:
+class ProtocolSettings:
     """What the protocols can be told."""
 
-    pairs: int | None = None
+    num_pairs: int | None = None
     """Distinct pairs of each kind to draw; None for all."""
     batch: int = 1024
     k: int = 5
@@ -56,68 +62,68 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Judged:
+class ProtocolResult:
     """Figures, as lines for people and as facts for a file; with pairs also what these say."""
 
     lines: list[str]
-    facts: dict[str, Any]
-    verification: Verification | None = None
+    metrics: dict[str, Any]
+    verification: VerificationMetrics | None = None
 
 
-def verification(x: Tensor, y: Tensor, settings: Settings) -> Judged:
+def verification(x: Tensor, y: Tensor, settings: ProtocolSettings) -> ProtocolResult:
     """All distinct pairs, or some of each kind."""
-    if settings.pairs is None:
-        return _verified(verify_embeddings(x, y), [])
-    first, second, _ = distinct_pairs(y, settings.seed, settings.pairs)
+    if settings.num_pairs is None:
+        return _verification_result(verification_metrics_of_embeddings(x, y), [])
+    first, second, _ = distinct_pairs(y, settings.seed, settings.num_pairs)
     identity = np.unique(y.numpy(), return_inverse=True)[1].astype(np.int64)
-    return _verified(_scored(x, first.numpy(), second.numpy(), identity), [])
+    return _verification_result(_verify_embedding_pairs(x, first.numpy(), second.numpy(), identity), [])
 
 
-def verification_of(
+def evaluate_listed_pairs(
     x: Tensor, first: Tensor, second: Tensor, same: Tensor, folders: Sequence[str] | None = None
-) -> Judged:
+) -> ProtocolResult:
     """Listed pairs of rows of `x`; `folders` are those of the images, which may be their identities."""
-    listed = listed_pairs(first.numpy(), second.numpy(), same.numpy(), folders)
+    listed = select_pairs(first.numpy(), second.numpy(), same.numpy(), folders)
     a, b, kinds = (part.numpy()[listed.rows] for part in (first, second, same))
-    if listed.identity is None:
-        return _verified(verify(_cosines(x, a, b), kinds), listed.notes)
-    return _verified(_scored(x, a, b, listed.identity), listed.notes)
+    if listed.identities is None:
+        return _verification_result(verification_metrics(_cosines(x, a, b), kinds), listed.notes)
+    return _verification_result(_verify_embedding_pairs(x, a, b, listed.identities), listed.notes)
 
 
-def _cosines(x: Tensor, first: Whole, second: Whole) -> Floats:
-    unit = direction(x.float())[0]
+def _cosines(x: Tensor, first: Ints, second: Ints) -> Floats:
+    unit = unit_and_norm(x.float())[0]
     found: Floats = (unit[torch.from_numpy(first)] * unit[torch.from_numpy(second)]).sum(1).double().numpy()
     return found
 
 
-def _scored(x: Tensor, first: Whole, second: Whole, identity: Whole) -> Verification:
-    return scored_pairs(_cosines(x, first, second), identity[first], identity[second])
+def _verify_embedding_pairs(x: Tensor, first: Ints, second: Ints, identities: Ints) -> VerificationMetrics:
+    return verify_scored_pairs(_cosines(x, first, second), identities[first], identities[second])
 
 
-def scored_pairs(scores: Floats, first: Whole, second: Whole, *, intervals: bool = True) -> Verification:
+def verify_scored_pairs(scores: Floats, first: Ints, second: Ints, *, intervals: bool = True) -> VerificationMetrics:
     """Figures of some distinct pairs of known identities, in folds that share none as far as that can be.
 
     Each kind of pairs counts half: where pairs of two folds are left out, nearly all that remain are same pairs.
     """
     place = np.unique(np.concatenate((first, second)), return_inverse=True)[1].astype(np.int64)
-    pairs = Pairs(scores, place[: len(first)], place[len(first) :])
-    return verify_pairs(pairs, linked_folds(pairs.first, pairs.second), intervals=intervals)
+    pairs = ScoredPairs(scores, place[: len(first)], place[len(first) :])
+    return verification_metrics_of_pairs(pairs, linked_folds(pairs.first, pairs.second), intervals=intervals)
 
 
-def _verified(found: Verification, notes: Sequence[str]) -> Judged:
+def _verification_result(found: VerificationMetrics, notes: Sequence[str]) -> ProtocolResult:
     """What pairs say, in lines and facts."""
-    of = "" if found.identities is None else f" of {found.identities:,} identities"
-    lines = [f"{found.same:,} same and {found.different:,} different pairs{of}", *notes]
-    few = min(found.same, found.different) < LEAST_EVENTS
-    lines.append(f"AUC –: {LEAST_EVENTS} pairs of each kind are needed" if few else f"AUC {found.auc.percent}")
-    lines.append(f"EER –: {found.refused['eer']}" if found.eer is None else f"EER {found.eer.percent}")
+    of = "" if found.num_identities is None else f" of {found.num_identities:,} identities"
+    lines = [f"{found.num_same:,} same and {found.num_different:,} different pairs{of}", *notes]
+    few = min(found.num_same, found.num_different) < MIN_EVENTS
+    lines.append(f"AUC –: {MIN_EVENTS} pairs of each kind are needed" if few else f"AUC {found.auc.percent_text}")
+    lines.append(f"EER –: {found.missing_reasons['eer']}" if found.eer is None else f"EER {found.eer.percent_text}")
     for far, tar in found.tar.items():
-        said = f"–: {found.refused[f'tar {far:g}']}" if tar is None else f"{tar.percent}"
+        said = f"–: {found.missing_reasons[f'tar {far:g}']}" if tar is None else f"{tar.percent_text}"
         lines.append(f"TAR at FAR {far:g}: {said}")
     if found.accuracy is not None:
-        ends = _ends(found.accuracy_interval)
+        ends = _format_interval(found.accuracy_interval)
         lines.append(
-            f"{found.folds} folds, disjoint in identities, threshold from the others: "
+            f"{found.num_folds} folds, disjoint in identities, threshold from the others: "
             f"{found.accuracy:.2f} % ± {found.accuracy_error:.2f}{ends} right"
         )
     else:
@@ -125,49 +131,53 @@ def _verified(found: Verification, notes: Sequence[str]) -> Judged:
     if found.resolution:
         lines.append(f"more pairs than fit: their scores were counted in bins of {found.resolution:.1e}")
     facts = {
-        "same": found.same,
-        "different": found.different,
-        "identities": found.identities,
-        "auc": None if few else _facts(found.auc),
-        "eer": _facts(found.eer),
-        "tar": {f"{far:g}": _facts(tar) for far, tar in found.tar.items()},
-        "thresholds": {f"{far:g}": threshold_of(found.roc, far) for far, tar in found.tar.items() if tar is not None},
+        "same": found.num_same,
+        "different": found.num_different,
+        "identities": found.num_identities,
+        "auc": None if few else _interval_dict(found.auc),
+        "eer": _interval_dict(found.eer),
+        "tar": {f"{far:g}": _interval_dict(tar) for far, tar in found.tar.items()},
+        "thresholds": {
+            f"{far:g}": roc_threshold_at_far(found.roc, far) for far, tar in found.tar.items() if tar is not None
+        },
         "accuracy": found.accuracy,
         "accuracy_error": found.accuracy_error,
         "accuracy_interval": found.accuracy_interval,
-        "folds": found.folds,
-        "refused": found.refused,
+        "folds": found.num_folds,
+        "refused": found.missing_reasons,
         "resolution": found.resolution,
     }
-    return Judged(lines, facts, found)
+    return ProtocolResult(lines, facts, found)
 
 
-def _facts(one: Interval | None) -> dict[str, Any] | None:
-    return None if one is None else asdict(one)
+def _interval_dict(interval: IntervalEstimate | None) -> dict[str, Any] | None:
+    return None if interval is None else asdict(interval)
 
 
-def _ends(ends: tuple[float, float] | None) -> str:
+def _format_interval(interval: tuple[float, float] | None) -> str:
     """An interval in brackets, if there is one."""
-    return "" if ends is None else f" ({ends[0]:.2f} to {ends[1]:.2f})"
+    return "" if interval is None else f" ({interval[0]:.2f} to {interval[1]:.2f})"
 
 
-def _too_few(count: int, what: str) -> Judged:
+def _too_few_result(count: int, what: str) -> ProtocolResult:
     """Nothing but why."""
-    why = f"{LEAST_EVENTS} {what} are needed; there are {count}"
-    return Judged([f"–: {why}"], {"refused": why})
+    why = f"{MIN_EVENTS} {what} are needed; there are {count}"
+    return ProtocolResult([f"–: {why}"], {"refused": why})
 
 
-def retrieval(x: Tensor, y: Tensor, settings: Settings) -> Judged:
+def retrieval(x: Tensor, y: Tensor, settings: ProtocolSettings) -> ProtocolResult:
     """Every image looks for the others of its class among all."""
-    found = retrieve(x, y, batch=settings.batch, faiss=settings.faiss)
-    if found.queries < LEAST_EVENTS:
-        return _too_few(found.queries, "queries")
+    found = retrieval_metrics(x, y, batch_size=settings.batch, faiss=settings.faiss)
+    if found.queries < MIN_EVENTS:
+        return _too_few_result(found.queries, "queries")
     ends = found.intervals
-    recall = ", ".join(f"recall@{k} {value:.2f} %{_ends(ends[f'recall@{k}'])}" for k, value in found.recall.items())
+    recall = ", ".join(
+        f"recall@{k} {value:.2f} %{_format_interval(ends[f'recall@{k}'])}" for k, value in found.recall.items()
+    )
     lines = [
         f"{found.queries:,} queries: {recall}",
-        f"R-precision {found.r_precision:.2f} %{_ends(ends['r_precision'])}, "
-        f"MAP@R {found.map_at_r:.2f} %{_ends(ends['map_at_r'])}",
+        f"R-precision {found.r_precision:.2f} %{_format_interval(ends['r_precision'])}, "
+        f"MAP@R {found.map_at_r:.2f} %{_format_interval(ends['map_at_r'])}",
     ]
     if found.without_match:
         lines.append(f"{found.without_match:,} images are the only ones of their class and were left out")
@@ -179,73 +189,75 @@ def retrieval(x: Tensor, y: Tensor, settings: Settings) -> Judged:
         "without_match": found.without_match,
         "intervals": found.intervals,
     }
-    return Judged(lines, facts)
+    return ProtocolResult(lines, facts)
 
 
-def knn(x: Tensor, y: Tensor, settings: Settings) -> Judged:
+def knn(x: Tensor, y: Tensor, settings: ProtocolSettings) -> ProtocolResult:
     """The k nearest other images vote."""
-    right = knn_right(x, y, k=settings.k, batch=settings.batch).double().numpy()
-    if len(right) < LEAST_EVENTS:
-        return _too_few(len(right), "images")
+    right = knn_hits(x, y, k=settings.k, batch_size=settings.batch).double().numpy()
+    if len(right) < MIN_EVENTS:
+        return _too_few_result(len(right), "images")
     place = np.unique(y.numpy(), return_inverse=True)[1]
     ends = percent(mean_interval(np.bincount(place, right), np.bincount(place)))
     value = 100.0 * float(right.mean())
-    line = f"{settings.k} nearest neighbours name {value:.2f} %{_ends(ends)} rightly"
-    return Judged([line], {"k": settings.k, "accuracy": value, "interval": ends})
+    line = f"{settings.k} nearest neighbours name {value:.2f} %{_format_interval(ends)} rightly"
+    return ProtocolResult([line], {"k": settings.k, "accuracy": value, "interval": ends})
 
 
-def fewshot(x: Tensor, y: Tensor, settings: Settings) -> Judged:
+def fewshot(x: Tensor, y: Tensor, settings: ProtocolSettings) -> ProtocolResult:
     """Classes known from a handful of images."""
     ways, shots, episodes = settings.ways, settings.shots, settings.episodes
-    found = few_shot(x, y, ways=ways, shots=shots, episodes=episodes, seed=settings.seed)
-    if len(y) < LEAST_EVENTS:
-        return _too_few(len(y), "images")
+    found = few_shot_metrics(x, y, ways=ways, shots=shots, episodes=episodes, seed=settings.seed)
+    if len(y) < MIN_EVENTS:
+        return _too_few_result(len(y), "images")
     ends = None if found.low is None or found.high is None else (found.low, found.high)
-    line = f"{ways} ways, {shots} shot{'s' if shots > 1 else ''}: {found.accuracy:.2f} %{_ends(ends)}"
-    line += f" over {episodes:,} episodes of {found.classes:,} classes"
+    line = f"{ways} ways, {shots} shot{'s' if shots > 1 else ''}: {found.accuracy:.2f} %{_format_interval(ends)}"
+    line += f" over {episodes:,} episodes of {found.num_classes:,} classes"
     facts = {name: value for name, value in asdict(found).items() if name != "without"}
-    return Judged([line], {"ways": ways, "shots": shots, **facts})
+    return ProtocolResult([line], {"ways": ways, "shots": shots, **facts})
 
 
-def openset(x: Tensor, y: Tensor, settings: Settings) -> Judged:
+def openset(x: Tensor, y: Tensor, settings: ProtocolSettings) -> ProtocolResult:
     """Half of the classes are strangers; of the others half of the images are known, and half ask."""
     classes = int(y.max()) + 1
     rows = Images("judged", torch.arange(len(y)).view(-1, 1, 1, 1), y, tuple(map(str, range(classes))))
-    known, strangers = split_identities(rows, 0.5, settings.seed)
-    places, theirs = known.x.flatten(), strangers.x.flatten()  # type: ignore[union-attr]
+    known, unknown = split_identities(rows, 0.5, settings.seed)
+    places, unknown_rows = known.x.flatten(), unknown.x.flatten()  # type: ignore[union-attr]
     order = torch.randperm(len(places), generator=torch.Generator().manual_seed(settings.seed))
-    seen, asked = torch.zeros(len(places), dtype=torch.bool), order
+    in_gallery, probe_rows = torch.zeros(len(places), dtype=torch.bool), order
     for row in order.tolist():  # the first half of every class, in a random order, is the gallery
-        mine = known.y == known.y[row]
-        if int(seen[mine].sum()) < int(mine.sum()) // 2:
-            seen[row] = True
-    asked = places[~seen]
-    probes = torch.cat((asked, theirs))
-    found = open_set(x[probes], y[probes], x[places[seen]], y[places[seen]], batch=settings.batch)
-    if min(found.known, found.unknown) < LEAST_EVENTS:
-        return _too_few(min(found.known, found.unknown), "known and unknown images each")
+        is_same_class = known.y == known.y[row]
+        if int(in_gallery[is_same_class].sum()) < int(is_same_class.sum()) // 2:
+            in_gallery[row] = True
+    probe_rows = places[~in_gallery]
+    probes = torch.cat((probe_rows, unknown_rows))
+    found = open_set_metrics(
+        x[probes], y[probes], x[places[in_gallery]], y[places[in_gallery]], batch_size=settings.batch
+    )
+    if min(found.known, found.unknown) < MIN_EVENTS:
+        return _too_few_result(min(found.known, found.unknown), "known and unknown images each")
     ends = found.intervals
     lines = [
         f"{found.known:,} known and {found.unknown:,} unknown images: "
-        f"AUROC {100 * found.auroc:.2f} %{_ends(ends['auroc'])}",
-        f"named rightly if none may be refused: {found.rank1:.2f} %{_ends(ends['rank1'])}",
+        f"AUROC {100 * found.auroc:.2f} %{_format_interval(ends['auroc'])}",
+        f"named rightly if none may be refused: {found.rank1:.2f} %{_format_interval(ends['rank1'])}",
     ]
     for far, value in found.dir.items():
         name = f"dir {far:g}"
-        said = f"–: {found.refused[name]}" if value is None else f"{value:.2f} %{_ends(ends[name])}"
+        said = f"–: {found.missing_reasons[name]}" if value is None else f"{value:.2f} %{_format_interval(ends[name])}"
         lines.append(f"found and named rightly at {100 * far:g} % false alarms: {said}")
-    return Judged(lines, {**asdict(found), "dir": {f"{far:g}": value for far, value in found.dir.items()}})
+    return ProtocolResult(lines, {**asdict(found), "dir": {f"{far:g}": value for far, value in found.dir.items()}})
 
 
 def calibrated_threshold(x: Tensor, y: Tensor, far: float) -> float:
     """The cosine that so large a share of the different pairs passes."""
-    found = verify_embeddings(x, y, fars=(far,), intervals=False)
-    if round(float(found.roc.far[place_of(found.roc, far)]) * found.different) < LEAST_EVENTS:
-        raise InputError(f"{found.refused[f'tar {far:g}']}; give --threshold")
-    return threshold_of(found.roc, far)
+    found = verification_metrics_of_embeddings(x, y, fars=(far,), intervals=False)
+    if round(float(found.roc.far[roc_index_at_far(found.roc, far)]) * found.num_different) < MIN_EVENTS:
+        raise InputError(f"{found.missing_reasons[f'tar {far:g}']}; give --threshold")
+    return roc_threshold_at_far(found.roc, far)
 
 
-PROTOCOLS: dict[str, Callable[[Tensor, Tensor, Settings], Judged]] = {
+PROTOCOLS: dict[str, Callable[[Tensor, Tensor, ProtocolSettings], ProtocolResult]] = {
     "verification": verification,
     "retrieval": retrieval,
     "knn": knn,
@@ -266,7 +278,7 @@ def read_pairs(path: str | Path) -> list[tuple[Path, Path, bool]]:
     answers: dict[tuple[str, ...], tuple[bool, int]] = {}
     line = 1
     try:
-        data = read_stream(path, LARGEST_PAIRS)
+        data = read_stream(path, MAX_PAIRS_FILE_BYTES)
         with io.TextIOWrapper(io.BytesIO(data), newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
             if rows.fieldnames is None or not {"a", "b", "same"} <= set(rows.fieldnames):
@@ -275,21 +287,23 @@ def read_pairs(path: str | Path) -> list[tuple[Path, Path, bool]]:
                 inside = sum(str(cell).count("\n") for cell in row.values())
                 line = rows.line_num - inside  # where the row begins, as an editor shows it
                 said = str(row["same"]).strip().lower()
-                if said not in _SAME:
-                    raise InputError(f"{path}, line {line}: same is {shown(row['same'])}; write 1 or 0")
+                if said not in _SAME_VALUES:
+                    raise InputError(f"{path}, line {line}: same is {format_value(row['same'])}; write 1 or 0")
                 files = [path.parent / str(row[name] or "").strip() for name in ("a", "b")]
                 for file_path in files:
                     if not _is_file(file_path):
-                        there = short(str(file_path), 300)
+                        there = shorten(str(file_path), 300)
                         raise InputError(
                             f"{path}, line {line}: there is no image {there}; paths are relative to the file"
                         )
-                before, where = answers.setdefault(tuple(sorted(map(os.path.normpath, files))), (_SAME[said], line))
-                if before != _SAME[said]:
+                before, where = answers.setdefault(
+                    tuple(sorted(map(os.path.normpath, files))), (_SAME_VALUES[said], line)
+                )
+                if before != _SAME_VALUES[said]:
                     raise InputError(
                         f"{path}, line {line}: says {said} of the pair of line {where}, which says otherwise"
                     )
-                found.append((files[0], files[1], _SAME[said]))
+                found.append((files[0], files[1], _SAME_VALUES[said]))
     except UnicodeDecodeError:
         raise InputError(f"{path}: not text in UTF-8; save the pairs as CSV in UTF-8") from None
     except csv.Error as error:
@@ -310,4 +324,4 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-_SAME = {"1": True, "0": False, "true": True, "false": False, "yes": True, "no": False}
+_SAME_VALUES = {"1": True, "0": False, "true": True, "false": False, "yes": True, "no": False}

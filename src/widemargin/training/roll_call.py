@@ -12,51 +12,51 @@ import torch.distributed as dist
 from .. import ranks
 from ..errors import InputError
 
-_BROKEN = re.compile(
+_CONNECTION_ERROR_PATTERN = re.compile(
     r"gloo|nccl|connection (closed|reset|refused)|timed out|timeout|pair closure|broken pipe", re.IGNORECASE
 )
-_CALL = "widemargin/here"
+_STORE_KEY = "widemargin/here"
 
 
 class LostRankError(InputError):
     """Another process of the run has gone, or does not answer; the last checkpoint is kept."""
 
 
-def broken(error: RuntimeError) -> bool:
+def is_connection_error(error: RuntimeError) -> bool:
     """Whether an error says that the processes of a run have lost each other."""
-    return ranks.several() and _BROKEN.search(str(error)) is not None
+    return ranks.has_multiple_ranks() and _CONNECTION_ERROR_PATTERN.search(str(error)) is not None
 
 
-def missing(patience: float) -> list[int] | None:
+def find_silent_ranks(patience: float) -> list[int] | None:
     """Numbers of the processes that have not answered after so many seconds; None where nobody can be asked."""
     found: list[list[int] | None] = []
     # Apart, as asking a store whose process is stopped, which is rank 0's, waits for ever.
-    asking = threading.Thread(target=lambda: found.append(_asked(patience)), daemon=True)
+    asking = threading.Thread(target=lambda: found.append(_poll_ranks(patience)), daemon=True)
     asking.start()
     asking.join(patience + 1.0)
     return found[0] if found else None
 
 
-def _asked(patience: float) -> list[int] | None:
+def _poll_ranks(patience: float) -> list[int] | None:
     from torch.distributed.distributed_c10d import _get_default_store
 
     world, own = dist.get_world_size(), dist.get_rank()
     until = time.monotonic() + patience
     try:
         store = _get_default_store()
-        store.set(f"{_CALL}/{own}", "1")
+        store.set(f"{_STORE_KEY}/{own}", "1")
         silent = [rank for rank in range(world) if rank != own]
         while silent and time.monotonic() < until:
-            silent = [rank for rank in silent if not store.check([f"{_CALL}/{rank}"])]
+            silent = [rank for rank in silent if not store.check([f"{_STORE_KEY}/{rank}"])]
             time.sleep(0.05)
         return silent
     except (RuntimeError, ValueError):  # the store is gone, and with it the process that kept it
         return None
 
 
-def lost(patience: float, timeout: timedelta) -> LostRankError:
+def lost_rank_error(patience: float, timeout: timedelta) -> LostRankError:
     """What to say: which processes are gone, and how to go on."""
-    silent = missing(patience)
+    silent = find_silent_ranks(patience)
     if silent is None:
         who = "rank 0 has gone or does not answer"
     elif not silent:

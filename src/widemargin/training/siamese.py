@@ -18,19 +18,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..data.augment import Augment
-from ..data.draws import generator_of, permutation, uniform
-from ..errors import InputError, unknown
+from ..data.draws import make_generator, permutation, uniform
+from ..errors import InputError, unknown_name_error
 from ..objective import Objective
-from .optimizers import set_rate
+from .optimizers import set_lr
 from .rates import one_cycle
 
 MERGES = ("input", "embedding")
-_ORDER, _STEP = 11, 12  # what a generator is for
-_WHITEN = 2000
+_ORDER_STREAM, _STEP_STREAM = 11, 12  # what a generator is for
+_NUM_WHITENING_PAIRS = 2000
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class ImagePairs:
     """Images, uint8 [N, C, H, W], and pairs of their places: `first` [M], `second` [M], `same` [M]."""
 
     x: Tensor
@@ -43,7 +43,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class Siamese:
+class SiameseConfig:
     """How a pair network is trained."""
 
     merge: str = "embedding"
@@ -56,7 +56,7 @@ class Siamese:
 
     def __post_init__(self) -> None:
         if self.merge not in MERGES:
-            raise unknown("merge", str(self.merge), MERGES)
+            raise unknown_name_error("merge", str(self.merge), MERGES)
         for name, least in (("epochs", 1), ("batch_size", 1), ("seed", 0), ("lr", 0), ("weight_decay", 0)):
             if not least <= getattr(self, name) < math.inf:
                 raise InputError(f"{name} must be a number of at least {least}, got {getattr(self, name)}")
@@ -65,16 +65,16 @@ class Siamese:
 class PairNetwork(nn.Module):
     """Two batches of images to a logit each that they show the same."""
 
-    def __init__(self, settings: Siamese, channels: int, size: int) -> None:
-        from ..backbones.build import build
+    def __init__(self, config: SiameseConfig, channels: int, size: int) -> None:
+        from ..backbones.build import build_backbone
 
         super().__init__()
-        self.merge = settings.merge
-        inside = 2 * channels if self.merge == "input" else channels
-        self.backbone = build(settings.model, channels=inside, size=size)
-        dim = self.backbone.dim
-        assert isinstance(dim, int)
-        self.objective = Objective("bce", dim, 1)
+        self.merge = config.merge
+        in_channels = 2 * channels if self.merge == "input" else channels
+        self.backbone = build_backbone(config.model, channels=in_channels, size=size)
+        embedding_dim = self.backbone.embedding_dim
+        assert isinstance(embedding_dim, int)
+        self.objective = Objective("bce", embedding_dim, 1)
 
     def features(self, a: Tensor, b: Tensor) -> Tensor:
         """What the logit is read off, [N, D]."""
@@ -99,55 +99,62 @@ class PairNetwork(nn.Module):
 
 
 def train_siamese(
-    settings: Siamese, pairs: Pairs, augment: Augment, told: Callable[[float, float], None] | None = None
+    config: SiameseConfig,
+    pairs: ImagePairs,
+    augment: Augment,
+    on_progress: Callable[[float, float], None] | None = None,
 ) -> PairNetwork:
     """A network trained on pairs; `told(share of the work done, loss)` after every step."""
-    if len(pairs) < settings.batch_size:
-        raise InputError(f"{len(pairs)} pairs are fewer than a batch of {settings.batch_size}; lower --batch-size")
+    if len(pairs) < config.batch_size:
+        raise InputError(f"{len(pairs)} pairs are fewer than a batch of {config.batch_size}; lower --batch-size")
     if bool(pairs.same.all()) or not bool(pairs.same.any()):
         raise InputError("all pairs are of one kind: a network learns nothing from them; give same and different ones")
-    torch.manual_seed(settings.seed)
-    network = PairNetwork(settings, pairs.x.shape[1], augment.size or pairs.x.shape[2])
+    torch.manual_seed(config.seed)
+    network = PairNetwork(config, pairs.x.shape[1], augment.size or pairs.x.shape[2])
     _whiten(network, pairs, augment)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimizer = torch.optim.AdamW(network.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
-    steps = len(pairs) // settings.batch_size
-    total = steps * settings.epochs
-    for epoch in range(settings.epochs):
-        order = permutation(generator_of(_ORDER, settings.seed, epoch), len(pairs))
+    optimizer = torch.optim.AdamW(network.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    steps = len(pairs) // config.batch_size
+    total = steps * config.epochs
+    for epoch in range(config.epochs):
+        order = permutation(make_generator(_ORDER_STREAM, config.seed, epoch), len(pairs))
         for step in range(steps):
-            rows = order[step * settings.batch_size : (step + 1) * settings.batch_size]
-            draw = generator_of(_STEP, settings.seed, epoch, step)
+            rows = order[step * config.batch_size : (step + 1) * config.batch_size]
+            draw = make_generator(_STEP_STREAM, config.seed, epoch, step)
             places = torch.stack((pairs.first[rows], pairs.second[rows]))
-            turned = uniform(draw, len(rows)) < 0.5  # no order is the right one
-            places = torch.where(turned, places.flip(0), places)
+            swapped = uniform(draw, len(rows)) < 0.5  # no order is the right one
+            places = torch.where(swapped, places.flip(0), places)
             a, b = (augment(pairs.x[place], place, epoch, draw)[0] for place in places)
-            set_rate(optimizer, one_cycle(epoch * steps + step, total, settings.lr))
+            set_lr(optimizer, one_cycle(epoch * steps + step, total, config.lr))
             loss = network(a, b, pairs.same[rows]).mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            if told is not None:
-                told(1.0 / total, float(loss.detach()))
+            if on_progress is not None:
+                on_progress(1.0 / total, float(loss.detach()))
     return network.eval()
 
 
-def _whiten(network: PairNetwork, pairs: Pairs, augment: Augment) -> None:
+def _whiten(network: PairNetwork, pairs: ImagePairs, augment: Augment) -> None:
     whiten = getattr(network.backbone, "whiten", None)
     if whiten is None:
         return
-    a, b = (augment.evaluated(pairs.x[place[:_WHITEN]]) for place in (pairs.first, pairs.second))
+    a, b = (
+        augment.transform_for_evaluation(pairs.x[place[:_NUM_WHITENING_PAIRS]]) for place in (pairs.first, pairs.second)
+    )
     whiten(torch.cat((a, b), 1) if network.merge == "input" else torch.cat((a, b)))
 
 
 @torch.no_grad()
-def pair_scores(network: PairNetwork, pairs: Pairs, augment: Augment, batch: int = 500) -> NDArray[np.float64]:
+def pair_scores(
+    network: PairNetwork, pairs: ImagePairs, augment: Augment, batch_size: int = 500
+) -> NDArray[np.float64]:
     """Logit [M] of every pair that it is one of the same."""
     network.eval()
     found = []
-    for start in range(0, len(pairs), batch):
-        rows = slice(start, start + batch)
-        a, b = (augment.evaluated(pairs.x[places[rows]]) for places in (pairs.first, pairs.second))
+    for start in range(0, len(pairs), batch_size):
+        rows = slice(start, start + batch_size)
+        a, b = (augment.transform_for_evaluation(pairs.x[places[rows]]) for places in (pairs.first, pairs.second))
         found.append(network.logits(a, b))
     scores: NDArray[np.float64] = torch.cat(found).double().numpy()
     return scores

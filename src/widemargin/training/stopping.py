@@ -8,33 +8,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from .telling import say
+from .telling import print_stderr
 
-_NUMBERS = (signal.SIGTERM, signal.SIGINT)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class Stop:
+class StopRequest:
     """Whether somebody has asked."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.is_requested = False
 
-    def __call__(self, number: int, _: FrameType | None) -> None:
+    def __call__(self, signum: int, _: FrameType | None) -> None:
         """The first one: ask, and leave the next to the system, which waits for no Python."""
-        self.asked = True
-        for each in _NUMBERS:
+        self.is_requested = True
+        for each in _STOP_SIGNALS:
             signal.signal(each, signal.SIG_DFL)
-        say(f"{signal.Signals(number).name}: saving after this step; once more leaves at once")
+        print_stderr(f"{signal.Signals(signum).name}: saving after this step; once more leaves at once")
 
 
 @contextmanager
-def stopping() -> Iterator[Stop]:
+def handle_stop_signals() -> Iterator[StopRequest]:
     """Listens while it lasts; in the main thread only, elsewhere signals are not ours."""
-    stop = Stop()
+    stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = {number: signal.signal(number, stop) for number in _NUMBERS}
+    before = {number: signal.signal(number, stop) for number in _STOP_SIGNALS}
     try:
         yield stop
     finally:

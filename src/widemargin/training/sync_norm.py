@@ -12,15 +12,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..errors import InputError
 
-Module = TypeVar("Module", bound=nn.Module)
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
-def synced(model: Module) -> Module:
+def convert_sync_batchnorm(model: ModuleT) -> ModuleT:
     """The model with every batch norm synced, its weights, statistics and names of tensors as they were.
 
     timm's norms that hold an activation are converted by timm: torch's own conversion would lose the activation.
     """
-    convert: Callable[[Module], Module] = nn.SyncBatchNorm.convert_sync_batchnorm
+    convert: Callable[[ModuleT], ModuleT] = nn.SyncBatchNorm.convert_sync_batchnorm
     known: tuple[type[nn.Module], ...] = (nn.SyncBatchNorm,)
     if "timm" in sys.modules:
         layers = importlib.import_module("timm.layers")

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ..progress import Bar, bar
-from ..run import Run
-from .judging import choosing
+from ..progress import ProgressBar, progress_bar
+from ..run import TrainConfig
+from .judging import selection_metric
 
 
 @dataclass(frozen=True)
-class Running:
+class EpochProgress:
     """How an epoch goes so far."""
 
     loss: float
@@ -27,54 +27,56 @@ class Running:
         return f"loss {self.loss:.3f}, train {self.top1:.1f} %, {self.images_per_second:,.0f} images/s"
 
 
-class Telling:
+class ProgressReporter:
     """Told of every step and every epoch; without a bar it keeps all to itself."""
 
-    def __init__(self, seen: Bar | None = None, epoch: int = 0, end: int = 0) -> None:
-        self.bar, self.begin, self.end = seen, epoch, end
-        self.clock = time.monotonic()
-        self.held, self.warned = "", False
+    def __init__(self, epoch_bar: ProgressBar | None = None, start_epoch: int = 0, end_epoch: int = 0) -> None:
+        self.bar, self.start_epoch, self.end_epoch = epoch_bar, start_epoch, end_epoch
+        self.start_time = time.monotonic()
+        self.val_text, self.has_warned = "", False
 
-    def step(self, share: float, running: Running | None = None) -> None:
+    def step(self, fraction: float, progress: EpochProgress | None = None) -> None:
         """So much of an epoch more; `running` only where the loop has looked at its sums anyway."""
         if self.bar is not None:
-            self.bar(share, None if running is None else f"{running}{self.held}")
+            self.bar(fraction, None if progress is None else f"{progress}{self.val_text}")
 
-    def epoch(self, line: dict[str, Any]) -> None:
+    def report_epoch(self, line: dict[str, Any]) -> None:
         """What is logged of an epoch."""
-        self._warn(line)
-        held = line.get("held_out")
-        self.held = "" if held is None else f", held out {choosing(held):.1f} %"
-        if self.bar is None or self.bar.live:
+        self._warn_on_collapse(line)
+        val = line.get("held_out")
+        self.val_text = "" if val is None else f", held out {selection_metric(val):.1f} %"
+        if self.bar is None or self.bar.is_visible:
             return
-        running = Running(line["loss"], line["train_top1"], line["images_per_second"])
-        each = (time.monotonic() - self.clock) / (line["epoch"] - self.begin)
-        left = round(each * (self.end - line["epoch"]))
+        progress = EpochProgress(line["loss"], line["train_top1"], line["images_per_second"])
+        each = (time.monotonic() - self.start_time) / (line["epoch"] - self.start_epoch)
+        left = round(each * (self.end_epoch - line["epoch"]))
         clock = f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"
-        say(f"epoch {line['epoch']}/{self.end}: {running}{self.held}, {clock} left")
+        print_stderr(f"epoch {line['epoch']}/{self.end_epoch}: {progress}{self.val_text}, {clock} left")
 
-    def _warn(self, line: dict[str, Any]) -> None:
+    def _warn_on_collapse(self, line: dict[str, Any]) -> None:
         """Once, when all embeddings have become one point: no loss on pairs or triplets leads out of that."""
-        if self.bar is None or self.warned or "collapsed" not in line.get("mining", {}):
+        if self.bar is None or self.has_warned or "collapsed" not in line.get("mining", {}):
             return
-        self.warned = True
+        self.has_warned = True
         remedy = "lower --lr, or mine with semihard or distance instead of hard"
-        say(f"epoch {line['epoch']}: all embeddings have collapsed into one point; {remedy}")
+        print_stderr(f"epoch {line['epoch']}: all embeddings have collapsed into one point; {remedy}")
 
 
 @contextmanager
-def telling(run: Run, epoch: int, end: int) -> Iterator[Telling]:
+def open_reporter(config: TrainConfig, start_epoch: int, end_epoch: int) -> Iterator[ProgressReporter]:
     """A bar for the epochs from `epoch` to `end` on a terminal; elsewhere lines."""
-    with bar(f"{os.path.basename(run.data)} {run.model} {run.loss}", end, epoch, words="") as seen:
-        yield Telling(seen, epoch, end)
+    with progress_bar(
+        f"{os.path.basename(config.data)} {config.model} {config.loss}", end_epoch, start_epoch, message=""
+    ) as epoch_bar:
+        yield ProgressReporter(epoch_bar, start_epoch, end_epoch)
 
 
-def say(words: str) -> None:
+def print_stderr(message: str) -> None:
     """On standard error; a reader that has left must not end a training that takes days."""
     if sys.stderr is None:
         return
     try:
-        print(words, file=sys.stderr, flush=True)
+        print(message, file=sys.stderr, flush=True)
     except OSError:
         # What could not be written stays in the stream's buffer and would fail again, at the latest at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

@@ -18,11 +18,11 @@ from typing import Any, Protocol
 
 from ..bounded_files import read_file
 from ..errors import InputError
-from ..run import Run
-from .writing import write_whole
+from ..run import TrainConfig
+from .writing import write_text_atomic
 
-_EVENTS = re.compile(r"events\.out\.tfevents\.(\d{10})\.")  # as TensorFlow, TensorBoard and torch name them
-_LONGEST_ID = 1000  # bytes
+_EVENT_FILE_PATTERN = re.compile(r"events\.out\.tfevents\.(\d{10})\.")  # as TensorFlow, TensorBoard and torch name them
+_MAX_ID_BYTES = 1000  # bytes
 
 
 class Tracker(Protocol):
@@ -32,7 +32,7 @@ class Tracker(Protocol):
     def close(self, failed: bool) -> None: ...
 
 
-def flat(line: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, float]]:
+def flatten_metrics(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
     """Every number of a line with its path as its name; lists are left out.
 
     >>> dict(flat({"loss": 1.5, "held_out": {"top1": 50.0, "angles": {"w_inter": 1.2}}, "histogram": {"own": [1, 2]}}))
@@ -40,9 +40,9 @@ def flat(line: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, float
     """
     for name, value in line.items():
         if isinstance(value, Mapping):
-            yield from flat(value, f"{before}{name}/")
+            yield from flatten_metrics(value, f"{prefix}{name}/")
         elif isinstance(value, int | float):
-            yield before + name, value
+            yield prefix + name, value
 
 
 class TensorBoard:
@@ -54,32 +54,32 @@ class TensorBoard:
     no say in the name; the files here have a time in theirs that is later than all that are there.
     """
 
-    def __init__(self, folder: Path, upto: int, run: Run) -> None:
+    def __init__(self, folder: Path, last_epoch: int, config: TrainConfig) -> None:
         from tensorboard.compat.proto.event_pb2 import SessionLog
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        place = folder / "tensorboard"
-        place.mkdir(parents=True, exist_ok=True)
-        self.records: Any = RecordWriter((place / next_name(place)).open("xb"))
-        self._event(file_version="brain.Event:2")
-        self._event(step=upto + 1, session_log=SessionLog(status=SessionLog.START))
-        self.records.flush()
+        event_folder = folder / "tensorboard"
+        event_folder.mkdir(parents=True, exist_ok=True)
+        self.record_writer: Any = RecordWriter((event_folder / next_name(event_folder)).open("xb"))
+        self._write_event(file_version="brain.Event:2")
+        self._write_event(step=last_epoch + 1, session_log=SessionLog(status=SessionLog.START))
+        self.record_writer.flush()
 
-    def _event(self, **fields: Any) -> None:
+    def _write_event(self, **fields: Any) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
 
-        self.records.write(Event(wall_time=time.time(), **fields).SerializeToString())
+        self.record_writer.write(Event(wall_time=time.time(), **fields).SerializeToString())
 
     def add(self, line: dict[str, Any]) -> None:
         from torch.utils.tensorboard.summary import scalar
 
-        for name, value in flat(line):
-            self._event(step=line["epoch"], summary=scalar(name, value))  # type: ignore[no-untyped-call]
+        for name, value in flatten_metrics(line):
+            self._write_event(step=line["epoch"], summary=scalar(name, value))  # type: ignore[no-untyped-call]
         for name, counts in line.get("histogram", {}).items():
-            self._angles(f"angles/{name}", counts, line["epoch"])
-        self.records.flush()
+            self._write_angle_histogram(f"angles/{name}", counts, line["epoch"])
+        self.record_writer.flush()
 
-    def _angles(self, name: str, counts: list[int], epoch: int) -> None:
+    def _write_angle_histogram(self, name: str, counts: list[int], epoch: int) -> None:
         """A histogram in degrees; a bin's moments are those of its middle."""
         from torch.utils.tensorboard.summary import histogram_raw
 
@@ -95,15 +95,15 @@ class TensorBoard:
             bucket_limits=[middle + size / 2 for middle in middles],
             bucket_counts=counts,
         )
-        self._event(step=epoch, summary=found)
+        self._write_event(step=epoch, summary=found)
 
     def close(self, failed: bool) -> None:
-        self.records.close()
+        self.record_writer.close()
 
 
-def next_name(place: Path) -> str:
+def next_name(folder: Path) -> str:
     """The name of a new event file in a folder: with the time of the clock, or one second after the last name's."""
-    times = [int(found[1]) for path in place.iterdir() if (found := _EVENTS.match(path.name))]
+    times = [int(found[1]) for path in folder.iterdir() if (found := _EVENT_FILE_PATTERN.match(path.name))]
     stamp = max([int(time.time()), *(before + 1 for before in times)])
     return f"events.out.tfevents.{stamp:010d}.{socket.gethostname()}.{os.getpid()}.0"
 
@@ -111,7 +111,7 @@ def next_name(place: Path) -> str:
 class Wandb:
     """A run of W&B whose id lies in the run's folder. Keys are its own matter: none is read or written here."""
 
-    def __init__(self, folder: Path, upto: int, run: Run) -> None:
+    def __init__(self, folder: Path, last_epoch: int, config: TrainConfig) -> None:
         import wandb
 
         # Its files are its own and name user, machine and settings: nobody else's to read.
@@ -119,11 +119,11 @@ class Wandb:
         try:
             self.run: Any = wandb.init(
                 project=os.environ.get("WANDB_PROJECT") or "widemargin",
-                name=run.name,
-                id=_identity(folder / "wandb_id"),
+                name=config.name,
+                id=_load_or_create_id(folder / "wandb_id"),
                 resume="allow",
                 dir=str(folder),
-                config=asdict(run),
+                config=asdict(config),
                 # The address of a checkout may hold a password, and a terminal anything.
                 settings=wandb.Settings(disable_git=True, console="off", save_code=False),
             )
@@ -133,17 +133,17 @@ class Wandb:
             raise InputError(f"--logger wandb: {said}; {advice}") from None
 
     def add(self, line: dict[str, Any]) -> None:
-        self.run.log(dict(flat(line)), step=line["epoch"])
+        self.run.log(dict(flatten_metrics(line)), step=line["epoch"])
 
     def close(self, failed: bool) -> None:
         self.run.finish(exit_code=int(failed))
 
 
-def _identity(path: Path) -> str:
+def _load_or_create_id(path: Path) -> str:
     """The id that was drawn when the run began."""
     if not os.path.lexists(path):
-        write_whole(path, secrets.token_hex(4) + "\n")
-    return read_file(path, _LONGEST_ID).decode("utf-8", "replace").strip()
+        write_text_atomic(path, secrets.token_hex(4) + "\n")
+    return read_file(path, _MAX_ID_BYTES).decode("utf-8", "replace").strip()
 
 
 TRACKERS: dict[str, type[TensorBoard] | type[Wandb]] = {"tensorboard": TensorBoard, "wandb": Wandb}

@@ -11,7 +11,7 @@ from ..errors import InputError
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
+def translate_disk_errors(folder: Path) -> Iterator[None]:
     """Errors of the disk, also those that safetensors has its own word for, as one line that says how to go on."""
     from safetensors import SafetensorError
 
@@ -23,19 +23,19 @@ def writing(folder: Path) -> Iterator[None]:
         raise InputError(f"{folder}: cannot be written ({why}); {kept}") from None
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_text_atomic(path: Path, text: str) -> None:
     """A text file, whole or not at all: written beside its place, synced, renamed."""
-    write_pieces(path, [text.encode()])
+    write_chunks_atomic(path, [text.encode()])
 
 
-def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
+def write_chunks_atomic(path: Path, chunks: Iterable[bytes]) -> None:
     """The same for a file that need not be in memory at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(path.name + ".new")
     try:
         fresh.unlink(missing_ok=True)  # what was left there may be a link that leads elsewhere, or a pipe
         with fresh.open("xb") as file:
-            file.writelines(pieces)
+            file.writelines(chunks)
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)

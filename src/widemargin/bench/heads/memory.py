@@ -14,10 +14,10 @@ from pathlib import Path
 
 from ...errors import InputError
 
-_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_STATUS_PATH, _CLEAR_REFS_PATH = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
-def beyond_gradient(name: str, shape: tuple[int, int, int], threads: int) -> float:
+def measure_extra_memory(name: str, shape: tuple[int, int, int], threads: int) -> float:
     """MiB of a contestant, by its name, in a process of its own."""
     words = [sys.executable, "-m", __name__, name, json.dumps(shape), str(threads)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -26,55 +26,57 @@ def beyond_gradient(name: str, shape: tuple[int, int, int], threads: int) -> flo
     return float(done.stdout.split()[-1])
 
 
-def resident() -> int:
+def resident_kib() -> int:
     """KiB of memory that the process has now."""
-    return _kib("VmRSS")
+    return _read_status_kib("VmRSS")
 
 
-def high_water() -> int:
+def peak_resident_kib() -> int:
     """KiB that it had at most since the mark was reset."""
-    return _kib("VmHWM")
+    return _read_status_kib("VmHWM")
 
 
-def reset_high_water() -> None:
+def reset_peak_resident() -> None:
     """Begin a new mark."""
-    _RESET.write_text("5")
+    _CLEAR_REFS_PATH.write_text("5")
 
 
-def _kib(field: str) -> int:
-    return next(int(line.split()[1]) for line in _STATUS.read_text().splitlines() if line.startswith(field))
+def _read_status_kib(field: str) -> int:
+    return next(int(line.split()[1]) for line in _STATUS_PATH.read_text().splitlines() if line.startswith(field))
 
 
-def _measure(name: str, shape: tuple[int, int, int], threads: int) -> float:
+def _measure_step_memory(name: str, shape: tuple[int, int, int], threads: int) -> float:
     import gc
 
     import torch
 
     from ...others import choose, fused, sweep
-    from .contestants import EAGER, eager, metric_learning, ours, plain
-    from .timing import batch, step_of
+    from .contestants import EAGER_LOSSES, eager_head, linear_head, metric_learning_heads, widemargin_head
+    from .timing import batch, make_step
 
     torch.set_num_threads(threads)
-    known = {c.name: c for c in (plain(), *(eager(loss) for loss in EAGER), *metric_learning())}
-    contestant = known[name] if name in known else ours(*name.rsplit(", ", 1))
+    known = {c.name: c for c in (linear_head(), *(eager_head(loss) for loss in EAGER_LOSSES), *metric_learning_heads())}
+    contestant = known[name] if name in known else widemargin_head(*name.rsplit(", ", 1))
     samples, dim, classes = shape
-    if fused.wanted(samples * classes, torch.device("cpu")):
-        fused.FROM = choose.DENSE_ENTRIES = 0  # the small head shall warm up the kernels of the large one
-    few = min(classes, 2 * sweep.even_rows(classes, sweep.rows_of_a_block(samples, dim)))
+    if fused.should_compile(samples * classes, torch.device("cpu")):
+        fused.MIN_COMPILE_LOGITS = choose.MIN_STREAM_LOGITS = (
+            0  # the small head shall warm up the kernels of the large one
+        )
+    few = min(classes, 2 * sweep.balance_block_rows(classes, sweep.max_block_rows(samples, dim)))
     x, y = batch(samples, dim, few)
     warm = contestant.make(dim, few)
-    step_of(warm, x, y)()
+    make_step(warm, x, y)()
     del warm
     x, y = batch(samples, dim, classes)
     head = contestant.make(dim, classes)
-    step = step_of(head, x, y)
+    step = make_step(head, x, y)
     x.grad = torch.zeros_like(x)
     gc.collect()
-    before = resident()
-    reset_high_water()
+    before = resident_kib()
+    reset_peak_resident()
     step()
-    return (high_water() - before) / 1024 - classes * dim * 4 / 2**20
+    return (peak_resident_kib() - before) / 1024 - classes * dim * 4 / 2**20
 
 
 if __name__ == "__main__":
-    print(_measure(sys.argv[1], tuple(json.loads(sys.argv[2])), int(sys.argv[3])))
+    print(_measure_step_memory(sys.argv[1], tuple(json.loads(sys.argv[2])), int(sys.argv[3])))

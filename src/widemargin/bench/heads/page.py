@@ -7,35 +7,37 @@ from typing import Any
 
 from ...report import page
 from ...report.escaped import escape
-from ...report.log_lines import Line, log_lines
-from ...report.palette import colour
+from ...report.log_lines import LineSpec, draw_log_lines
+from ...report.palette import loss_colour
 from . import plan
 
-_IN_TABLES_ONLY = ("kept gradient", "compiled")  # ways of the same head, which would crowd the pictures
-_OTHERS = {"limit": "#888888", "linear + cross_entropy": "#555555"}
+_TABLE_ONLY_SUFFIXES = ("kept gradient", "compiled")  # ways of the same head, which would crowd the pictures
+_REFERENCE_COLORS = {"limit": "#888888", "linear + cross_entropy": "#555555"}
 
 
-def heads_page(figures: dict[str, Any]) -> str:
+def heads_page(record: dict[str, Any]) -> str:
     """The whole page of the figures."""
-    rows = figures["heads"]
+    rows = record["heads"]
     dims = [row["shape"][1] for row in rows]
     wide = [row for row in rows if row["shape"][1] == max(set(dims), key=dims.count)]  # one line, one dimension
     ratios = [{**row, "ratio": {n: s / row["seconds"]["limit"] for n, s in row["seconds"].items()}} for row in wide]
     body = [
         page.heading("Time", "A step's time over that of three bare matrix products; 1 is the limit."),
-        page.figure(log_lines(_lines(ratios, "ratio"), "classes", "time / limit", "Time over the limit")),
+        page.figure(draw_log_lines(_lines(ratios, "ratio"), "classes", "time / limit", "Time over the limit")),
     ]
     if any("mebibytes" in row for row in wide):
         held = [{**row, "mebibytes": {n: max(m, 0.1) for n, m in row["mebibytes"].items()}} for row in wide]
         body += [
             page.heading("Memory", "What a step needs beyond the gradient of the class weights, in a fresh process."),
-            page.figure(log_lines(_lines(held, "mebibytes"), "classes", "MiB", "Memory beyond the gradient")),
+            page.figure(draw_log_lines(_lines(held, "mebibytes"), "classes", "MiB", "Memory beyond the gradient")),
         ]
     for row in rows:
         body += [page.heading(_title(row)), _table(row)]
-    body += [page.heading("Any size, on paper", _PLAN_TEXT), _calculator(rows), _checked(rows)]
+    body += [page.heading("Any size, on paper", _PLAN_TEXT), _calculator(rows), _predicted_memory_table(rows)]
     body.append(page.code("widemargin bench head --json records/heads.json --page docs/heads.html"))
-    return page.page("Heads: time, memory, and what any size needs", f"torch {figures['torch']}, fp32", body, _SCRIPT)
+    return page.html_page(
+        "Heads: time, memory, and what any size needs", f"torch {record['torch']}, fp32", body, _SCRIPT
+    )
 
 
 _PLAN_TEXT = (
@@ -44,13 +46,15 @@ _PLAN_TEXT = (
 )
 
 
-def _lines(rows: list[dict[str, Any]], what: str) -> list[Line]:
-    names = dict.fromkeys(name for row in rows for name in row.get(what, {}) if not name.endswith(_IN_TABLES_ONLY))
+def _lines(rows: list[dict[str, Any]], quantity: str) -> list[LineSpec]:
+    names = dict.fromkeys(
+        name for row in rows for name in row.get(quantity, {}) if not name.endswith(_TABLE_ONLY_SUFFIXES)
+    )
     return [
         (
             name,
-            [(row["shape"][2], row[what][name]) for row in rows if name in row.get(what, {})],
-            _OTHERS.get(name) or colour(name.replace("Loss", "").lower().replace(",", " ")),
+            [(row["shape"][2], row[quantity][name]) for row in rows if name in row.get(quantity, {})],
+            _REFERENCE_COLORS.get(name) or loss_colour(name.replace("Loss", "").lower().replace(",", " ")),
             "eager" in name or "Loss" in name,
         )
         for name in names
@@ -76,20 +80,26 @@ def _table(row: dict[str, Any]) -> str:
     return page.table(("head", "ms", "time / limit", "MiB beyond the gradient"), cells)
 
 
-def speed(rows: list[dict[str, Any]]) -> float:
+def matmul_flops_per_second(rows: list[dict[str, Any]]) -> float:
     """Floating-point operations per second of the limit at the largest shape."""
     row = max(rows, key=lambda row: row["shape"][1] * row["shape"][2])
     samples, dim, classes = row["shape"]
-    return plan.WORK(classes, dim, samples) / float(row["seconds"]["limit"])
+    return plan.MATMUL_FLOPS(classes, dim, samples) / float(row["seconds"]["limit"])
 
 
-def _checked(rows: list[dict[str, Any]]) -> str:
+def _predicted_memory_table(rows: list[dict[str, Any]]) -> str:
     """Measured points beside what the list says."""
     cells = []
     for row in rows:
         samples, dim, classes = row["shape"]
         for name, held in row.get("mebibytes", {}).items():
-            parts = plan.OURS[2:] if name.endswith(("stream", "auto")) else plan.EAGER[2:] if "eager" in name else None
+            parts = (
+                plan.WIDEMARGIN_COSTS[2:]
+                if name.endswith(("stream", "auto"))
+                else plan.EAGER_COSTS[2:]
+                if "eager" in name
+                else None
+            )
             if parts is not None and classes >= 10_000:
                 said = plan.total(parts, classes, dim, samples, 1) / 2**20
                 cells.append([(f"{name}, {classes:,} classes", ""), (f"{said:.1f}", ""), (f"{held:.1f}", "")])
@@ -97,12 +107,12 @@ def _checked(rows: list[dict[str, Any]]) -> str:
 
 
 def _calculator(rows: list[dict[str, Any]]) -> str:
-    sets = {"ours": plan.OURS, "eager": plan.EAGER}
+    sets = {"ours": plan.WIDEMARGIN_COSTS, "eager": plan.EAGER_COSTS}
     facts = {
         "parts": {name: [asdict(part) for part in parts] for name, parts in sets.items()},
         "optimizers": {name: [asdict(part) for part in parts] for name, parts in plan.OPTIMIZERS.items()},
-        "work": asdict(plan.WORK),
-        "speed": speed(rows),
+        "work": asdict(plan.MATMUL_FLOPS),
+        "speed": matmul_flops_per_second(rows),
     }
     fields = (
         ("C", "classes", 10_000_000),
@@ -120,7 +130,7 @@ def _calculator(rows: list[dict[str, Any]]) -> str:
         f'value="{facts["speed"] / 1e9:.0f}"></label> '  # type: ignore[operator]
         f'<label>optimizer <select id="plan-O">{choice}</select></label>'
         f'<div id="plan-out" aria-live="polite"></div></div>'
-        f"{page.data('plan-facts', facts)}"
+        f"{page.json_script('plan-facts', facts)}"
     )
 
 

@@ -18,20 +18,20 @@ from typing import Any
 
 from ...errors import InputError
 
-RATE = 0.1
-_PATIENCE = 1800  # seconds
+SAMPLE_RATE = 0.1
+_RANK_TIMEOUT_SECONDS = 1800  # seconds
 
 
-def measure_ranks(shape: tuple[int, int, int], loss: str, rounds: int, ranks: int = 2) -> dict[str, Any]:
+def measure_sharded_head(shape: tuple[int, int, int], loss: str, rounds: int, world_size: int = 2) -> dict[str, Any]:
     """Seconds of a step alone, over ranks, and there with a tenth of the classes drawn; MiB beyond the gradient."""
-    alone = _processes(shape, loss, rounds, 1)[0]
-    together = _processes(shape, loss, rounds, ranks)
+    alone = _run_processes(shape, loss, rounds, 1)[0]
+    together = _run_processes(shape, loss, rounds, world_size)
     slowest = {name: max(found[name] for found in together) for name in ("full", "sampled", "mebibytes")}
     return {
         "shape": list(shape),
         "loss": loss,
-        "ranks": ranks,
-        "rate": RATE,
+        "ranks": world_size,
+        "rate": SAMPLE_RATE,
         "seconds": {"alone": alone["full"], "full": slowest["full"], "sampled": slowest["sampled"]},
         "mebibytes": round(slowest["mebibytes"], 2),
         "full_over_alone": slowest["full"] / alone["full"],
@@ -39,36 +39,36 @@ def measure_ranks(shape: tuple[int, int, int], loss: str, rounds: int, ranks: in
     }
 
 
-def _processes(shape: tuple[int, int, int], loss: str, rounds: int, ranks: int) -> list[dict[str, float]]:
+def _run_processes(shape: tuple[int, int, int], loss: str, rounds: int, world_size: int) -> list[dict[str, float]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         words = [sys.executable, "-m", __name__, json.dumps(shape), loss, str(rounds), folder]
-        common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
+        common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world_size)}
         common["OMP_NUM_THREADS"] = "1"
         started = [
             subprocess.Popen(words, env={**common, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
-            for rank in range(ranks)
+            for rank in range(world_size)
         ]
         for process in started:
-            _, said = process.communicate(timeout=_PATIENCE)
+            _, said = process.communicate(timeout=_RANK_TIMEOUT_SECONDS)
             if process.returncode:
                 for other in started:
                     other.kill()
                 raise InputError(f"bench head: a rank failed: {said.strip().splitlines()[-1:]}")
-        return [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(ranks)]
+        return [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(world_size)]
 
 
-def _rank(shape: tuple[int, int, int], loss: str, rounds: int) -> dict[str, float]:
+def _measure_rank(shape: tuple[int, int, int], loss: str, rounds: int) -> dict[str, float]:
     """What one process measures; all do the same at the same time."""
     import torch
     import torch.distributed as dist
 
     from ...head import Head
-    from .contestants import Mean
-    from .memory import high_water, reset_high_water, resident
-    from .timing import batch, step_of
+    from .contestants import MeanLoss
+    from .memory import peak_resident_kib, reset_peak_resident, resident_kib
+    from .timing import batch, make_step
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -79,12 +79,12 @@ def _rank(shape: tuple[int, int, int], loss: str, rounds: int) -> dict[str, floa
     mine, labels = x.detach()[share].clone().requires_grad_(), y[share]
     road = "stream" if world == 1 else "sharded"
     found: dict[str, float] = {"sampled": 0.0, "mebibytes": 0.0}
-    for name, options in {"full": {}, "sampled": {"rate": RATE}}.items():
+    for name, options in {"full": {}, "sampled": {"rate": SAMPLE_RATE}}.items():
         if name == "sampled" and world == 1:
             continue
         torch.manual_seed(0)
-        head = Head(dim, classes, loss, road=road, **options)  # type: ignore[arg-type]
-        step = step_of(Mean(head), mine, labels)
+        head = Head(dim, classes, loss, backend=road, **options)  # type: ignore[arg-type]
+        step = make_step(MeanLoss(head), mine, labels)
         step(), step()
         spent = []
         for _ in range(rounds):
@@ -95,12 +95,12 @@ def _rank(shape: tuple[int, int, int], loss: str, rounds: int) -> dict[str, floa
         found[name] = min(spent)
         if name == "full":
             head.zero_grad()
-            head.room.clear()
+            head.grad_buffer.clear()
             mine.grad = None
-            before = resident()
-            reset_high_water()
+            before = resident_kib()
+            reset_peak_resident()
             step()
-            found["mebibytes"] = (high_water() - before) / 1024 - len(head.weight) * dim * 4 / 2**20
+            found["mebibytes"] = (peak_resident_kib() - before) / 1024 - len(head.weight) * dim * 4 / 2**20
         del head, step
     dist.barrier()
     dist.destroy_process_group()
@@ -108,5 +108,5 @@ def _rank(shape: tuple[int, int, int], loss: str, rounds: int) -> dict[str, floa
 
 
 if __name__ == "__main__":
-    result = _rank(tuple(json.loads(sys.argv[1])), sys.argv[2], int(sys.argv[3]))
+    result = _measure_rank(tuple(json.loads(sys.argv[1])), sys.argv[2], int(sys.argv[3]))
     Path(sys.argv[4], f"{os.environ['RANK']}.json").write_text(json.dumps(result))

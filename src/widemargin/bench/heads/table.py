@@ -37,13 +37,13 @@ def print_errors(rows: list[dict[str, Any]]) -> None:
     console().print(grid)
 
 
-def print_ranks(found: dict[str, Any]) -> None:
+def print_sharded_head(row: dict[str, Any]) -> None:
     """A head over several processes."""
-    samples, dim, classes = found["shape"]
-    seconds = {name: f"{1e3 * value:.0f} ms" for name, value in found["seconds"].items()}
+    samples, dim, classes = row["shape"]
+    seconds = {name: f"{1e3 * value:.0f} ms" for name, value in row["seconds"].items()}
     console().print(
-        f"{found['loss']} over {found['ranks']} processes of one thread, {samples} samples, {dim} dimensions, "
-        f"{classes:,} classes: {seconds['full']} a step, {found['full_over_alone']:.2f} of one process's "
-        f"{seconds['alone']}; {found['mebibytes']:.1f} MiB beyond a rank's own gradient; with rate {found['rate']:g} "
-        f"{seconds['sampled']}, {found['sampled_over_full']:.2f} of that"
+        f"{row['loss']} over {row['ranks']} processes of one thread, {samples} samples, {dim} dimensions, "
+        f"{classes:,} classes: {seconds['full']} a step, {row['full_over_alone']:.2f} of one process's "
+        f"{seconds['alone']}; {row['mebibytes']:.1f} MiB beyond a rank's own gradient; with rate {row['rate']:g} "
+        f"{seconds['sampled']}, {row['sampled_over_full']:.2f} of that"
     )

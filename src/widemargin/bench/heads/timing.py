@@ -16,15 +16,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .contestants import Contestant
+from .contestants import HeadImplementation
 
-APART = 500_000  # classes
+MIN_CLASSES_TIMED_SEPARATELY = 500_000  # classes
 
 
-def limit(samples: int, dim: int, classes: int) -> Callable[[], None]:
+def make_matmul_limit(samples: int, embedding_dim: int, num_classes: int) -> Callable[[], None]:
     """X·Wᵀ, G·W and Gᵀ·X with preallocated results; both layouts of the logits, whichever is faster is the limit."""
-    x, weight = torch.randn(samples, dim), torch.randn(classes, dim)
-    logits, to_x, to_weight = torch.randn(classes, samples), torch.empty(samples, dim), torch.empty(classes, dim)
+    x, weight = torch.randn(samples, embedding_dim), torch.randn(num_classes, embedding_dim)
+    logits, to_x, to_weight = (
+        torch.randn(num_classes, samples),
+        torch.empty(samples, embedding_dim),
+        torch.empty(num_classes, embedding_dim),
+    )
 
     def products() -> None:
         torch.mm(weight, x.T, out=logits)
@@ -34,54 +38,66 @@ def limit(samples: int, dim: int, classes: int) -> Callable[[], None]:
     return products
 
 
-def step_of(head: nn.Module, x: Tensor, y: Tensor, keep: bool = False) -> Callable[[], None]:
+def make_step(head: nn.Module, x: Tensor, y: Tensor, keep_grad: bool = False) -> Callable[[], None]:
     """One training step without an optimizer; `keep` leaves the gradients' memory in place and zeroes it."""
 
     def step() -> None:
-        head.zero_grad(set_to_none=not keep)
+        head.zero_grad(set_to_none=not keep_grad)
         x.grad = None
         head(x, y).backward()
 
     return step
 
 
-def batch(samples: int, dim: int, classes: int) -> tuple[Tensor, Tensor]:
+def batch(samples: int, embedding_dim: int, num_classes: int) -> tuple[Tensor, Tensor]:
     """Random embeddings and labels, the same for all."""
     draw = torch.Generator().manual_seed(0)
-    x = torch.randn(samples, dim, generator=draw)
-    return x.requires_grad_(), torch.randint(classes, (samples,), generator=draw)
+    x = torch.randn(samples, embedding_dim, generator=draw)
+    return x.requires_grad_(), torch.randint(num_classes, (samples,), generator=draw)
 
 
-def times(
-    shape: tuple[int, int, int], field: list[Contestant], rounds: int, told: Callable[[float], None] = lambda _: None
+def time_heads(
+    shape: tuple[int, int, int],
+    implementations: list[HeadImplementation],
+    rounds: int,
+    on_progress: Callable[[float], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Seconds of the limit and of every contestant."""
     spent: dict[str, list[float]] = defaultdict(list)
-    for group, turns in _groups(shape, field, rounds):
-        for name, seconds in _by_turns(shape, group, turns, told).items():
+    for group, turns in _groups(shape, implementations, rounds):
+        for name, seconds in _time_interleaved(shape, group, turns, on_progress).items():
             spent[name] += seconds
     return {"shape": list(shape), "threads": torch.get_num_threads(), "seconds": {n: min(s) for n, s in spent.items()}}
 
 
-def count(shape: tuple[int, int, int], field: list[Contestant], rounds: int) -> int:
+def count_progress_calls(shape: tuple[int, int, int], implementations: list[HeadImplementation], rounds: int) -> int:
     """How many times `told` is called."""
-    return sum(turns * (len(group) + 1) for group, turns in _groups(shape, field, rounds))
+    return sum(turns * (len(group) + 1) for group, turns in _groups(shape, implementations, rounds))
 
 
-def _groups(shape: tuple[int, int, int], field: list[Contestant], rounds: int) -> list[tuple[list[Contestant], int]]:
+def _groups(
+    shape: tuple[int, int, int], implementations: list[HeadImplementation], rounds: int
+) -> list[tuple[list[HeadImplementation], int]]:
     """Who stands side by side, and for how many turns."""
-    return [([contestant], min(rounds, 2)) for contestant in field] if shape[2] >= APART else [(field, rounds)]
+    return (
+        [([contestant], min(rounds, 2)) for contestant in implementations]
+        if shape[2] >= MIN_CLASSES_TIMED_SEPARATELY
+        else [(implementations, rounds)]
+    )
 
 
-def _by_turns(
-    shape: tuple[int, int, int], field: list[Contestant], rounds: int, told: Callable[[float], None]
+def _time_interleaved(
+    shape: tuple[int, int, int],
+    implementations: list[HeadImplementation],
+    rounds: int,
+    on_progress: Callable[[float], None],
 ) -> dict[str, list[float]]:
     samples, dim, classes = shape
     x, y = batch(samples, dim, classes)
-    steps: dict[str, Callable[[], None]] = {"limit": limit(samples, dim, classes)}
-    for contestant in field:
+    steps: dict[str, Callable[[], None]] = {"limit": make_matmul_limit(samples, dim, classes)}
+    for contestant in implementations:
         torch.manual_seed(1)  # not the embeddings' own draw, or weights would lie along them
-        steps[contestant.name] = step_of(contestant.make(dim, classes), x, y, contestant.keep)
+        steps[contestant.name] = make_step(contestant.make(dim, classes), x, y, contestant.keep_grad)
     spent: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
         step(), step()
@@ -92,5 +108,5 @@ def _by_turns(
             for _ in range(inner):
                 step()
             spent[name].append((time.perf_counter() - begun) / inner)
-            told(1.0)
+            on_progress(1.0)
     return spent

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
-from ...folder_lock import alone_in
-from ...run import Run
+from ...folder_lock import lock_folder
+from ...run import TrainConfig
 from .image_settings import SIZES
-from .run_list import each_once, folder_of, missing, write_records
+from .run_list import missing_configs, run_folder, unique_configs, write_records
 
 
-def add(parser: argparse.ArgumentParser, *, seeds: tuple[int, int] | None = (5, 2), sizes: bool = True) -> None:
+def add_image_arguments(
+    parser: argparse.ArgumentParser, *, seeds: tuple[int, int] | None = (5, 2), sizes: bool = True
+) -> None:
     """The options; `seeds` are the numbers of runs per method in full and in CPU size."""
     if sizes:
         parser.add_argument("--size", choices=SIZES, default="full", help="the paper's (full), or two CPU cores' (cpu)")
@@ -41,7 +43,7 @@ def add(parser: argparse.ArgumentParser, *, seeds: tuple[int, int] | None = (5, 
     cluster.add_argument("--hours", type=float, default=24.0, metavar="H", help="longest time of a job (default 24)")
 
 
-def seeds_of(options: argparse.Namespace) -> range:
+def seed_range(options: argparse.Namespace) -> range:
     """The seeds: 0, 1, …"""
     full, cpu = options.usual_seeds
     count = options.seeds if options.seeds is not None else cpu if options.size == "cpu" else full
@@ -50,30 +52,30 @@ def seeds_of(options: argparse.Namespace) -> range:
     return range(count)
 
 
-def carried_out(runs: Iterable[Run], options: argparse.Namespace, recipe: str) -> Path:
+def complete_image_runs(configs: Iterable[TrainConfig], options: argparse.Namespace, recipe: str) -> Path:
     """Do what is missing, here or as jobs, and write the records of all that is finished; the folder for the page."""
-    wanted, place = each_once(runs), Path(options.runs)
+    all_configs, runs_dir = unique_configs(configs), Path(options.runs)
     out = Path(options.out or recipe)
-    todo = missing(wanted, place)
+    todo = missing_configs(all_configs, runs_dir)
     if options.list:
-        for run in wanted:
-            print("missing " if run in todo else "finished", folder_of(run, place))
-    with nullcontext() if options.list else alone_in(out):  # looking is free
+        for run in all_configs:
+            print("missing " if run in todo else "finished", run_folder(run, runs_dir))
+    with nullcontext() if options.list else lock_folder(out):  # looking is free
         if todo and not options.list:
-            (_here if options.executor == "local" else _as_jobs)(todo, place, options)
-        count = write_records(wanted, place, out / "records.jsonl")
-    print(f"{count} of {len(wanted)} runs are finished")
+            (_execute_locally if options.executor == "local" else _execute_as_jobs)(todo, runs_dir, options)
+        count = write_records(all_configs, runs_dir, out / "records.jsonl")
+    print(f"{count} of {len(all_configs)} runs are finished")
     return out
 
 
-def _here(todo: list[Run], place: Path, options: argparse.Namespace) -> None:
-    from .executors import here
+def _execute_locally(todo: list[TrainConfig], runs_dir: Path, options: argparse.Namespace) -> None:
+    from .executors import run_locally
 
-    here(todo, place, options.data_dir)
+    run_locally(todo, runs_dir, options.data_dir)
 
 
-def _as_jobs(todo: list[Run], place: Path, options: argparse.Namespace) -> None:
-    from .executors import sent
+def _execute_as_jobs(todo: list[TrainConfig], runs_dir: Path, options: argparse.Namespace) -> None:
+    from .executors import submit_jobs
 
     resources: dict[str, Any] = {
         "timeout_min": round(60 * options.hours),
@@ -82,5 +84,5 @@ def _as_jobs(todo: list[Run], place: Path, options: argparse.Namespace) -> None:
     }
     if options.partition:
         resources["slurm_partition"] = options.partition
-    jobs = sent(todo, place, options.data_dir, **resources)
+    jobs = submit_jobs(todo, runs_dir, options.data_dir, **resources)
     print(f"{len(jobs)} jobs sent, {len(todo) - len(jobs)} under way; the same command again collects what is finished")

@@ -11,42 +11,42 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...metrics.identity_intervals import LEAST_EVENTS
-from ...run import Run
-from .openset_lines import DIGITS, Line, trained
-from .openset_table import carry_out
-from .run_list import folder_of
+from ...metrics.identity_intervals import MIN_EVENTS
+from ...run import TrainConfig
+from .openset_lines import DIGITS_CONFIG, OpenSetMethod, train_method
+from .openset_table import complete_openset_runs
+from .run_list import run_folder
 
 # Six of the ten digits are seen; a tenth of their images is held out for the pictures.
-BASE = replace(
-    DIGITS,
+SPHERE_CONFIG = replace(
+    DIGITS_CONFIG,
     model="fast(widths=(32, 64, 64), bias=False)",
-    dim=3,
+    embedding_dim=3,
     epochs=10,
-    unseen=0.4,
-    share=0.25,
-    hold_out=0.1,
+    unseen_classes=0.4,
+    train_fraction=0.25,
+    val_fraction=0.1,
 )
 # λ must fall within these thousand steps, or every m is the same curve; SphereFace's own floor is 5.
-LOSSES = (*(f"a_softmax(m={m}, lam=anneal(100, gamma=1, floor=1))" for m in (1, 2, 3, 4)), "arcgrad(s=10)")
-_SHOWN = 150  # of each class
-_PAIRS = 5000
+SPHERE_LOSSES = (*(f"a_softmax(m={m}, lam=anneal(100, gamma=1, floor=1))" for m in (1, 2, 3, 4)), "arcgrad(s=10)")
+_POINTS_PER_CLASS = 150  # of each class
+_NUM_ANGLE_PAIRS = 5000
 
 
-def run(options: argparse.Namespace, seeds: range) -> None:
+def run_sphere(options: argparse.Namespace, seeds: range) -> None:
     """Train what is missing, draw the spheres and the angles of pairs."""
     from ...report import page
 
-    lines = [Line(loss, replace(BASE, loss=loss), trained) for loss in LOSSES]
-    out = carry_out(lines, seeds, options, "sphere")
+    lines = [OpenSetMethod(loss, replace(SPHERE_CONFIG, loss=loss), train_method) for loss in SPHERE_LOSSES]
+    out = complete_openset_runs(lines, seeds, options, "sphere")
     if out is None:
         return
     spheres, spreads = [], []
     for line in lines:
-        first = line.of_seed(seeds[0])
-        folder = folder_of(first, Path(options.runs))
+        first = line.config_for_seed(seeds[0])
+        folder = run_folder(first, Path(options.runs))
         if (folder / "record.json").exists():
-            picture, spread, said = _pictures(first, folder, options.data_dir)
+            picture, spread, said = _draw_sphere_and_angles(first, folder, options.data_dir)
             print(f"{line.name}: {said}")
             spheres.append(f'<div class="ball">{picture}</div>')
             spreads += [page.heading(line.name, said), page.figure(spread)]
@@ -63,45 +63,45 @@ def run(options: argparse.Namespace, seeds: range) -> None:
         page.code("widemargin reproduce openset sphere"),
     ]
     path = out / "report.html"
-    path.write_text(page.page(title, sub, body), encoding="utf-8")
+    path.write_text(page.html_page(title, sub, body), encoding="utf-8")
     print(f"wrote {path} and {out / 'records.jsonl'}")
 
 
-def _pictures(run: Run, folder: Path, data_dir: str | None) -> tuple[str, str, str]:
+def _draw_sphere_and_angles(config: TrainConfig, folder: Path, data_dir: str | None) -> tuple[str, str, str]:
     """The sphere, the spread of pair angles, and a line about them."""
-    from ...angle import between, direction
-    from ...report.pairs import spread_of_angles
-    from ...report.sphere import sphere
-    from ...training.finished import finished
-    from ...training.inputs import inputs_of
+    from ...angle import angle_between, unit_and_norm
+    from ...report.pairs import draw_angle_histogram
+    from ...report.sphere import draw_embedding_sphere
+    from ...training.finished import load_run
+    from ...training.inputs import load_inputs
     from ...training.unseen import distinct_pairs, embed
 
-    done = finished(folder)
-    inputs = inputs_of(run, data_dir)
-    held: Any = inputs.held_out
-    x, y = embed(done.model, inputs.judged(held))
-    unit = direction(x.double())[0]
-    first, second, same = distinct_pairs(y, run.seed, _PAIRS)
-    degrees = between(unit[first], unit[second]).rad2deg().numpy()
+    done = load_run(folder)
+    inputs = load_inputs(config, data_dir)
+    held: Any = inputs.val
+    x, y = embed(done.model, inputs.eval_batches(held))
+    unit = unit_and_norm(x.double())[0]
+    first, second, same = distinct_pairs(y, config.seed, _NUM_ANGLE_PAIRS)
+    degrees = angle_between(unit[first], unit[second]).rad2deg().numpy()
     kinds = same.numpy()
     head = done.model.objective.head
     assert head is not None
-    weights = direction(head.weight.detach().double())[0].numpy()
-    rows = torch.cat([(y == k).nonzero().squeeze(1)[:_SHOWN] for k in range(len(inputs.classes))])
-    name = run.loss.partition(", lam")[0] + (")" if ", lam" in run.loss else "")
-    picture = sphere(unit[rows].numpy(), y[rows].numpy(), inputs.classes, weights, name)
+    weights = unit_and_norm(head.weight.detach().double())[0].numpy()
+    rows = torch.cat([(y == k).nonzero().squeeze(1)[:_POINTS_PER_CLASS] for k in range(len(inputs.class_names))])
+    name = config.loss.partition(", lam")[0] + (")" if ", lam" in config.loss else "")
+    picture = draw_embedding_sphere(unit[rows].numpy(), y[rows].numpy(), inputs.class_names, weights, name)
     said = (
         f"pairs of one digit {np.mean(degrees[kinds]):.1f}° apart, of two {np.mean(degrees[~kinds]):.1f}°; "
-        f"{_wrong(degrees, kinds)} of pairs on the wrong side of the best threshold"
+        f"{_format_threshold_error(degrees, kinds)} of pairs on the wrong side of the best threshold"
     )
     assert math.isfinite(float(degrees.sum()))
-    return picture, spread_of_angles(degrees, kinds, f"Angles of pairs under {name}"), said
+    return picture, draw_angle_histogram(degrees, kinds, f"Angles of pairs under {name}"), said
 
 
-def _wrong(degrees: Any, same: Any) -> str:
+def _format_threshold_error(degrees: Any, same: Any) -> str:
     """Smallest share of pairs that a threshold gets wrong, in percent; a bound where fewer than ten are wrong."""
     order = np.argsort(degrees)
     kinds = same[order]
     wrong = np.concatenate(([kinds.sum()], kinds.sum() - np.cumsum(kinds) + np.cumsum(~kinds))).min()
-    share = 100.0 * max(wrong, LEAST_EVENTS) / len(kinds)
-    return f"{'' if wrong >= LEAST_EVENTS else 'below '}{share:.1f} %"
+    share = 100.0 * max(wrong, MIN_EVENTS) / len(kinds)
+    return f"{'' if wrong >= MIN_EVENTS else 'below '}{share:.1f} %"

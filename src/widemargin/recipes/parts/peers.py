@@ -10,17 +10,17 @@ from torch import Tensor, nn
 
 from ...errors import InputError
 from ...objective import Objective
-from ...training.network import Another
+from ...training.network import ObjectiveFactory
 
-PREFIX = "pml:"
+PEER_PREFIX = "pml:"
 
 
-class Peer(Objective):
+class PeerObjective(Objective):
     """A loss on embeddings and labels, with a miner if it has one; it only embeds, as far as we are concerned."""
 
     def __init__(self, loss: nn.Module, miner: nn.Module | None = None) -> None:
         nn.Module.__init__(self)
-        self.parts, self.factors, self.last = nn.ModuleDict(), {}, {}
+        self.parts, self.factors, self.last_losses = nn.ModuleDict(), {}, {}
         self.loss, self.miner = loss, miner
 
     def forward(self, x: Tensor, y: Tensor, **_: Any) -> Tensor:
@@ -29,13 +29,13 @@ class Peer(Objective):
         return mean.expand(len(y))
 
 
-def peer(name: str) -> Another:
+def peer_objective_factory(name: str) -> ObjectiveFactory:
     """What makes a peer's loss, by our name for it: `pml:arcface(s=16, m=0.2)`, `pml:triplet(alpha=0.2)`, …"""
-    from ...literal import named
+    from ...literal import parse_call
 
-    kind, options = named(name.removeprefix(PREFIX), "the loss")
+    kind, options = parse_call(name.removeprefix(PEER_PREFIX), "the loss")
 
-    def made(dim: int, classes: int) -> Objective:
+    def make_objective(dim: int, classes: int) -> Objective:
         try:
             losses: Any = importlib.import_module("pytorch_metric_learning.losses")
             miners: Any = importlib.import_module("pytorch_metric_learning.miners")
@@ -44,13 +44,13 @@ def peer(name: str) -> Another:
         # What is no part of a loss is as ours: class weights begin as long, distances are squared.
         begin = {"weight_init_func": lambda weight: nn.init.normal_(weight, std=dim**-0.5)}
         if kind == "arcface":  # takes degrees
-            return Peer(
+            return PeerObjective(
                 losses.ArcFaceLoss(classes, dim, margin=math.degrees(options["m"]), scale=options["s"], **begin)
             )
         if kind == "cosface":
-            return Peer(losses.CosFaceLoss(classes, dim, margin=options["m"], scale=options["s"], **begin))
+            return PeerObjective(losses.CosFaceLoss(classes, dim, margin=options["m"], scale=options["s"], **begin))
         squared = importlib.import_module("pytorch_metric_learning.distances").LpDistance(power=2)
         miner = miners.TripletMarginMiner(options["alpha"], "semihard", distance=squared)
-        return Peer(losses.TripletMarginLoss(options["alpha"], distance=squared), miner)
+        return PeerObjective(losses.TripletMarginLoss(options["alpha"], distance=squared), miner)
 
-    return made
+    return make_objective

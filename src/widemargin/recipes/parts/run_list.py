@@ -12,15 +12,15 @@ from typing import Any
 
 from ... import plain_json
 from ...errors import InputError
-from ...run import Run
+from ...run import TrainConfig
 
 Record = dict[str, Any]
-_KEPT = ("data", "loss", "model", "seed", "epochs", "seconds", "cores", "test", "angles", "command", "commit")
+_RECORD_FIELDS = ("data", "loss", "model", "seed", "epochs", "seconds", "cores", "test", "angles", "command", "commit")
 
-_WHERE_THERE = ("held_out", "intervals", "evaluation")
+_OPTIONAL_RECORD_FIELDS = ("held_out", "intervals", "evaluation")
 
 
-def folder_of(run: Run, place: Path) -> Path:
+def run_folder(config: TrainConfig, runs_dir: Path) -> Path:
     """Where a run lives: words for people, and a hash of everything that makes the run what it is.
 
     Only what differs from a plain run counts, so that a field which runs gain later leaves the old ones where they are.
@@ -28,46 +28,48 @@ def folder_of(run: Run, place: Path) -> Path:
     >>> folder_of(Run(loss="arcgrad(s=10)", seed=3), Path("runs")).name.rpartition("-")[0]
     'cifar10-resnet18-arcgrad_s=10-120e-seed3'
     """
-    plain_run = asdict(Run())
-    told = {name: value for name, value in asdict(replace(run, name=None)).items() if value != plain_run[name]}
-    text = json.dumps(told, sort_keys=True)
-    words = f"{Path(run.data).name}-{run.model}-{run.loss}-{run.epochs}e-seed{run.seed}"
+    plain_run = asdict(TrainConfig())
+    changed_fields = {
+        name: value for name, value in asdict(replace(config, name=None)).items() if value != plain_run[name]
+    }
+    text = json.dumps(changed_fields, sort_keys=True)
+    words = f"{Path(config.data).name}-{config.model}-{config.loss}-{config.epochs}e-seed{config.seed}"
     plain = re.sub(r"[^A-Za-z0-9.=_+-]+", "_", words).replace("_-", "-").strip("_.")
-    return place / f"{plain}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return runs_dir / f"{plain}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-def each_once(runs: Iterable[Run]) -> list[Run]:
+def unique_configs(configs: Iterable[TrainConfig]) -> list[TrainConfig]:
     """Runs in their order without those that stand there already."""
-    return list({folder_of(run, Path()): run for run in runs}.values())
+    return list({run_folder(run, Path()): run for run in configs}.values())
 
 
-def record_of(run: Run, place: Path) -> Record | None:
+def read_record(config: TrainConfig, runs_dir: Path) -> Record | None:
     """What a run reached, if it is finished."""
-    path = folder_of(run, place) / "record.json"
+    path = run_folder(config, runs_dir) / "record.json"
     if not path.exists():
         return None
     try:
-        found: Record = plain_json.read(path)
+        found: Record = plain_json.read_json(path)
         float(next(iter(found["test"].values())))
         return found
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration):
         raise InputError(f"{path}: not the record of a run; delete its folder to do it again") from None
 
 
-def missing(runs: Iterable[Run], place: Path) -> list[Run]:
+def missing_configs(configs: Iterable[TrainConfig], runs_dir: Path) -> list[TrainConfig]:
     """Runs that are not finished, each once."""
-    return [run for run in each_once(runs) if record_of(run, place) is None]
+    return [run for run in unique_configs(configs) if read_record(run, runs_dir) is None]
 
 
-def write_records(runs: Iterable[Run], place: Path, path: Path) -> int:
+def write_records(configs: Iterable[TrainConfig], runs_dir: Path, path: Path) -> int:
     """One line per finished run, without what only a page wants; how many there are."""
     lines = []
-    for run in each_once(runs):
-        record = record_of(run, place)
+    for run in unique_configs(configs):
+        record = read_record(run, runs_dir)
         if record is not None:
-            line = {name: record.get(name) for name in _KEPT}
-            line |= {name: record[name] for name in _WHERE_THERE if name in record}
-            lines.append(json.dumps({**line, "augment": run.augment, "share": run.share}, ensure_ascii=False))
+            line = {name: record.get(name) for name in _RECORD_FIELDS}
+            line |= {name: record[name] for name in _OPTIONAL_RECORD_FIELDS if name in record}
+            lines.append(json.dumps({**line, "augment": run.augment, "share": run.train_fraction}, ensure_ascii=False))
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
     fresh.write_text("".join(line + "\n" for line in lines), encoding="utf-8")

@@ -7,47 +7,55 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-from ...run import Run
+from ...run import TrainConfig
 
 # A machine without a GPU sees the same model, neck, loss, augmentation and optimizer work together, no more.
-_CPU: dict[str, Any] = {"epochs": 1, "warmup_epochs": 0.0, "share": 0.02, "ckpt_freq": 0, "precision": "bf16-mixed"}
+_CPU_OVERRIDES: dict[str, Any] = {
+    "epochs": 1,
+    "warmup_epochs": 0.0,
+    "share": 0.02,
+    "ckpt_freq": 0,
+    "precision": "bf16-mixed",
+}
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_seed_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     from . import image_options
 
-    image_options.add(parser, seeds=None)
+    image_options.add_image_arguments(parser, seeds=None)
 
 
-def seed_run(command: str, size: str, name: str) -> Run:
+def make_seed_config(command: str, size: str, name: str) -> TrainConfig:
     """The run that a command of the seeds describes, in a size."""
-    from ...cli import dashed, parser
-    from ...commands.train import run_of
+    from ...cli import build_parser, normalize_flag
+    from ...commands.train import config_from_options
 
-    options = parser().parse_args([dashed(word) for word in shlex.split(command)[1:]])
-    full = replace(run_of(options), name=name)
-    return full if size == "full" else replace(full, **_CPU)
+    options = build_parser().parse_args([normalize_flag(word) for word in shlex.split(command)[1:]])
+    full = replace(config_from_options(options), name=name)
+    return full if size == "full" else replace(full, **_CPU_OVERRIDES)
 
 
-def run(options: argparse.Namespace, recipe: str, command: str, name: str, theirs: float) -> None:
+def run_seed_recipe(options: argparse.Namespace, recipe: str, command: str, name: str, seed_top1: float) -> None:
     """Train if it is missing, print ours beside theirs."""
     from pathlib import Path
 
-    from ...training.judging import headline
-    from .image_options import carried_out
-    from .run_list import record_of
+    from ...training.judging import format_metrics
+    from .image_options import complete_image_runs
+    from .run_list import read_record
 
-    wanted = seed_run(command, options.size, name)
-    out = carried_out([wanted], options, recipe)
-    record = record_of(wanted, Path(options.runs))
+    wanted = make_seed_config(command, options.size, name)
+    out = complete_image_runs([wanted], options, recipe)
+    record = read_record(wanted, Path(options.runs))
     if record is None:
         return
     test = record["test"]
-    print(f"{wanted.model}, {wanted.loss}, {wanted.epochs} epochs of {100 * wanted.share:g} % of the training images:")
-    print(f"{headline(test)} ({record['seconds']:.0f} s)")
+    print(
+        f"{wanted.model}, {wanted.loss}, {wanted.epochs} epochs of {100 * wanted.train_fraction:g} % of the training images:"
+    )
+    print(f"{format_metrics(test)} ({record['seconds']:.0f} s)")
     note = (
         "" if options.size == "full" else "; after one epoch of a fiftieth of the images this only shows that it runs"
     )
-    print(f"the seed's own figure after all its epochs: {theirs:.2f} %{note}")
+    print(f"the seed's own figure after all its epochs: {seed_top1:.2f} %{note}")
     print(f"wrote {out / 'records.jsonl'}")

@@ -8,94 +8,100 @@ import numpy as np
 from rich.table import Table as Grid
 from rich.text import Text
 
-from ...data.paper import table1
+from ...data.paper import paper_table1
 from ...listing import console
 from ...report import page
 from ...report.comparison import Comparison
 from ...results import Result
-from ..table1 import FLOORED, METHODS, OURS, paper_beside
+from ..table1 import ADACOS_WITH_FLOOR, TABLE1_ARCGRAD, TABLE1_LOSSES, compare_with_paper
 
 
-def print_beside(found: Comparison) -> None:
+def print_paper_comparison(comparison: Comparison) -> None:
     """Ours minus theirs, in percent points."""
     grid = Grid(title="Ours − the paper's, percent points", title_justify="left", title_style="bold")
     grid.add_column("set", no_wrap=True)
-    for method in METHODS.values():
+    for method in TABLE1_LOSSES.values():
         grid.add_column(method, justify="right", overflow="fold")
-    for name, cells in _differences(found):
+    for name, cells in _differences(comparison):
         grid.add_row(name, *(Text(f"{value:+.2f}", style="" if value >= 0 else "red") for value in cells))
     grid.add_section()
-    for label, row in _summary(found):
+    for label, row in _summary(comparison):
         grid.add_row(label, *row)
     console(width=200).print(grid)
-    console().print(Text(_sentence(found)))
+    console().print(Text(_arcgrad_sentence(comparison)))
 
 
-def _differences(found: Comparison) -> list[tuple[str, list[float]]]:
+def _differences(comparison: Comparison) -> list[tuple[str, list[float]]]:
     rows: dict[str, list[float]] = {}
-    for name, _, ours, theirs in paper_beside(found):
+    for name, _, ours, theirs in compare_with_paper(comparison):
         rows.setdefault(name, []).append(round(ours, 2) - theirs)
     return list(rows.items())
 
 
-def _summary(found: Comparison) -> list[tuple[str, list[str]]]:
-    pairs = paper_beside(found)
-    by_method = {m: [(ours, theirs) for _, method, ours, theirs in pairs if method == m] for m in METHODS.values()}
+def _summary(comparison: Comparison) -> list[tuple[str, list[str]]]:
+    pairs = compare_with_paper(comparison)
+    by_method = {
+        m: [(ours, theirs) for _, method, ours, theirs in pairs if method == m] for m in TABLE1_LOSSES.values()
+    }
     wins = _paper_wins()
-    ours_wins = found.together.wins if found.together else ()
-    places = {method: i for i, method in enumerate(found.methods)}
+    ours_wins = comparison.across_datasets.wins if comparison.across_datasets else ()
+    places = {method: i for i, method in enumerate(comparison.methods)}
     return [
         ("average, ours", [f"{np.mean([a for a, _ in rows]):.2f}" for rows in by_method.values()]),
         ("average, paper", [f"{np.mean([b for _, b in rows]):.2f}" for rows in by_method.values()]),
-        ("wins, ours", [str(ours_wins[places[m]]) if ours_wins else "–" for m in METHODS.values()]),
-        ("wins, paper", [str(wins[column]) for column in METHODS]),
+        ("wins, ours", [str(ours_wins[places[m]]) if ours_wins else "–" for m in TABLE1_LOSSES.values()]),
+        ("wins, paper", [str(wins[column]) for column in TABLE1_LOSSES]),
         ("sets at least the paper's", [str(sum(round(a, 2) >= b for a, b in rows)) for rows in by_method.values()]),
     ]
 
 
 def _paper_wins() -> dict[str, int]:
     """Wins by the paper's own rows (it prints one for ArcFace; its rows give two, Iris is a tie)."""
-    theirs = table1()
+    theirs = paper_table1()
     sets = dict.fromkeys(name for name, _ in theirs)
-    best = {name: max(theirs[name, column][0] for column in METHODS) for name in sets}
-    return {column: sum(theirs[name, column][0] == best[name] for name in sets) for column in METHODS}
+    best = {name: max(theirs[name, column][0] for column in TABLE1_LOSSES) for name in sets}
+    return {column: sum(theirs[name, column][0] == best[name] for name in sets) for column in TABLE1_LOSSES}
 
 
-def _sentence(found: Comparison) -> str:
-    rows = [(name, ours, theirs) for name, method, ours, theirs in paper_beside(found) if method == OURS]
+def _arcgrad_sentence(comparison: Comparison) -> str:
+    rows = [
+        (name, ours, theirs)
+        for name, method, ours, theirs in compare_with_paper(comparison)
+        if method == TABLE1_ARCGRAD
+    ]
     reached = [name for name, ours, theirs in rows if round(ours, 2) >= theirs]
     missed = [name for name, _, _ in rows if name not in reached]
     return (
-        f"{OURS}: at least the paper's value on {len(reached)} of {len(rows)} sets"
+        f"{TABLE1_ARCGRAD}: at least the paper's value on {len(reached)} of {len(rows)} sets"
         + (f" (not on {', '.join(missed)})" if missed else "")
         + f", average {np.mean([ours for _, ours, _ in rows]):.2f} against {np.mean([t for _, _, t in rows]):.2f}."
     )
 
 
-def print_floor(results: Sequence[Result], floored: Sequence[Result]) -> None:
+def print_floor(results: Sequence[Result], floor_results: Sequence[Result]) -> None:
     """AdaCos on two-class sets, as published and with a floor."""
     grid = Grid(title="AdaCos on two classes: as published, and with a floor", title_justify="left", title_style="bold")
-    for column in ("set", "the paper's AdaCos", "adacos", FLOORED, OURS):
+    for column in ("set", "the paper's AdaCos", "adacos", ADACOS_WITH_FLOOR, TABLE1_ARCGRAD):
         grid.add_column(column, justify="left" if column == "set" else "right")
-    for row in _floor_rows(results, floored):
+    for row in _floor_rows(results, floor_results):
         grid.add_row(*row)
     console().print(grid)
-    console().print(Text(_FLOOR))
+    console().print(Text(_ADACOS_FLOOR_NOTE))
 
 
-_FLOOR = (
+_ADACOS_FLOOR_NOTE = (
     "With two classes AdaCos' scale is √2 log(C−1) = 0: there is no gradient, and the network stays as it was drawn, "
     "in the paper and here. floor=2 keeps the scale from falling below 2, and AdaCos learns like the others."
 )
 
 
-def _floor_rows(results: Sequence[Result], floored: Sequence[Result]) -> list[list[str]]:
-    theirs = table1()
+def _floor_rows(results: Sequence[Result], floor_results: Sequence[Result]) -> list[list[str]]:
+    theirs = paper_table1()
     known = {result.key: result for result in results}
     rows = []
-    for result in floored:
+    for result in floor_results:
         name = result.set
-        shown = [theirs[name, "adacos"][0], known[name, "adacos"].mean, result.mean, known[name, OURS].mean]
+        shown = [theirs[name, "adacos"][0], known[name, "adacos"].mean, result.mean, known[name, TABLE1_ARCGRAD].mean]
         rows.append([name, *(f"{value:.2f}" for value in shown)])
     return rows
 
@@ -111,23 +117,23 @@ def print_baselines(results: Sequence[Result], baselines: Sequence[Result]) -> N
     console().print(grid)
 
 
-def beside_section(found: Comparison) -> str:
+def paper_comparison_section(comparison: Comparison) -> str:
     """The page's table of differences."""
     rows = [
         [(name, ""), *((f"{value:+.2f}", "" if value >= 0 else "under") for value in cells)]
-        for name, cells in _differences(found)
+        for name, cells in _differences(comparison)
     ]
-    foot = [[(label, ""), *((text, "") for text in cells)] for label, cells in _summary(found)]
+    foot = [[(label, ""), *((text, "") for text in cells)] for label, cells in _summary(comparison)]
     text = "Differences in percent points; positive is above the paper."
     return (
         page.heading("Ours beside the paper's", text)
-        + page.table(("set", *METHODS.values()), rows, foot)
-        + page.paragraph(_sentence(found))
+        + page.table(("set", *TABLE1_LOSSES.values()), rows, foot)
+        + page.paragraph(_arcgrad_sentence(comparison))
     )
 
 
-def floor_section(results: Sequence[Result], floored: Sequence[Result]) -> str:
+def floor_section(results: Sequence[Result], floor_results: Sequence[Result]) -> str:
     """The page's word on AdaCos."""
-    rows = [[(text, "") for text in row] for row in _floor_rows(results, floored)]
-    head = ("set", "the paper's AdaCos", "adacos", FLOORED, OURS)
-    return page.heading("Why AdaCos is at chance on two classes", _FLOOR) + page.table(head, rows)
+    rows = [[(text, "") for text in row] for row in _floor_rows(results, floor_results)]
+    head = ("set", "the paper's AdaCos", "adacos", ADACOS_WITH_FLOOR, TABLE1_ARCGRAD)
+    return page.heading("Why AdaCos is at chance on two classes", _ADACOS_FLOOR_NOTE) + page.table(head, rows)

@@ -15,34 +15,34 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-from ..check import Outcome, Size
-from ..siege import Siege, command
+from ..check import CheckContext, Outcome
+from ..siege import Sandbox, run_cli
 
 TITLE = "archives that write elsewhere, hold links and devices, or unpack to gigabytes"
 KIND = "attack"
 LONG = False
 
 _GIB = 1 << 30
-_ZEROS = 1 << 24
+_ZERO_BLOCK_BYTES = 1 << 24
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """Tar, gzip, zip, npz, PyTorch archives, Parquet, pictures."""
     if find_spec("PIL") is None:
         return Outcome(0, 0, "nothing", 'not tried: PIL is missing; pip install "widemargin[train]"')
-    siege = Siege(size)
-    secret = size.folder / "secret"
+    sandbox = Sandbox(context)
+    secret = context.folder / "secret"
     secret.write_text("not to be read", encoding="utf-8")
-    _members(siege, secret)
-    _tar_bombs(siege)
-    _gzip_bombs(siege)
-    _zip_bombs(siege)
-    _weights_bomb(siege)
-    _picture_bomb(siege)
-    _odd_tables(siege)
+    _try_tar_members(sandbox, secret)
+    _try_tar_bombs(sandbox)
+    _try_gzip_bombs(sandbox)
+    _try_zip_bombs(sandbox)
+    _try_weights_bomb(sandbox)
+    _try_image_bombs(sandbox)
+    _try_odd_tables(sandbox)
     if find_spec("pyarrow") is not None:
-        _parquet_bomb(siege)
-    return siege.outcome()
+        _try_parquet_bombs(sandbox)
+    return sandbox.outcome()
 
 
 # ---------------------------------------------------------------- tar
@@ -50,10 +50,10 @@ def run(size: Size) -> Outcome:
 
 def unpack(archive: str, folder: str) -> None:
     """The archive as if it were CIFAR-10's, without the hash that would refuse it before it is opened."""
-    from ...data.image_catalogue import SETS
+    from ...data.image_catalogue import IMAGE_SETS
     from ...data.image_files import _unpack
 
-    _unpack(replace(SETS["cifar10"], packed=()), Path(archive), Path(folder))
+    _unpack(replace(IMAGE_SETS["cifar10"], download_sha256=()), Path(archive), Path(folder))
 
 
 def load_cifar(folder: str) -> None:
@@ -63,9 +63,9 @@ def load_cifar(folder: str) -> None:
     load_images("cifar10", folder)
 
 
-def _members(siege: Siege, secret: Path) -> None:
+def _try_tar_members(sandbox: Sandbox, secret: Path) -> None:
     wanted = "data_batch_1.bin"
-    outside = siege.folder / "escaped"
+    outside = sandbox.folder / "escaped"
     for what, name, kind, link in (
         ("a name with ../", f"../{outside.name}/{wanted}", tarfile.REGTYPE, ""),
         ("an absolute name", f"{outside}/{wanted}", tarfile.REGTYPE, ""),
@@ -76,7 +76,7 @@ def _members(siege: Siege, secret: Path) -> None:
         ("a block device in place of a member", wanted, tarfile.BLKTYPE, ""),
         ("a pipe in place of a member", wanted, tarfile.FIFOTYPE, ""),
     ):
-        archive, folder = siege.folder / "cifar-10-binary.tar.gz", siege.folder / "unpacked"
+        archive, folder = sandbox.folder / "cifar-10-binary.tar.gz", sandbox.folder / "unpacked"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         with tarfile.open(archive, "w:gz") as pack:
@@ -89,15 +89,15 @@ def _members(siege: Siege, secret: Path) -> None:
                 behind = tarfile.TarInfo("link/evil")
                 behind.size = 4
                 pack.addfile(behind, io.BytesIO(b"evil"))
-        siege.refused(what, unpack, str(archive), str(folder))
+        sandbox.expect_refusal(what, unpack, str(archive), str(folder))
         left = [path.name for path in folder.rglob("*")]
-        siege.held(f"{what}: nothing is left", f"{left[0]} is there" if left or outside.exists() else "")
-        siege.refused(f"{what}, by its hash", load_cifar, str(siege.folder))
+        sandbox.add_result(f"{what}: nothing is left", f"{left[0]} is there" if left or outside.exists() else "")
+        sandbox.expect_refusal(f"{what}, by its hash", load_cifar, str(sandbox.folder))
         archive.unlink()
 
 
-def _tar_bombs(siege: Siege) -> None:
-    archive, folder = siege.folder / "bomb.tar.gz", siege.folder / "unpacked"
+def _try_tar_bombs(sandbox: Sandbox) -> None:
+    archive, folder = sandbox.folder / "bomb.tar.gz", sandbox.folder / "unpacked"
     header = tarfile.TarInfo("in_front_of_the_others.bin")
     header.size = 4 * _GIB
     pax = tarfile.TarInfo("name")
@@ -106,7 +106,7 @@ def _tar_bombs(siege: Siege) -> None:
     long.type, long.size = tarfile.GNUTYPE_LONGNAME, 4 * _GIB
     for what, first in (("a member", header), ("an extended header", pax), ("a long name", long)):
         archive.write_bytes(gzip.compress(first.tobuf(tarfile.GNU_FORMAT)) + _gzip_of_zeros(4 * _GIB))
-        siege.refused(
+        sandbox.expect_refusal(
             f"{what} of 4 GiB in a tar of {archive.stat().st_size >> 20} MiB", unpack, str(archive), str(folder)
         )
     archive.unlink()
@@ -117,7 +117,7 @@ def _tar_bombs(siege: Siege) -> None:
 
 def _gzip_of_zeros(size: int) -> bytes:
     """So many zeros, as gzip members one after the other."""
-    return gzip.compress(bytes(_ZEROS)) * (size // _ZEROS)
+    return gzip.compress(bytes(_ZERO_BLOCK_BYTES)) * (size // _ZERO_BLOCK_BYTES)
 
 
 def load_mnist(folder: str) -> None:
@@ -127,41 +127,43 @@ def load_mnist(folder: str) -> None:
     load_images("mnist", folder)
 
 
-def _gzip_bombs(siege: Siege) -> None:
-    from ...data.image_catalogue import SETS
+def _try_gzip_bombs(sandbox: Sandbox) -> None:
+    from ...data.image_catalogue import IMAGE_SETS
 
-    path = siege.folder / "table.csv.gz"
+    path = sandbox.folder / "table.csv.gz"
     path.write_bytes(gzip.compress(b"a,b\n1,") + _gzip_of_zeros(8 * _GIB))
-    siege.refused("a table of 8 GiB in a .gz of 8 MiB", command, "compare", str(path))
+    sandbox.expect_refusal("a table of 8 GiB in a .gz of 8 MiB", run_cli, "compare", str(path))
     with gzip.open(path, "wb") as packed:  # below the ratio that no table has, and still 45 million rows
         packed.write(b"a,b,c,y\n")
         for k in range(45_000):
             packed.write(b"1,1,1,a\n1,1,1,b\n" * 500 + b"%d,1,1,a\n" % (k * 6364136223846793005 % 2**64))
     size = path.stat().st_size >> 10
-    siege.refused(f"a table of 45 million rows in a .gz of {size} KiB", command, "compare", str(path))
+    sandbox.expect_refusal(f"a table of 45 million rows in a .gz of {size} KiB", run_cli, "compare", str(path))
     path.unlink()
-    folder = siege.folder / "mnist"
+    folder = sandbox.folder / "mnist"
     folder.mkdir()
-    for file in SETS["mnist"].files:
+    for file in IMAGE_SETS["mnist"].files:
         (folder / f"{file.name}.gz").write_bytes(_gzip_of_zeros(_GIB))
-    siege.refused("MNIST's files with 1 GiB each in 1 MiB", load_mnist, str(folder))
+    sandbox.expect_refusal("MNIST's files with 1 GiB each in 1 MiB", load_mnist, str(folder))
     shutil.rmtree(folder)
 
 
 # ---------------------------------------------------------------- zip
 
 
-def _zip_of_zeros(path: Path | IO[bytes], names: tuple[str, ...], size: int, claimed: int | None = None) -> None:
+def _write_zip_of_zeros(
+    path: Path | IO[bytes], names: tuple[str, ...], size: int, claimed_size: int | None = None
+) -> None:
     """An archive whose members unpack to so many zeros, whatever size they claim to have."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
-    piece = packer.compress(bytes(_ZEROS)) + packer.flush(zlib.Z_FULL_FLUSH)
-    data = piece * (size // _ZEROS) + packer.flush()
-    claimed = size if claimed is None else claimed
+    piece = packer.compress(bytes(_ZERO_BLOCK_BYTES)) + packer.flush(zlib.Z_FULL_FLUSH)
+    data = piece * (size // _ZERO_BLOCK_BYTES) + packer.flush()
+    claimed_size = size if claimed_size is None else claimed_size
     entries = b""
     parts: list[bytes] = []
     for name in names:
         word = name.encode()
-        sizes = struct.pack("<III", 0, len(data), claimed)
+        sizes = struct.pack("<III", 0, len(data), claimed_size)
         local = struct.pack("<4sHHHHH", b"PK\3\4", 20, 0, 8, 0, 33) + sizes + struct.pack("<HH", len(word), 0) + word
         offset = sum(map(len, parts))
         parts += [local, data]
@@ -175,47 +177,51 @@ def _zip_of_zeros(path: Path | IO[bytes], names: tuple[str, ...], size: int, cla
         path.write(content)
 
 
-def load_named(name: str, folder: str) -> None:
+def load_image_set(name: str, folder: str) -> None:
     """An image set out of a folder, as an attempt."""
     from ...data.images import load_images
 
     load_images(name, folder)
 
 
-def _zip_bombs(siege: Siege) -> None:
-    from ...data.omniglot import ARCHIVES, ARRAYS
-    from ...data.orl import ARCHIVE
+def _try_zip_bombs(sandbox: Sandbox) -> None:
+    from ...data.omniglot import OMNIGLOT_ARCHIVES, OMNIGLOT_ARRAYS_FILE
+    from ...data.orl import ORL_ARCHIVE
 
     pictures = tuple(f"orl_faces/s{k}/1.pgm" for k in range(1, 9))
     drawings = tuple(f"images/Greek/character{k:02d}/0001_01.png" for k in range(1, 9))
     arrays = tuple(f"{name}.npy" for name in ("images", "labels", "drawer", "names"))
-    cases = (("orl_faces", (ARCHIVE,), pictures), ("omniglot", ARCHIVES, drawings), ("omniglot", (ARRAYS,), arrays))
+    cases = (
+        ("orl_faces", (ORL_ARCHIVE,), pictures),
+        ("omniglot", OMNIGLOT_ARCHIVES, drawings),
+        ("omniglot", (OMNIGLOT_ARRAYS_FILE,), arrays),
+    )
     for name, files, members in cases:
         for what, claimed in (("a zip bomb", None), ("a zip bomb that claims to be small", 40_000)):
-            folder = siege.folder / "bombs"
+            folder = sandbox.folder / "bombs"
             folder.mkdir()
             for file in files:
-                _zip_of_zeros(folder / file, members, _GIB, claimed)
-            siege.refused(f"{what} of {len(members)} GiB as {files[0]}", load_named, name, str(folder))
+                _write_zip_of_zeros(folder / file, members, _GIB, claimed)
+            sandbox.expect_refusal(f"{what} of {len(members)} GiB as {files[0]}", load_image_set, name, str(folder))
             shutil.rmtree(folder)
-    _uci_bombs(siege)
+    _try_uci_bombs(sandbox)
 
 
 def load_table(folder: str) -> None:
     """A UCI set out of a folder, as an attempt."""
-    from ...data.uci import load_set
+    from ...data.uci import load_uci_set
 
-    load_set("forest_type_mapping", folder)
+    load_uci_set("forest_type_mapping", folder)
 
 
-def _uci_bombs(siege: Siege) -> None:
-    wanted, place = ("training.csv", "testing.csv"), siege.folder / "uci"
+def _try_uci_bombs(sandbox: Sandbox) -> None:
+    wanted, place = ("training.csv", "testing.csv"), sandbox.folder / "uci"
     place.mkdir()
     path = place / "forest+type+mapping.zip"
-    _zip_of_zeros(path, wanted, _GIB)
-    siege.refused("a zip bomb as a UCI archive", load_table, str(place))
+    _write_zip_of_zeros(path, wanted, _GIB)
+    sandbox.expect_refusal("a zip bomb as a UCI archive", load_table, str(place))
     inner = io.BytesIO()
-    _zip_of_zeros(inner, wanted, _GIB)
+    _write_zip_of_zeros(inner, wanted, _GIB)
     for depth in (1, 40):
         content = inner.getvalue()
         for _ in range(depth):
@@ -226,30 +232,32 @@ def _uci_bombs(siege: Siege) -> None:
                     pack.writestr(name, "")
             content = outer.getvalue()
         path.write_bytes(content)
-        siege.refused(f"a zip bomb {depth} archives deep as a UCI archive", load_table, str(place))
+        sandbox.expect_refusal(f"a zip bomb {depth} archives deep as a UCI archive", load_table, str(place))
     shutil.rmtree(place)
 
 
-def take_over(path: str) -> None:
+def load_weights_file(path: str) -> None:
     """Class weights out of a file, as an attempt."""
-    from ...takeover import class_weights
+    from ...takeover import read_class_weights
 
-    class_weights(path, 8)
+    read_class_weights(path, 8)
 
 
-def _weights_bomb(siege: Siege) -> None:
+def _try_weights_bomb(sandbox: Sandbox) -> None:
     """A PyTorch archive with packed members: torch would unpack them to whatever they say."""
     import torch
 
-    plain, path = io.BytesIO(), siege.folder / "weights.pt"
+    plain, path = io.BytesIO(), sandbox.folder / "weights.pt"
     torch.save({"weight": torch.zeros(2, 8)}, plain)
     with zipfile.ZipFile(plain) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
         for entry in source.infolist():
             with target.open(entry.filename, "w") as stream:
                 stream.write(source.read(entry))
                 for _ in range(64 if entry.filename.endswith("data/0") else 0):
-                    stream.write(bytes(_ZEROS))
-    siege.refused(f"weights of 1 GiB packed into {path.stat().st_size >> 10} KiB", take_over, str(path))
+                    stream.write(bytes(_ZERO_BLOCK_BYTES))
+    sandbox.expect_refusal(
+        f"weights of 1 GiB packed into {path.stat().st_size >> 10} KiB", load_weights_file, str(path)
+    )
     path.unlink()
 
 
@@ -263,43 +271,47 @@ def read_picture(path: str) -> None:
     read_image(Path(path))
 
 
-def _picture_bomb(siege: Siege) -> None:
+def _try_image_bombs(sandbox: Sandbox) -> None:
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    path = siege.folder / "bomb.png"
+    path = sandbox.folder / "bomb.png"
     for wide, tall, bits, colour, size in ((50_000, 50_000, 8, 2, 1 << 20), (1, 80_000_000, 1, 0, 160_000_000)):
         header = struct.pack(">IIBBBBB", wide, tall, bits, colour, 0, 0, 0)
         parts = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(size), 9)) + chunk(b"IEND", b"")
         path.write_bytes(b"\x89PNG\r\n\x1a\n" + parts)
         kilobytes = path.stat().st_size >> 10
-        siege.refused(f"a picture of {wide:,} × {tall:,} pixels in {kilobytes} KiB", read_picture, str(path))
-    program = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(" + bytes(siege.marker) + b") (w) file closefile\n"
+        sandbox.expect_refusal(f"a picture of {wide:,} × {tall:,} pixels in {kilobytes} KiB", read_picture, str(path))
+    program = (
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n("
+        + bytes(sandbox.payload_marker)
+        + b") (w) file closefile\n"
+    )
     path.write_bytes(program + b"%%EOF\n")
-    siege.refused("a PostScript program that is called .png", read_picture, str(path))
+    sandbox.expect_refusal("a PostScript program that is called .png", read_picture, str(path))
     path.unlink()
 
 
-def _parquet_bomb(siege: Siege) -> None:
+def _try_parquet_bombs(sandbox: Sandbox) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = siege.folder / "bomb.parquet"
+    path = sandbox.folder / "bomb.parquet"
     table = pa.table({"x": pa.array([0.5] * 1_000_000), "y": pa.array(["a"] * 1_000_000)})
     with pq.ParquetWriter(path, table.schema, compression="zstd") as writer:
         for _ in range(300):
             writer.write_table(table)
     size = path.stat().st_size >> 10
-    siege.refused(f"a Parquet file of 300 million rows in {size} KiB", command, "compare", str(path))
+    sandbox.expect_refusal(f"a Parquet file of 300 million rows in {size} KiB", run_cli, "compare", str(path))
     with pq.ParquetWriter(path, table.schema, compression="zstd") as writer:
         for _ in range(60):  # within the bound of cells, and gigabytes as words
             writer.write_table(table)
     size = path.stat().st_size >> 10
-    siege.refused(f"a Parquet file of 60 million rows in {size} KiB", command, "compare", str(path))
+    sandbox.expect_refusal(f"a Parquet file of 60 million rows in {size} KiB", run_cli, "compare", str(path))
     word = pa.DictionaryArray.from_arrays(pa.array([0] * 1_000_000, pa.int32()), pa.array(["x" * 100_000]))
     pq.write_table(pa.table({"x": word, "y": table["y"]}), path)
     size = path.stat().st_size >> 10
-    siege.refused(f"a Parquet file with 100 GB of words in {size} KiB", command, "compare", str(path))
+    sandbox.expect_refusal(f"a Parquet file with 100 GB of words in {size} KiB", run_cli, "compare", str(path))
     path.unlink()
 
 
@@ -308,20 +320,20 @@ def read_pipe(path: str) -> None:
     from ... import bounded_files
     from ...data.read import read_table
 
-    bounded_files.PIPE_SECONDS = 1.0
+    bounded_files.PIPE_TIMEOUT_SECONDS = 1.0
     read_table(path)
 
 
-def _odd_tables(siege: Siege) -> None:
+def _try_odd_tables(sandbox: Sandbox) -> None:
     """A pipe that nobody writes to, a device that never ends, gigabytes of holes."""
-    path = siege.folder / "table.csv"
+    path = sandbox.folder / "table.csv"
     os.mkfifo(path)
-    siege.refused("a pipe that nobody writes to as a table", read_pipe, str(path))
+    sandbox.expect_refusal("a pipe that nobody writes to as a table", read_pipe, str(path))
     path.unlink()
     path.symlink_to("/dev/zero")
-    siege.refused("a link to /dev/zero as a table", command, "compare", str(path))
+    sandbox.expect_refusal("a link to /dev/zero as a table", run_cli, "compare", str(path))
     path.unlink()
     with path.open("wb") as file:
         file.truncate(8 * _GIB)
-    siege.refused("8 GiB of holes as a table", command, "compare", str(path))
+    sandbox.expect_refusal("8 GiB of holes as a table", run_cli, "compare", str(path))
     path.unlink()

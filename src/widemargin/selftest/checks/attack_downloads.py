@@ -12,63 +12,67 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from ..check import Outcome, Size
-from ..siege import Siege
+from ..check import CheckContext, Outcome
+from ..siege import Sandbox
 
 TITLE = "downloads from hostile servers, and sockets opened by an import or --help"
 KIND = "attack"
 LONG = False
 
-_ELSEWHERE = "http://192.0.2.1/file"  # an address that documentation keeps for itself: nobody has it
-_HASH = "0" * 64
+_REMOTE_HTTP_URL = "http://192.0.2.1/file"  # an address that documentation keeps for itself: nobody has it
+_EXPECTED_SHA256 = "0" * 64
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """Addresses, redirects, hashes and sizes against real servers on this machine."""
-    siege = Siege(size, {"no_proxy": "*"})
-    _silent(siege)
-    path = size.folder / "got"
+    sandbox = Sandbox(context, {"no_proxy": "*"})
+    _verify_no_sockets_opened(sandbox)
+    path = context.folder / "got"
     for address in (
-        _ELSEWHERE,
+        _REMOTE_HTTP_URL,
         "http://127.0.0.1.example.org/x",
         "http://localhost.example.org/x",
         "file:///etc/passwd",
     ):
-        siege.refused(f"an address like {address}", fetched, address, str(path), "", "")
+        sandbox.expect_refusal(f"an address like {address}", download, address, str(path), "", "")
     for address in ("ftp://127.0.0.1/x", "data:,x", "HTTP://example.org/x", "http://[::1]x/", "//host/x", "gopher://x"):
-        siege.refused(f"an address like {address}", fetched, address, str(path), "", "")
-    siege.refused("a mirror over http elsewhere", fetched, "https://host/file", str(path), "", "http://192.0.2.1")
-    with _server(size.folder / "plain", None) as here:
-        _answers(siege, here, path, "")
-    certificate = _certificate(size.folder)
+        sandbox.expect_refusal(f"an address like {address}", download, address, str(path), "", "")
+    sandbox.expect_refusal(
+        "a mirror over http elsewhere", download, "https://host/file", str(path), "", "http://192.0.2.1"
+    )
+    with _server(context.folder / "plain", None) as here:
+        _try_server_responses(sandbox, here, path, "")
+    certificate = _certificate(context.folder)
     note = ""
     if certificate is None:
         note = "https servers not tried: there is no openssl to make a certificate with"
     else:
-        with _server(size.folder / "safe", certificate) as here:
-            siege.refused("a certificate that nobody vouches for", fetched, f"{here}/good", str(path), "", "")
-            _answers(siege, here, path, str(certificate))
-    siege.held("nothing is kept of what was refused", "a file is there" if list(size.folder.glob("*got*")) else "")
-    return siege.outcome(note)
+        with _server(context.folder / "safe", certificate) as here:
+            sandbox.expect_refusal("a certificate that nobody vouches for", download, f"{here}/good", str(path), "", "")
+            _try_server_responses(sandbox, here, path, str(certificate))
+    sandbox.add_result(
+        "nothing is kept of what was refused", "a file is there" if list(context.folder.glob("*got*")) else ""
+    )
+    return sandbox.outcome(note)
 
 
-def fetched(address: str, path: str, trusted: str, mirror: str) -> None:
+def download(url: str, path: str, ca_file: str, mirror: str) -> None:
     """A download, as an attempt; `trusted` is a certificate to believe."""
     import os
 
     from ...data import fetch
 
-    fetch.PAUSE = 0.0
+    fetch.RETRY_DELAY_SECONDS = 0.0
     os.environ.pop("WIDEMARGIN_MIRROR", None)
-    if trusted:
-        os.environ["SSL_CERT_FILE"] = trusted
+    if ca_file:
+        os.environ["SSL_CERT_FILE"] = ca_file
     if mirror:
         os.environ["WIDEMARGIN_MIRROR"] = mirror
-    fetch.fetch(address, Path(path), sha256=_HASH, limit=1 << 20)
+    fetch.fetch(url, Path(path), sha256=_EXPECTED_SHA256, max_bytes=1 << 20)
 
 
-def _answers(siege: Siege, here: str, path: Path, trusted: str) -> None:
-    kind = here.partition(":")[0]
+def _try_server_responses(sandbox: Sandbox, base_url: str, path: Path, ca_file: str) -> None:
+    kind = base_url.partition(":")[0]
     for what, page in (
         ("another hash than the known one", "good"),
         ("a redirect to http", "to-http"),
@@ -81,11 +85,13 @@ def _answers(siege: Siege, here: str, path: Path, trusted: str) -> None:
     ):
         if kind == "http" and page == "to-here":
             continue  # it is there already
-        said = siege.refused(f"{kind}: {what}", fetched, f"{here}/{page}", str(path), trusted, "")
+        said = sandbox.expect_refusal(f"{kind}: {what}", download, f"{base_url}/{page}", str(path), ca_file, "")
         if page == "good":
-            siege.held(f"{kind}: {what}: it is said", "" if _HASH in said and "deleted" in said else said)
+            sandbox.add_result(
+                f"{kind}: {what}: it is said", "" if _EXPECTED_SHA256 in said and "deleted" in said else said
+            )
         if page.startswith("to-h"):
-            siege.held(f"{kind}: {what}: it is said", "" if "https" in said else said)
+            sandbox.add_result(f"{kind}: {what}: it is said", "" if "https" in said else said)
 
 
 @contextmanager
@@ -96,7 +102,7 @@ def _server(folder: Path, certificate: Path | None) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             page = self.path.lstrip("/")
-            places = {"to-http": _ELSEWHERE, "to-file": "file:///etc/passwd", "to-itself": self.path}
+            places = {"to-http": _REMOTE_HTTP_URL, "to-file": "file:///etc/passwd", "to-itself": self.path}
             places["to-here"] = "http://127.0.0.1:9/file"
             if page in places:
                 self.send_response(302)
@@ -148,7 +154,7 @@ def _certificate(folder: Path) -> Path | None:
     return path if done.returncode == 0 else None
 
 
-_LISTENING = """
+_SOCKET_AUDIT_SOURCE = """
 import sys
 def heard(event, _):
     if event.startswith("socket.") and event != "socket.gethostname":
@@ -157,7 +163,7 @@ sys.addaudithook(heard)
 """
 
 
-def _silent(siege: Siege) -> None:
+def _verify_no_sockets_opened(sandbox: Sandbox) -> None:
     """Importing everything that the package offers, and asking for help, opens no socket."""
     for what, code in (
         ("import widemargin", "import widemargin; [getattr(widemargin, name) for name in widemargin.__all__]"),
@@ -165,7 +171,9 @@ def _silent(siege: Siege) -> None:
         ("losses", "from widemargin.cli import main; main(['losses'])"),
         ("train --help", "from widemargin.cli import main; main(['train', '--help'])"),
     ):
-        words = [sys.executable, "-c", _LISTENING + "\n" + code]
+        words = [sys.executable, "-c", _SOCKET_AUDIT_SOURCE + "\n" + code]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         heard = [line for line in done.stderr.splitlines() if line.startswith("HEARD")]
-        siege.held(f"{what} opens no socket", heard[0] if heard else done.stderr[-200:] if done.returncode else "")
+        sandbox.add_result(
+            f"{what} opens no socket", heard[0] if heard else done.stderr[-200:] if done.returncode else ""
+        )

@@ -11,35 +11,35 @@ from pathlib import Path
 from typing import Any
 
 from .. import prey
-from ..check import Outcome, Size
-from ..siege import Siege, command
+from ..check import CheckContext, Outcome
+from ..siege import Sandbox, run_cli
 
 TITLE = "run and hub folders with lying headers, endless JSON, paths outside and networks beyond memory"
 KIND = "attack"
 LONG = False
 
 _GIB = 1 << 30
-_WEIGHTS = ("model.safetensors", "training.safetensors")
-_NOBODY = "http://127.0.0.1:9"  # where a download would be noticed: nobody listens
+_WEIGHT_FILES = ("model.safetensors", "training.safetensors")
+_UNREACHABLE_PROXY = "http://127.0.0.1:9"  # where a download would be noticed: nobody listens
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """Every lie in a hub folder, and the same in a run's own."""
-    missing = prey.cannot()
+    missing = prey.fixtures_unavailable_outcome()
     if missing is not None:
         return missing
-    siege = Siege(size, dict.fromkeys(("http_proxy", "https_proxy", "HF_ENDPOINT"), _NOBODY))
-    images, trained, hub = prey.trained(siege, size.folder)
+    sandbox = Sandbox(context, dict.fromkeys(("http_proxy", "https_proxy", "HF_ENDPOINT"), _UNREACHABLE_PROXY))
+    images, trained, hub = prey.train_fixtures(sandbox, context.folder)
     picture = str(next((images / "test").rglob("*.png")))
-    _headers(siege, trained, hub, picture)
-    _json(siege, trained, hub, picture)
-    _settings(siege, hub)
-    _odd_files(siege, trained, hub, picture)
-    _onnx(siege, trained)
-    return siege.outcome()
+    _try_fake_headers(sandbox, trained, hub, picture)
+    _try_hostile_json(sandbox, trained, hub, picture)
+    _try_hostile_settings(sandbox, hub)
+    _try_odd_files(sandbox, trained, hub, picture)
+    _try_onnx_external_data(sandbox, trained)
+    return sandbox.outcome()
 
 
-def load_hub(folder: str) -> None:
+def load_hub_offline(folder: str) -> None:
     """`widemargin.load` with every socket forbidden, as an attempt."""
     import sys
 
@@ -56,18 +56,18 @@ def load_hub(folder: str) -> None:
 # ---------------------------------------------------------------- headers
 
 
-def _claiming(length: int, size: int) -> Callable[[Path], None]:
+def _fake_header_writer(header_bytes: int, file_bytes: int) -> Callable[[Path], None]:
     """A safetensors file of so many bytes (with holes: it takes no disk) that claims a header of this length."""
 
     def make(path: Path) -> None:
         with path.open("wb") as file:
-            file.write(length.to_bytes(8, "little") + b'{"a":')
-            file.truncate(size)
+            file.write(header_bytes.to_bytes(8, "little") + b'{"a":')
+            file.truncate(file_bytes)
 
     return make
 
 
-def _overlapping(path: Path) -> None:
+def _write_overlapping_tensors(path: Path) -> None:
     """Ten thousand tensors that all lie in the same bytes."""
     count = 1 << 20
     one = {"dtype": "F32", "shape": [count // 4], "data_offsets": [0, count]}
@@ -75,25 +75,25 @@ def _overlapping(path: Path) -> None:
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(count))
 
 
-def _headers(siege: Siege, trained: Path, hub: Path, picture: str) -> None:
+def _try_fake_headers(sandbox: Sandbox, trained: Path, hub: Path, picture: str) -> None:
     cases: dict[str, Callable[[Path], None]] = {
-        "a header of 2 GiB": _claiming(2 * _GIB, 3 * _GIB),
-        "a header of 2 GiB that is not there": _claiming(2 * _GIB, 100),
-        "a header of 99 MB": _claiming(99_000_000, 200_000_000),
-        "a header beyond all numbers": _claiming(2**64 - 1, 100),
+        "a header of 2 GiB": _fake_header_writer(2 * _GIB, 3 * _GIB),
+        "a header of 2 GiB that is not there": _fake_header_writer(2 * _GIB, 100),
+        "a header of 99 MB": _fake_header_writer(99_000_000, 200_000_000),
+        "a header beyond all numbers": _fake_header_writer(2**64 - 1, 100),
         "an empty file": Path.touch,
-        "tensors that overlap": _overlapping,
+        "tensors that overlap": _write_overlapping_tensors,
     }
     for what, make in cases.items():
-        spoiled = prey.copied(hub, "spoiled-hub")
+        spoiled = prey.copy_beside(hub, "spoiled-hub")
         (spoiled / "model.safetensors").unlink()
         make(spoiled / "model.safetensors")
-        siege.refused(f"{what}, hub folder", load_hub, str(spoiled))
-        run = prey.copied(trained, "spoiled")
+        sandbox.expect_refusal(f"{what}, hub folder", load_hub_offline, str(spoiled))
+        run = prey.copy_beside(trained, "spoiled")
         (run / "checkpoints" / "last" / "model.safetensors").unlink()
         make(run / "checkpoints" / "last" / "model.safetensors")
         (run / "checkpoints" / "last" / "sha256.json").unlink()
-        siege.refused(f"{what}, run", command, "predict", str(run), picture)
+        sandbox.expect_refusal(f"{what}, run", run_cli, "predict", str(run), picture)
 
 
 # ---------------------------------------------------------------- JSON
@@ -112,28 +112,28 @@ def _texts() -> dict[str, bytes]:
     }
 
 
-def _json(siege: Siege, trained: Path, hub: Path, picture: str) -> None:
+def _try_hostile_json(sandbox: Sandbox, trained: Path, hub: Path, picture: str) -> None:
     last = "checkpoints/last"
     for what, text in _texts().items():
-        spoiled = prey.copied(hub, "spoiled-hub")
+        spoiled = prey.copy_beside(hub, "spoiled-hub")
         (spoiled / "widemargin.json").write_bytes(text)
-        siege.refused(f"{what} as widemargin.json", load_hub, str(spoiled))
+        sandbox.expect_refusal(f"{what} as widemargin.json", load_hub_offline, str(spoiled))
         for name, use in (("run.json", "predict"), (f"{last}/state.json", "predict"), ("record.json", "report")):
-            run = prey.copied(trained, "spoiled")
+            run = prey.copy_beside(trained, "spoiled")
             (run / name).write_bytes(text)
             (run / last / "sha256.json").unlink()
             words = ("report", str(run), "--no-images") if use == "report" else ("predict", str(run), picture)
             # Some of these are JSON, only not of a record: a report without its figures is no harm.
-            judged = siege.harmless if use == "report" else siege.refused
-            judged(f"{what} as {name}, {use}", command, *words)
+            expect = sandbox.expect_harmless if use == "report" else sandbox.expect_refusal
+            expect(f"{what} as {name}, {use}", run_cli, *words)
 
 
 # ---------------------------------------------------------------- what the settings say
 
 
-def _settings(siege: Siege, hub: Path) -> None:
+def _try_hostile_settings(sandbox: Sandbox, hub: Path) -> None:
     """Settings that name files, addresses, programs or sizes; each must be refused, or have no effect."""
-    marker, outside = str(siege.marker), siege.folder / "outside.pth"
+    marker, outside = str(sandbox.payload_marker), sandbox.folder / "outside.pth"
     outside.write_bytes(b"\x80\x04cposix\nmkdir\n(V" + marker.encode() + b"\ntR.")
     overlay = {"file": str(outside)}
     refused: dict[str, dict[str, Any]] = {
@@ -149,7 +149,7 @@ def _settings(siege: Siege, hub: Path) -> None:
             "model_options": {"pretrained_cfg": overlay},
         },
         "a model of the hub": {"model": "hf-hub:stranger/model"},
-        "a model of a folder outside": {"model": f"local-dir:{siege.folder}"},
+        "a model of a folder outside": {"model": f"local-dir:{sandbox.folder}"},
         "another model's weights, fetched": {"model": "timm:resnet18(pretrained=True)"},
         "embeddings of a terabyte": {"dim": 10**12},
         "embeddings beyond memory": {"dim": 2**26},
@@ -159,12 +159,12 @@ def _settings(siege: Siege, hub: Path) -> None:
         "pictures as large as a wall": {"input_size": 65_536},
     }
     for what, changed in refused.items():
-        siege.refused(what, load_hub, str(_changed(hub, run=changed)))
+        sandbox.expect_refusal(what, load_hub_offline, str(_copy_with_settings(hub, run=changed)))
     for what, changed in {
         "a run begun from a path outside": {"init_from": str(outside)},
         "images in a folder outside": {"data": "../../../../etc"},
     }.items():
-        siege.harmless(what, load_hub, str(_changed(hub, run=changed)))
+        sandbox.expect_harmless(what, load_hub_offline, str(_copy_with_settings(hub, run=changed)))
     images: dict[str, dict[str, Any]] = {
         "pictures of 65,536 pixels": {"size": 65_536, "channels": 4096},
         "pictures of 65,536 pixels in colour": {"size": 65_536},
@@ -172,12 +172,12 @@ def _settings(siege: Siege, hub: Path) -> None:
         "as many classes as bytes": {"classes": ["x"] * 1_000_000},
     }
     for what, seen in images.items():
-        siege.refused(what, load_hub, str(_changed(hub, sees=seen)))
+        sandbox.expect_refusal(what, load_hub_offline, str(_copy_with_settings(hub, sees=seen)))
 
 
-def _changed(hub: Path, **parts: dict[str, Any]) -> Path:
+def _copy_with_settings(hub: Path, **parts: dict[str, Any]) -> Path:
     """A copy of a hub folder with other settings."""
-    spoiled = prey.copied(hub, "spoiled-hub")
+    spoiled = prey.copy_beside(hub, "spoiled-hub")
     path = spoiled / "widemargin.json"
     facts = json.loads(path.read_text(encoding="utf-8"))
     for part, changed in parts.items():
@@ -189,21 +189,21 @@ def _changed(hub: Path, **parts: dict[str, Any]) -> Path:
 # ---------------------------------------------------------------- files that are none
 
 
-def _no_file(path: Path, what: str) -> None:
+def _replace_with_non_file(path: Path, replacement: str) -> None:
     """Something else in the place of a file."""
     path.unlink(missing_ok=True)
-    if what == "a folder":
+    if replacement == "a folder":
         path.mkdir()
-    elif what == "a pipe":
+    elif replacement == "a pipe":
         os.mkfifo(path)
-    elif what == "a link to /dev/zero":
+    elif replacement == "a link to /dev/zero":
         path.symlink_to("/dev/zero")
     else:
         with path.open("wb") as file:
             file.truncate(8 * _GIB)
 
 
-def _hole(path: Path) -> None:
+def _write_sparse_tensor(path: Path) -> None:
     """A tensor of 8 GiB that is nowhere on disk, in a file whose header is right."""
     size = 8 * _GIB
     header = json.dumps({"a": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
@@ -212,67 +212,67 @@ def _hole(path: Path) -> None:
         file.truncate(8 + len(header) + size)
 
 
-def _odd_files(siege: Siege, trained: Path, hub: Path, picture: str) -> None:
+def _try_odd_files(sandbox: Sandbox, trained: Path, hub: Path, picture: str) -> None:
     """Links to devices, pipes that nobody writes to, gigabytes of holes: a reader that trusts a name would not end."""
     kinds = ("a link to /dev/zero", "a pipe", "a folder", "8 GiB of holes")
     for name in ("widemargin.json", "model.safetensors"):
         for what in kinds:
-            spoiled = prey.copied(hub, "spoiled-hub")
-            _no_file(spoiled / name, what)
-            siege.refused(f"{what} as {name}", load_hub, str(spoiled))
+            spoiled = prey.copy_beside(hub, "spoiled-hub")
+            _replace_with_non_file(spoiled / name, what)
+            sandbox.expect_refusal(f"{what} as {name}", load_hub_offline, str(spoiled))
     last = "checkpoints/last"
-    in_last = tuple(f"{last}/{name}" for name in ("state.json", "sha256.json", *_WEIGHTS))
+    in_last = tuple(f"{last}/{name}" for name in ("state.json", "sha256.json", *_WEIGHT_FILES))
     for name in ("run.json", "metrics.jsonl", "record.json", *in_last):
         words = ("report", "--no-images") if name in ("metrics.jsonl", "record.json") else ("predict", picture)
         for what in kinds:
-            run = prey.copied(trained, "spoiled")
-            _no_file(run / name, what)
-            siege.refused(f"{what} as {name} of a run", command, words[0], str(run), *words[1:])
-    for name in _WEIGHTS:
-        run = prey.copied(trained, "spoiled")
+            run = prey.copy_beside(trained, "spoiled")
+            _replace_with_non_file(run / name, what)
+            sandbox.expect_refusal(f"{what} as {name} of a run", run_cli, words[0], str(run), *words[1:])
+    for name in _WEIGHT_FILES:
+        run = prey.copy_beside(trained, "spoiled")
         (run / last / "sha256.json").unlink()
-        _hole(run / last / name)
-        siege.refused(f"a tensor of 8 GiB of holes in {name}", command, "predict", str(run), picture)
+        _write_sparse_tensor(run / last / name)
+        sandbox.expect_refusal(f"a tensor of 8 GiB of holes in {name}", run_cli, "predict", str(run), picture)
     for what in kinds:
-        results = siege.folder / "compared"
+        results = sandbox.folder / "compared"
         results.mkdir(exist_ok=True)
-        _no_file(results / "results.jsonl", what)
-        siege.refused(f"{what} as results.jsonl", open_store, str(results))
+        _replace_with_non_file(results / "results.jsonl", what)
+        sandbox.expect_refusal(f"{what} as results.jsonl", open_store, str(results))
         shutil.rmtree(results)
 
 
 def open_store(folder: str) -> None:
     """The results of a comparison, as an attempt."""
-    from ...results import Store
+    from ...results import ResultStore
 
-    Store(folder)
+    ResultStore(folder)
 
 
 # ---------------------------------------------------------------- ONNX
 
 
-def take_over(path: str) -> None:
+def load_weights_file(path: str) -> None:
     """Class weights out of a file, as an attempt."""
-    from ...takeover import class_weights
+    from ...takeover import read_class_weights
 
-    class_weights(path, 8)
+    read_class_weights(path, 8)
 
 
-def _onnx(siege: Siege, trained: Path) -> None:
+def _try_onnx_external_data(sandbox: Sandbox, trained: Path) -> None:
     """A graph whose weights lie in a file outside: we write such files whole and read none."""
     if find_spec("onnx") is None:
         return
     import onnx
     from onnx import TensorProto, helper
 
-    secret = siege.folder / "secret.bin"
+    secret = sandbox.folder / "secret.bin"
     secret.write_bytes(bytes(256))
     for what, location in (
         ("outside", "../secret.bin"),
         ("by its whole path", str(secret)),
         ("/etc/passwd", "/etc/passwd"),
     ):
-        folder = siege.folder / "graph"
+        folder = sandbox.folder / "graph"
         folder.mkdir(exist_ok=True)
         weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[8, 8], data_location=TensorProto.EXTERNAL)
         weight.external_data.add(key="location", value=location)
@@ -280,14 +280,14 @@ def _onnx(siege: Siege, trained: Path) -> None:
         ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in "xy"]
         model = helper.make_model(helper.make_graph(flow, "g", ends[:1], ends[1:], [weight]))
         (folder / "model.onnx").write_bytes(model.SerializeToString())
-        for name, call in (("load", load_hub), ("weights", take_over)):
-            siege.refused(f"ONNX with its weights {what}, {name}", call, str(folder / "model.onnx"))
-        siege.refused(f"ONNX with its weights {what}, a folder of it", load_hub, str(folder))
-        siege.refused(f"ONNX with its weights {what}, predict", command, "predict", str(folder), str(secret))
+        for name, call in (("load", load_hub_offline), ("weights", load_weights_file)):
+            sandbox.expect_refusal(f"ONNX with its weights {what}, {name}", call, str(folder / "model.onnx"))
+        sandbox.expect_refusal(f"ONNX with its weights {what}, a folder of it", load_hub_offline, str(folder))
+        sandbox.expect_refusal(f"ONNX with its weights {what}, predict", run_cli, "predict", str(folder), str(secret))
     if find_spec("onnxruntime") is None or find_spec("onnxscript") is None:
         return
-    out = siege.folder / "handed" / "model.onnx"
-    siege.harmless("a run is exported", command, "export", str(trained), "--onnx", str(out))
+    out = sandbox.folder / "handed" / "model.onnx"
+    sandbox.expect_harmless("a run is exported", run_cli, "export", str(trained), "--onnx", str(out))
     written = onnx.load(out, load_external_data=False)
     inside = all(one.data_location != TensorProto.EXTERNAL for one in written.graph.initializer)
-    siege.held("what we write holds its own weights", "" if inside else "it points to another file")
+    sandbox.add_result("what we write holds its own weights", "" if inside else "it points to another file")

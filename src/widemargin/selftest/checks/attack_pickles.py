@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import prey
-from ..check import Outcome, Size
-from ..siege import Siege, command
+from ..check import CheckContext, Outcome
+from ..siege import Sandbox, run_cli
 
 TITLE = "a malicious pickle in place of every file that is loaded"
 KIND = "attack"
@@ -31,43 +31,43 @@ class Payload:
         return os.mkdir, (str(self.marker),)
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """Runs, hub folders, weights of others, sharded checkpoints, image sets, tables."""
-    missing = prey.cannot()
+    missing = prey.fixtures_unavailable_outcome()
     if missing is not None:
         return missing
-    siege = Siege(size)
-    _can_harm(siege)
-    images, trained, hub = prey.trained(siege, size.folder)
-    _runs(siege, images, trained)
-    _hubs(siege, hub)
-    _weights(siege)
-    _sharded(siege)
-    _image_sets(siege)
-    _tables(siege, trained)
-    return siege.outcome()
+    sandbox = Sandbox(context)
+    _verify_payload_runs(sandbox)
+    images, trained, hub = prey.train_fixtures(sandbox, context.folder)
+    _try_run_folders(sandbox, images, trained)
+    _try_hub_folders(sandbox, hub)
+    _try_weight_files(sandbox)
+    _try_sharded_checkpoints(sandbox)
+    _try_image_sets(sandbox)
+    _try_tables(sandbox, trained)
+    return sandbox.outcome()
 
 
-def _can_harm(siege: Siege) -> None:
+def _verify_payload_runs(sandbox: Sandbox) -> None:
     """The payload does run where somebody unpickles it: otherwise nothing here would show anything."""
-    pickle.loads(pickle.dumps(Payload(siege.marker)))
-    siege.marker.rmdir()
+    pickle.loads(pickle.dumps(Payload(sandbox.payload_marker)))
+    sandbox.payload_marker.rmdir()
 
 
-def _kinds(siege: Siege) -> Iterator[tuple[str, bytes]]:
+def _pickled_payloads(sandbox: Sandbox) -> Iterator[tuple[str, bytes]]:
     """The payload as a plain pickle and as PyTorch writes it; in long as they were written years ago, too."""
     import torch
 
-    payload = Payload(siege.marker)
-    for protocol in (pickle.HIGHEST_PROTOCOL, 2) if siege.long else (pickle.HIGHEST_PROTOCOL,):
+    payload = Payload(sandbox.payload_marker)
+    for protocol in (pickle.HIGHEST_PROTOCOL, 2) if sandbox.long else (pickle.HIGHEST_PROTOCOL,):
         yield f"pickle {protocol}", pickle.dumps(payload, protocol)
-    for zipped in (True, False) if siege.long else (True,):
+    for zipped in (True, False) if sandbox.long else (True,):
         file = io.BytesIO()
         torch.save({"weight": payload}, file, _use_new_zipfile_serialization=zipped)
         yield "PyTorch archive" if zipped else "old PyTorch file", file.getvalue()
 
 
-def _runs(siege: Siege, images: Path, trained: Path) -> None:
+def _try_run_folders(sandbox: Sandbox, images: Path, trained: Path) -> None:
     """Every file of a run's folder."""
     picture = next((images / "test").rglob("*.png"))
     last = "checkpoints/last"
@@ -84,21 +84,21 @@ def _runs(siege: Siege, images: Path, trained: Path) -> None:
         "predict": ("predict", "{run}", str(picture)),
         "evaluate": ("evaluate", "{run}"),
         "report": ("report", "{run}", "--no-images"),
-        "export": ("export", "{run}", "--safetensors", str(siege.folder / "out.safetensors")),
-        "resume": prey.training(images, Path("{run}"), "--resume"),
-        "init": prey.training(images, siege.folder / "other", "--init-from", "{run}"),
+        "export": ("export", "{run}", "--safetensors", str(sandbox.folder / "out.safetensors")),
+        "resume": prey.fixture_train_argv(images, Path("{run}"), "--resume"),
+        "init": prey.fixture_train_argv(images, sandbox.folder / "other", "--init-from", "{run}"),
     }
-    for kind, payload in _kinds(siege):
+    for kind, payload in _pickled_payloads(sandbox):
         for name, used in commands.items():
             for use in used:
-                run = prey.copied(trained, "spoiled")
+                run = prey.copy_beside(trained, "spoiled")
                 (run / name).write_bytes(payload)
                 if last in name and "sha256" not in name:
-                    prey.summed(run / last)
+                    prey.update_checksums(run / last)
                 asked = [word.replace("{run}", str(run)) for word in words[use]]
                 # A log whose last line was cut off goes on without that line, whatever stands in it.
-                judged = siege.harmless if name == "metrics.jsonl" else siege.refused
-                judged(f"{kind} as {name}, {asked[0]} ({use})", command, *asked)
+                expect = sandbox.expect_harmless if name == "metrics.jsonl" else sandbox.expect_refusal
+                expect(f"{kind} as {name}, {asked[0]} ({use})", run_cli, *asked)
 
 
 def load_hub(folder: str) -> None:
@@ -108,31 +108,31 @@ def load_hub(folder: str) -> None:
     load(folder)
 
 
-def _hubs(siege: Siege, hub: Path) -> None:
-    for kind, payload in _kinds(siege):
+def _try_hub_folders(sandbox: Sandbox, hub: Path) -> None:
+    for kind, payload in _pickled_payloads(sandbox):
         for name in ("model.safetensors", "widemargin.json"):
-            spoiled = prey.copied(hub, "spoiled-hub")
+            spoiled = prey.copy_beside(hub, "spoiled-hub")
             (spoiled / name).write_bytes(payload)
-            siege.refused(f"{kind} as a hub folder's {name}", load_hub, str(spoiled))
-        spoiled = prey.copied(hub, "spoiled-hub")
+            sandbox.expect_refusal(f"{kind} as a hub folder's {name}", load_hub, str(spoiled))
+        spoiled = prey.copy_beside(hub, "spoiled-hub")
         for name in ("pytorch_model.bin", "optimizer.pt", "config.pkl"):  # what others would load from there
             (spoiled / name).write_bytes(payload)
-        siege.harmless(f"{kind} beside a hub folder's files", load_hub, str(spoiled))
+        sandbox.expect_harmless(f"{kind} beside a hub folder's files", load_hub, str(spoiled))
 
 
-def take_over(path: str) -> None:
+def load_weights_file(path: str) -> None:
     """Class weights out of a file, as an attempt."""
-    from ...takeover import class_weights
+    from ...takeover import read_class_weights
 
-    class_weights(path, 8)
+    read_class_weights(path, 8)
 
 
-def _weights(siege: Siege) -> None:
-    for kind, payload in _kinds(siege):
+def _try_weight_files(sandbox: Sandbox) -> None:
+    for kind, payload in _pickled_payloads(sandbox):
         for ending in ("pt", "pth", "bin", "ckpt", "safetensors"):
-            path = siege.folder / f"weights.{ending}"
+            path = sandbox.folder / f"weights.{ending}"
             path.write_bytes(payload)
-            siege.refused(f"{kind} as weights.{ending}", take_over, str(path))
+            sandbox.expect_refusal(f"{kind} as weights.{ending}", load_weights_file, str(path))
 
 
 def load_shards(folder: str) -> None:
@@ -160,23 +160,23 @@ def save_shards(folder: str) -> None:
     save_sharded(folder, head, optimizer)
 
 
-def _sharded(siege: Siege) -> None:
-    whole = siege.folder / "shards"
-    siege.harmless("a sharded checkpoint is written", save_shards, str(whole))
-    siege.harmless("and read", load_shards, str(whole))
+def _try_sharded_checkpoints(sandbox: Sandbox) -> None:
+    whole = sandbox.folder / "shards"
+    sandbox.expect_harmless("a sharded checkpoint is written", save_shards, str(whole))
+    sandbox.expect_harmless("and read", load_shards, str(whole))
     part = next(path.name for path in whole.iterdir() if path.suffix == ".distcp")
-    for kind, payload in _kinds(siege):
+    for kind, payload in _pickled_payloads(sandbox):
         for name in ("index.json", part):
-            spoiled = prey.copied(whole, "spoiled-shards")
+            spoiled = prey.copy_beside(whole, "spoiled-shards")
             # Padded, so that the index still fits the file.
             (spoiled / name).write_bytes(payload.ljust((whole / name).stat().st_size, b"\0"))
-            siege.refused(f"{kind} as {name} of a sharded checkpoint", load_shards, str(spoiled))
-        spoiled = prey.copied(whole, "spoiled-shards")
+            sandbox.expect_refusal(f"{kind} as {name} of a sharded checkpoint", load_shards, str(spoiled))
+        spoiled = prey.copy_beside(whole, "spoiled-shards")
         for name in (".metadata", "__0.metadata"):
             (spoiled / name).write_bytes(payload)
-        siege.harmless(f"{kind} as torch's own index of a sharded checkpoint", load_shards, str(spoiled))
+        sandbox.expect_harmless(f"{kind} as torch's own index of a sharded checkpoint", load_shards, str(spoiled))
         (spoiled / "index.json").unlink()
-        siege.refused(f"{kind} as the only index of a sharded checkpoint", load_shards, str(spoiled))
+        sandbox.expect_refusal(f"{kind} as the only index of a sharded checkpoint", load_shards, str(spoiled))
 
 
 def load_images(name: str, folder: str) -> None:
@@ -186,60 +186,64 @@ def load_images(name: str, folder: str) -> None:
     load(name, folder)
 
 
-def _image_sets(siege: Siege) -> None:
+def _try_image_sets(sandbox: Sandbox) -> None:
     """CIFAR's batches as Python has them, MNIST's files, arrays with objects in them."""
     import numpy as np
 
-    from ...data.image_catalogue import SETS
-    from ...data.omniglot import ARCHIVES, ARRAYS
-    from ...data.orl import ARCHIVE
+    from ...data.image_catalogue import IMAGE_SETS
+    from ...data.omniglot import OMNIGLOT_ARCHIVES, OMNIGLOT_ARRAYS_FILE
+    from ...data.orl import ORL_ARCHIVE
 
-    for kind, payload in _kinds(siege):
+    for kind, payload in _pickled_payloads(sandbox):
         for name in ("cifar10", "cifar100", "mnist", "fashion_mnist"):
-            folder = _emptied(siege.folder / "sets")
-            for file in SETS[name].files:
+            folder = _make_empty_folder(sandbox.folder / "sets")
+            for file in IMAGE_SETS[name].files:
                 (folder / file.name).write_bytes(payload)
-            siege.refused(f"{kind} as the files of {name}", load_images, name, str(folder))
-        folder = _emptied(siege.folder / "sets")
-        for file in SETS["mnist"].files:
+            sandbox.expect_refusal(f"{kind} as the files of {name}", load_images, name, str(folder))
+        folder = _make_empty_folder(sandbox.folder / "sets")
+        for file in IMAGE_SETS["mnist"].files:
             (folder / f"{file.name}.gz").write_bytes(gzip.compress(payload))
-        siege.refused(f"{kind}, gzipped, as the files of mnist", load_images, "mnist", str(folder))
-        folder = _emptied(siege.folder / "sets")
+        sandbox.expect_refusal(f"{kind}, gzipped, as the files of mnist", load_images, "mnist", str(folder))
+        folder = _make_empty_folder(sandbox.folder / "sets")
         with tarfile.open(folder / "cifar-10-binary.tar.gz", "w:gz") as pack:
-            for file in SETS["cifar10"].files:
+            for file in IMAGE_SETS["cifar10"].files:
                 member = tarfile.TarInfo(file.name)
                 member.size = len(payload)
                 pack.addfile(member, io.BytesIO(payload))
-        siege.refused(f"{kind} in cifar10's archive", load_images, "cifar10", str(folder))
-        for name, files in (("omniglot", (ARRAYS,)), ("omniglot", ARCHIVES), ("orl_faces", (ARCHIVE,))):
-            folder = _emptied(siege.folder / "sets")
+        sandbox.expect_refusal(f"{kind} in cifar10's archive", load_images, "cifar10", str(folder))
+        for name, files in (
+            ("omniglot", (OMNIGLOT_ARRAYS_FILE,)),
+            ("omniglot", OMNIGLOT_ARCHIVES),
+            ("orl_faces", (ORL_ARCHIVE,)),
+        ):
+            folder = _make_empty_folder(sandbox.folder / "sets")
             for one in files:
                 (folder / one).write_bytes(payload)
-            siege.refused(f"{kind} as {files[0]}", load_images, name, str(folder))
-    folder = _emptied(siege.folder / "sets")
-    objects = np.array([Payload(siege.marker)], dtype=object)
-    np.savez(folder / ARRAYS, images=objects, labels=objects, drawer=objects, names=objects)
-    siege.refused("objects in the arrays of omniglot", load_images, "omniglot", str(folder))
+            sandbox.expect_refusal(f"{kind} as {files[0]}", load_images, name, str(folder))
+    folder = _make_empty_folder(sandbox.folder / "sets")
+    objects = np.array([Payload(sandbox.payload_marker)], dtype=object)
+    np.savez(folder / OMNIGLOT_ARRAYS_FILE, images=objects, labels=objects, drawer=objects, names=objects)
+    sandbox.expect_refusal("objects in the arrays of omniglot", load_images, "omniglot", str(folder))
 
 
-def _emptied(folder: Path) -> Path:
+def _make_empty_folder(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     return folder
 
 
-def _tables(siege: Siege, trained: Path) -> None:
+def _try_tables(sandbox: Sandbox, trained: Path) -> None:
     """Tables, pairs, pictures, and results that `compare` would go on from."""
-    out = siege.folder / "compared"
-    for kind, payload in _kinds(siege):
+    out = sandbox.folder / "compared"
+    for kind, payload in _pickled_payloads(sandbox):
         for ending in ("csv", "parquet", "csv.gz"):
-            path = siege.folder / f"table.{ending}"
+            path = sandbox.folder / f"table.{ending}"
             path.write_bytes(gzip.compress(payload) if ending.endswith("gz") else payload)
-            siege.refused(f"{kind} as table.{ending}", command, "compare", str(path), "--out", str(out))
-        (_emptied(siege.folder / "kept") / "results.jsonl").write_bytes(payload + b"\n")
-        siege.refused(f"{kind} as results.jsonl", command, "compare", "--out", str(siege.folder / "kept"))
+            sandbox.expect_refusal(f"{kind} as table.{ending}", run_cli, "compare", str(path), "--out", str(out))
+        (_make_empty_folder(sandbox.folder / "kept") / "results.jsonl").write_bytes(payload + b"\n")
+        sandbox.expect_refusal(f"{kind} as results.jsonl", run_cli, "compare", "--out", str(sandbox.folder / "kept"))
         for name, words in (("picture.png", ()), ("pairs.csv", ("--pairs",))):
-            path = siege.folder / name
+            path = sandbox.folder / name
             path.write_bytes(payload)
             asked = ("evaluate", str(trained), *words, str(path)) if words else ("predict", str(trained), str(path))
-            siege.refused(f"{kind} as {name}", command, *asked)
+            sandbox.expect_refusal(f"{kind} as {name}", run_cli, *asked)

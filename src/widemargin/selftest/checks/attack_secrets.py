@@ -7,14 +7,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from .. import prey
-from ..check import Outcome, Size
-from ..siege import Siege, attempt, command
+from ..check import CheckContext, Outcome
+from ..siege import Sandbox, run_attempt, run_cli
 
 TITLE = "keys in the environment, looked for in every file and every printed line"
 KIND = "attack"
 LONG = False
 
-KEYS = {
+PLANTED_SECRETS = {
     "WANDB_API_KEY": "0123456789abcdef0123456789abcdef01234567",
     "HF_TOKEN": "hf_PlantedTokenThatNobodyMaySee0000",
     "HUGGING_FACE_HUB_TOKEN": "hf_PlantedTokenThatNobodyMaySee1111",
@@ -22,42 +22,46 @@ KEYS = {
     "GITHUB_TOKEN": "ghp_PlantedTokenThatNobodyMaySee3333",
     "https_proxy": "http://user:PlantedPassword4444@127.0.0.1:9",
 }
-_NEEDLES = [value.encode() for name, value in KEYS.items() if name != "https_proxy"] + [b"PlantedPassword4444"]
+_SECRET_VALUES = [value.encode() for name, value in PLANTED_SECRETS.items() if name != "https_proxy"] + [
+    b"PlantedPassword4444"
+]
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """Train with every log there is, judge, report, hand over, and fail to download."""
-    missing = prey.cannot()
+    missing = prey.fixtures_unavailable_outcome()
     if missing is not None:
         return missing
     logs = [name for name in ("tensorboard", "wandb") if find_spec(name) is not None]
-    home = size.folder / "home"
+    home = context.folder / "home"
     home.mkdir()
-    around = {"HOME": str(home), "WANDB_MODE": "offline", "http_proxy": KEYS["https_proxy"], "no_proxy": ""}
-    siege = Siege(size, {**KEYS, **around})
+    around = {"HOME": str(home), "WANDB_MODE": "offline", "http_proxy": PLANTED_SECRETS["https_proxy"], "no_proxy": ""}
+    sandbox = Sandbox(context, {**PLANTED_SECRETS, **around})
     short = ("--runs", "1", "--folds", "3", "--epochs", "1", "--jobs", "1")
-    images, out = prey.draw(size.folder / "images"), size.folder / "run"
+    images, out = prey.generate_class_images(context.folder / "images"), context.folder / "run"
     picture = str(next((images / "test").rglob("*.png")))
     for words in (
-        prey.training(images, out, *(("--logger", *logs) if logs else ())),
+        prey.fixture_train_argv(images, out, *(("--logger", *logs) if logs else ())),
         ("evaluate", str(out)),
         ("predict", str(out), picture),
         ("report", str(out)),
-        ("export", str(out), "--hub", str(size.folder / "hub")),
-        ("compare", *short, "--out", str(size.folder / "compared")),
-        ("compare", "haberman", "--out", str(size.folder / "failed")),  # a download through the proxy that fails
-        prey.training(Path("mnist"), size.folder / "other"),
+        ("export", str(out), "--hub", str(context.folder / "hub")),
+        ("compare", *short, "--out", str(context.folder / "compared")),
+        ("compare", "haberman", "--out", str(context.folder / "failed")),  # a download through the proxy that fails
+        prey.fixture_train_argv(Path("mnist"), context.folder / "other"),
         ("train", "nowhere"),
     ):
-        answer = attempt(command, words, size.folder, siege.environment)
-        leaked = any(key in answer.printed.encode() for key in _NEEDLES)
-        wrong = "a key was printed" if leaked else f"broke with {answer.said}" if answer.how == "broke" else ""
-        siege.held(f"{words[0]} prints no key", wrong)
-    for path in sorted(size.folder.rglob("*")):
+        answer = run_attempt(run_cli, words, context.folder, sandbox.environment)
+        leaked = any(key in answer.output.encode() for key in _SECRET_VALUES)
+        wrong = "a key was printed" if leaked else f"broke with {answer.message}" if answer.status == "broke" else ""
+        sandbox.add_result(f"{words[0]} prints no key", wrong)
+    for path in sorted(context.folder.rglob("*")):
         if path.is_file() and not path.name.startswith("."):
             data = path.read_bytes()
-            siege.held(f"{path.name} holds no key", "holds a key" if any(key in data for key in _NEEDLES) else "")
+            sandbox.add_result(
+                f"{path.name} holds no key", "holds a key" if any(key in data for key in _SECRET_VALUES) else ""
+            )
     if "wandb" in logs:
         mode = stat.S_IMODE((out / "wandb").stat().st_mode)
-        siege.held("W&B's own files are nobody else's", "" if mode == 0o700 else f"mode {mode:o}")
-    return siege.outcome("" if len(logs) == 2 else "without tensorboard or wandb, which are not installed")
+        sandbox.add_result("W&B's own files are nobody else's", "" if mode == 0o700 else f"mode {mode:o}")
+    return sandbox.outcome("" if len(logs) == 2 else "without tensorboard or wandb, which are not installed")

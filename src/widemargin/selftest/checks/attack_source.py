@@ -6,48 +6,48 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..check import Outcome, Size
+from ..check import CheckContext, Outcome
 
 TITLE = "the package's source: no unpickling, no evaluating, no shell, no blind unpacking"
 KIND = "attack"
 LONG = False
 
 # What runs or unpacks whatever it is given, by its last two names.
-_NEVER = {
+_FORBIDDEN_CALLS = {
     "pickle.load", "pickle.loads", "pickle.Unpickler", "dill.load", "joblib.load", "marshal.loads", "shelve.open",
     "os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput", "yaml.load", "pandas.read_pickle",
     "shutil.unpack_archive", "pack.extractall", "archive.extractall", "archive.extract", "pack.extract",
     "archive.read", "pack.read",
 }  # fmt: skip
-_NEVER_ALONE = {"eval", "exec", "compile", "__import__"}
-_ONLY_WITH = {"torch.load": ("weights_only", True), "np.load": ("allow_pickle", False)}
+_FORBIDDEN_BUILTINS = {"eval", "exec", "compile", "__import__"}
+_REQUIRED_KEYWORDS = {"torch.load": ("weights_only", True), "np.load": ("allow_pickle", False)}
 # The attacks themselves show that their payload works, and timm's import is by a name of ours.
-_EXCEPT = {("attack_pickles.py", "pickle.loads"), ("from_timm.py", "__import__")}
+_ALLOWED_CALLS = {("attack_pickles.py", "pickle.loads"), ("from_timm.py", "__import__")}
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """Every call in every file."""
-    del size
+    del context
     package = Path(__file__).resolve().parents[2]
     files = sorted(package.rglob("*.py"))
-    wrong = [said for path in files for said in _wrong(path)]
+    wrong = [said for path in files for said in _find_violations(path)]
     bad = len({said.partition(":")[0] for said in wrong})
     return Outcome(len(files), len(files) - bad, "see the note" if wrong else "nothing", "; ".join(wrong))
 
 
-def _wrong(path: Path) -> Iterator[str]:
+def _find_violations(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Call):
             continue
         name = _name(node.func)
         given = {word.arg: word.value for word in node.keywords}
         where = f"{path.name}:{node.lineno}"
-        if (path.name, name) in _EXCEPT:
+        if (path.name, name) in _ALLOWED_CALLS:
             continue
-        if name in _NEVER or name in _NEVER_ALONE:
+        if name in _FORBIDDEN_CALLS or name in _FORBIDDEN_BUILTINS:
             yield f"{where} calls {name}"
-        if name in _ONLY_WITH:
-            option, value = _ONLY_WITH[name]
+        if name in _REQUIRED_KEYWORDS:
+            option, value = _REQUIRED_KEYWORDS[name]
             found = given.get(option)
             if not isinstance(found, ast.Constant) or found.value is not value:
                 yield f"{where} calls {name} without {option}={value}"

@@ -11,14 +11,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from .. import prey
-from ..check import Outcome, Size
-from ..siege import Siege, attempt, command
+from ..check import CheckContext, Outcome
+from ..siege import Sandbox, run_attempt, run_cli
 
 TITLE = "class names and paths that are markup or escape sequences, in pages and terminals"
 KIND = "attack"
 LONG = False
 
-WORDS = (
+HOSTILE_NAMES = (
     "<img src=x onerror=alert(1)>",
     '"><svg onload=alert(1)>',
     "' onmouseover='alert(1)",
@@ -35,49 +35,51 @@ WORDS = (
     "$\\frac{",
     "{0.__class__} %n %s",
 )
-_ONLY_IN_TABLES = ("</title><script>alert(1)</script>", "--><script src=//evil></script>", "</style><b>")
+_TABLE_ONLY_NAMES = ("</title><script>alert(1)</script>", "--><script src=//evil></script>", "</style><b>")
 # What none of our own output has, on a terminal either.
-_SEQUENCES = ("\x1b]", "\x1b[31mEVIL", "\x9b", "\x07", "\u202e", "\u2066", "back\rover", "two\nwidemargin")
-_TAGS = "html head meta title style body main h1 h2 p div table thead tbody tfoot tr th td figure figcaption details"
-_TAGS += " summary pre code section svg g line text circle rect polyline polygon path img b br"
+_FORBIDDEN_SEQUENCES = ("\x1b]", "\x1b[31mEVIL", "\x9b", "\x07", "\u202e", "\u2066", "back\rover", "two\nwidemargin")
+_ALLOWED_TAGS = (
+    "html head meta title style body main h1 h2 p div table thead tbody tfoot tr th td figure figcaption details"
+)
+_ALLOWED_TAGS += " summary pre code section svg g line text circle rect polyline polygon path img b br"
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """A table and a folder of images with such names, from training to report."""
-    missing = prey.cannot()
+    missing = prey.fixtures_unavailable_outcome()
     if missing is not None:
         return missing
-    siege = Siege(size)
+    sandbox = Sandbox(context)
     try:
-        _table(siege)
-        _images(siege)
+        _try_hostile_tables(sandbox)
+        _try_hostile_images(sandbox)
     except OSError as error:  # a file system that does not take such names
-        return siege.outcome(f"not all tried: {error.strerror}")
-    _mistakes(siege)
-    return siege.outcome()
+        return sandbox.outcome(f"not all tried: {error.strerror}")
+    _try_hostile_arguments(sandbox)
+    return sandbox.outcome()
 
 
-def _said(siege: Siege, what: str, *words: str, code: int = 0) -> None:
+def _try_in_pipe(sandbox: Sandbox, description: str, *argv: str, expected_code: int = 0) -> None:
     """A command whose every printed character must be printable."""
-    answer = attempt(command, words, siege.folder, siege.environment)
-    odd = [one for one in answer.printed if not one.isprintable() and one not in "\n\u200d\u200c"]
+    answer = run_attempt(run_cli, argv, sandbox.folder, sandbox.environment)
+    odd = [one for one in answer.output if not one.isprintable() and one not in "\n\u200d\u200c"]
     wrong = f"prints {odd[0]!r}" if odd else ""
-    if answer.how != "returned" or answer.code != code:
-        wrong = f"{answer.how} {answer.code} {answer.said} {answer.printed[-300:]}"
-    elif "\nwidemargin: lines" in answer.printed:
+    if answer.status != "returned" or answer.exit_code != expected_code:
+        wrong = f"{answer.status} {answer.exit_code} {answer.message} {answer.output[-300:]}"
+    elif "\nwidemargin: lines" in answer.output:
         wrong = "prints a line of its own"
-    siege.held(f"{what}, in a pipe", wrong)
+    sandbox.add_result(f"{description}, in a pipe", wrong)
 
 
-def _on_terminal(siege: Siege, what: str, *words: str) -> None:
+def _try_on_terminal(sandbox: Sandbox, description: str, *argv: str) -> None:
     """The same on a real terminal, where rich colours and a bar moves."""
     if not hasattr(os, "openpty"):
         return
     outer, inner = os.openpty()
-    environment = {**os.environ, **siege.environment, "TERM": "xterm-256color", "COLUMNS": "200"}
+    environment = {**os.environ, **sandbox.environment, "TERM": "xterm-256color", "COLUMNS": "200"}
     path = os.pathsep.join(sys.path)
     process = subprocess.Popen(
-        [sys.executable, "-m", "widemargin", *words],
+        [sys.executable, "-m", "widemargin", *argv],
         stdin=subprocess.DEVNULL,
         stdout=inner,
         stderr=inner,
@@ -96,57 +98,61 @@ def _on_terminal(siege: Siege, what: str, *words: str) -> None:
     os.close(outer)
     process.wait()
     text = b"".join(parts).decode("utf-8", "replace")
-    found = [one for one in _SEQUENCES if one in text]
-    siege.held(f"{what}, on a terminal", f"prints {found[0]!r}" if found else "" if text else "prints nothing")
+    found = [one for one in _FORBIDDEN_SEQUENCES if one in text]
+    sandbox.add_result(
+        f"{description}, on a terminal", f"prints {found[0]!r}" if found else "" if text else "prints nothing"
+    )
 
 
-class _Page(HTMLParser):
+class _ActiveContentParser(HTMLParser):
     """Everything in a page that could do something."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.wrong: list[str] = []
+        self.problems: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in _TAGS.split():
-            self.wrong.append(f"<{tag}>")
+        if tag not in _ALLOWED_TAGS.split():
+            self.problems.append(f"<{tag}>")
         for name, value in attrs:
             address = name in ("href", "src", "action", "data") and not str(value).startswith(("data:image/png", "#"))
             if name.startswith("on") or address:
-                self.wrong.append(f"{name}={value}")
+                self.problems.append(f"{name}={value}")
 
     def handle_data(self, data: str) -> None:
-        self.wrong += [repr(one) for one in data if not one.isprintable() and one not in "\n\u200d\u200c"]
+        self.problems += [repr(one) for one in data if not one.isprintable() and one not in "\n\u200d\u200c"]
 
 
-def _page(siege: Siege, path: Path) -> None:
-    page = _Page()
+def _inspect_page(sandbox: Sandbox, path: Path) -> None:
+    page = _ActiveContentParser()
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     page.feed(text)
     if "script-src 'none'" not in text:
-        page.wrong.append("a page that forbids no scripts")
-    siege.held(f"the page {path.name}", page.wrong[0] if page.wrong else "")
+        page.problems.append("a page that forbids no scripts")
+    sandbox.add_result(f"the page {path.name}", page.problems[0] if page.problems else "")
 
 
-def _markdown(siege: Siege, path: Path) -> None:
+def _inspect_markdown(sandbox: Sandbox, path: Path) -> None:
     """No element, link, cell or line of another's making."""
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     outside = re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
     found = re.search(r"(?<!\\)<[a-z]|(?<!\\)\]\(|\x1b|\u202e|^widemargin: lines", outside, re.MULTILINE)
-    siege.held(f"the Markdown of {path.name}", found[0] if found else "" if text else "is not there")
+    sandbox.add_result(f"the Markdown of {path.name}", found[0] if found else "" if text else "is not there")
 
 
-def _table(siege: Siege) -> None:
-    words = (*WORDS, *_ONLY_IN_TABLES)
+def _try_hostile_tables(sandbox: Sandbox) -> None:
+    words = (*HOSTILE_NAMES, *_TABLE_ONLY_NAMES)
     quoted = ['"' + word.replace('"', '""') + '"' for word in words]
     rows = [f"{1.5 * k + j:.15f},{j + k / 7:.15f},{name}" for k, name in enumerate(quoted) for j in range(4)]
     # Text that is more control characters than words is refused, rightly: most of this is numbers.
     rows += [f"{1 / (k + 1):.18f},{k / 7:.18f},plain{k % 2}" for k in range(400)]
     header = f"{quoted[0]},{quoted[5]},{quoted[8]}"
-    for number, name in enumerate((WORDS[0], WORDS[5] + WORDS[4], WORDS[8] + WORDS[10])):
-        path = siege.folder / f"{name}.csv"
+    for number, name in enumerate(
+        (HOSTILE_NAMES[0], HOSTILE_NAMES[5] + HOSTILE_NAMES[4], HOSTILE_NAMES[8] + HOSTILE_NAMES[10])
+    ):
+        path = sandbox.folder / f"{name}.csv"
         path.write_text("\n".join((header, *rows)) + "\n", encoding="utf-8")
-        out = siege.folder / f"compared{number}"
+        out = sandbox.folder / f"compared{number}"
         asked: tuple[str, ...] = (
             "compare",
             str(path),
@@ -158,17 +164,21 @@ def _table(siege: Siege) -> None:
             "3",
         )
         asked += ("--min-steps", "5", "--epochs", "1", "--jobs", "1", "--out", str(out))
-        _said(siege, f"compare {name!r}", *asked)
-        _page(siege, out / "report.html")
-    _on_terminal(siege, "compare", *asked, "--overwrite")
+        _try_in_pipe(sandbox, f"compare {name!r}", *asked)
+        _inspect_page(sandbox, out / "report.html")
+    _try_on_terminal(sandbox, "compare", *asked, "--overwrite")
 
 
-def _images(siege: Siege) -> None:
-    images = prey.draw(siege.folder / "images", WORDS, each=4)
-    run, hub = siege.folder / f"run {WORDS[5]} {WORDS[0]}", siege.folder / "hub"
-    _said(siege, "train", *prey.training(images, run, "--name", WORDS[8] + WORDS[13] + WORDS[12]))
-    place = images / "test" / WORDS[6]
-    picture = place / f"{WORDS[5]}{WORDS[8]}{WORDS[10]}.png"
+def _try_hostile_images(sandbox: Sandbox) -> None:
+    images = prey.generate_class_images(sandbox.folder / "images", HOSTILE_NAMES, images_per_class=4)
+    run, hub = sandbox.folder / f"run {HOSTILE_NAMES[5]} {HOSTILE_NAMES[0]}", sandbox.folder / "hub"
+    _try_in_pipe(
+        sandbox,
+        "train",
+        *prey.fixture_train_argv(images, run, "--name", HOSTILE_NAMES[8] + HOSTILE_NAMES[13] + HOSTILE_NAMES[12]),
+    )
+    place = images / "test" / HOSTILE_NAMES[6]
+    picture = place / f"{HOSTILE_NAMES[5]}{HOSTILE_NAMES[8]}{HOSTILE_NAMES[10]}.png"
     shutil.copy(place / "0.png", picture)
     for words in (
         ("predict", str(run), str(picture), "--top", "20"),
@@ -176,23 +186,25 @@ def _images(siege: Siege) -> None:
         ("evaluate", str(run)),
         ("evaluate", str(run), "--protocol", "verification", "--sampled-pairs", "200"),
         ("verify", str(run), str(picture), str(place / "1.png"), "--threshold", "0.5"),
-        ("embed", str(run), str(place), "--out", str(siege.folder / f"{WORDS[5]}.npz")),
-        ("export", str(run), "--hub", str(hub), "--licence", f"mit\n{WORDS[0]}"),
+        ("embed", str(run), str(place), "--out", str(sandbox.folder / f"{HOSTILE_NAMES[5]}.npz")),
+        ("export", str(run), "--hub", str(hub), "--licence", f"mit\n{HOSTILE_NAMES[0]}"),
         ("report", str(run)),
         ("report", str(run), "--format", "md"),
         ("report", str(run), "--format", "png"),
     ):
-        _said(siege, " ".join(word for word in words if word.isascii() and word.isprintable())[:60], *words)
-    _on_terminal(siege, "predict", "predict", str(run), str(picture), "--top", "20")
-    _on_terminal(siege, "train", *prey.training(images, siege.folder / f"again {WORDS[6]}")[:-1])
+        _try_in_pipe(sandbox, " ".join(word for word in words if word.isascii() and word.isprintable())[:60], *words)
+    _try_on_terminal(sandbox, "predict", "predict", str(run), str(picture), "--top", "20")
+    _try_on_terminal(
+        sandbox, "train", *prey.fixture_train_argv(images, sandbox.folder / f"again {HOSTILE_NAMES[6]}")[:-1]
+    )
     for name in ("report.html", "evaluation-verification.html"):
-        _page(siege, run / name)
-    _markdown(siege, run / "report.md")
-    _markdown(siege, hub / "README.md")
+        _inspect_page(sandbox, run / name)
+    _inspect_markdown(sandbox, run / "report.md")
+    _inspect_markdown(sandbox, hub / "README.md")
 
 
-def _mistakes(siege: Siege) -> None:
+def _try_hostile_arguments(sandbox: Sandbox) -> None:
     """Mistakes quote what was given: paths, names, options."""
-    for word in WORDS if siege.long else WORDS[5:9]:
+    for word in HOSTILE_NAMES if sandbox.long else HOSTILE_NAMES[5:9]:
         for words in (("predict", "nowhere", word), ("compare", f"{word}.csv"), ("train", word), ("losses", word)):
-            siege.refused(f"{words[0]} {word!r}", command, *words)
+            sandbox.expect_refusal(f"{words[0]} {word!r}", run_cli, *words)

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 from ...cli import main
-from ..check import Outcome, Size
-from ..commands import Forked, complaint, forked, until
-from ..mounts import read_only
-from ..trainings import Tally, cannot, difference, draw, words
+from ..check import CheckContext, Outcome
+from ..commands import CommandProcess, error_line, run_command, wait_until
+from ..mounts import mount_read_only
+from ..trainings import Tally, difference, generate_image_folder, train_argv, training_unavailable_outcome
 
 TITLE = "read-only folder, vanished images, a jumping clock; then --resume"
 KIND = "fault"
@@ -18,70 +18,77 @@ LONG = False
 _DECADE = 10 * 365 * 86400.0
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """Each of the three in the middle of a run."""
-    if (missing := cannot()) is not None:
+    if (missing := training_unavailable_outcome()) is not None:
         return missing
-    data, whole, files, tally = draw(size.folder / "images"), size.folder / "whole", size.folder / "files", Tally()
-    forked(words(data, whole), size.folder / "whole.txt")
-    forked(_from_files(data, files), size.folder / "files.txt")
+    data, whole, files, tally = (
+        generate_image_folder(context.folder / "images"),
+        context.folder / "whole",
+        context.folder / "files",
+        Tally(),
+    )
+    run_command(train_argv(data, whole), context.folder / "whole.txt")
+    run_command(_file_reading_argv(data, files), context.folder / "files.txt")
     note = ""
-    for number in range(5 if size.long else 1):
-        out = size.folder / f"read-only{number}"
-        wrong = _read_only(words(data, out), out)
+    for number in range(5 if context.long else 1):
+        out = context.folder / f"read-only{number}"
+        wrong = _try_read_only_folder(train_argv(data, out), out)
         if wrong is None:
             note = "read-only was not tried: only root may mount"
         else:
             tally.add("read-only", wrong or difference(whole, out))
-        out = size.folder / f"vanished{number}"
-        tally.add("vanished images", _vanished(_from_files(data, out), out, data) or difference(files, out))
-        out = size.folder / f"clock{number}"
-        code, said = forked(words(data, out), out.with_suffix(".txt"), call=with_jumping_clock)
+        out = context.folder / f"vanished{number}"
+        tally.add(
+            "vanished images", _try_vanished_images(_file_reading_argv(data, out), out, data) or difference(files, out)
+        )
+        out = context.folder / f"clock{number}"
+        code, said = run_command(train_argv(data, out), out.with_suffix(".txt"), entry_point=run_with_jumping_clock)
         tally.add("clock", (f"ended with {code}: {said[-300:]}" if code else "") or difference(whole, out))
-        size.tell(f"{tally.tried} tried")
+        context.on_progress(f"{tally.tried} tried")
     return tally.outcome(note, "nothing; at most the epoch that was not finished, which is done again")
 
 
-def _from_files(data: Path, out: Path) -> list[str]:
+def _file_reading_argv(data: Path, out: Path) -> list[str]:
     """A run that reads its images from their files whenever it needs them: its crops want the full resolution."""
-    return words(data, out, "--augment", "paper(scale=(0.5, 1.0))", epochs=3, repeats=10)
+    return train_argv(data, out, "--augment", "paper(scale=(0.5, 1.0))", epochs=3, repeated_augmentation=10)
 
 
-def _read_only(command: list[str], out: Path) -> str | None:
-    child = Forked(command, out.with_suffix(".txt"))
-    until(lambda: (out / "checkpoints" / "last").exists() or not child.running())
-    with read_only(out) as done:
-        code = child.end()
+def _try_read_only_folder(command: list[str], out: Path) -> str | None:
+    child = CommandProcess(command, out.with_suffix(".txt"))
+    wait_until(lambda: (out / "checkpoints" / "last").exists() or not child.is_running())
+    with mount_read_only(out) as done:
+        code = child.wait()
         if not done:
             return None
-        if code != 2 or "Read-only file system" not in complaint(child.text()):
-            return f"ended with {code}: {complaint(child.text())}"
-        code, said = forked(command, out.with_suffix(".still.txt"))
-        if code != 2 or "Read-only file system" not in complaint(said):
-            return f"begun on it, ended with {code}: {complaint(said)}"
-    code, said = forked(command, out.with_suffix(".again.txt"))
+        if code != 2 or "Read-only file system" not in error_line(child.read_output()):
+            return f"ended with {code}: {error_line(child.read_output())}"
+        code, said = run_command(command, out.with_suffix(".still.txt"))
+        if code != 2 or "Read-only file system" not in error_line(said):
+            return f"begun on it, ended with {code}: {error_line(said)}"
+    code, said = run_command(command, out.with_suffix(".again.txt"))
     return "" if code == 0 else f"resumed, ended with {code}: {said[-300:]}"
 
 
-def _vanished(command: list[str], out: Path, data: Path) -> str:
-    child = Forked(command, out.with_suffix(".txt"))
-    until(lambda: (out / "checkpoints" / "last").exists() or not child.running())
+def _try_vanished_images(command: list[str], out: Path, data: Path) -> str:
+    child = CommandProcess(command, out.with_suffix(".txt"))
+    wait_until(lambda: (out / "checkpoints" / "last").exists() or not child.is_running())
     away = data.with_name("away")
     data.rename(away)
     try:
-        code = child.end()
-        if code != 2 or str(data) not in complaint(child.text()):
-            return f"ended with {code}: {complaint(child.text())}"
-        code, said = forked(command, out.with_suffix(".still.txt"))
-        if code != 2 or str(data) not in complaint(said):
-            return f"begun without images, ended with {code}: {complaint(said)}"
+        code = child.wait()
+        if code != 2 or str(data) not in error_line(child.read_output()):
+            return f"ended with {code}: {error_line(child.read_output())}"
+        code, said = run_command(command, out.with_suffix(".still.txt"))
+        if code != 2 or str(data) not in error_line(said):
+            return f"begun without images, ended with {code}: {error_line(said)}"
     finally:
         away.rename(data)
-    code, said = forked(command, out.with_suffix(".again.txt"))
+    code, said = run_command(command, out.with_suffix(".again.txt"))
     return "" if code == 0 else f"resumed, ended with {code}: {said[-300:]}"
 
 
-def with_jumping_clock(given: list[str]) -> int:
+def run_with_jumping_clock(argv: list[str]) -> int:
     """The command under a clock that jumps by up to ten years, forth and back, whenever somebody looks at it."""
     draws, right = random.Random(0), time.time
 
@@ -90,4 +97,4 @@ def with_jumping_clock(given: list[str]) -> int:
 
     time.time = wrong
     time.time_ns = lambda: int(wrong() * 1e9)
-    return main(given)
+    return main(argv)

@@ -6,15 +6,15 @@ import json
 import re
 from pathlib import Path
 
-from ..check import Outcome, Size
-from ..commands import complaint, forked
-from ..trainings import Tally, cannot, draw, words
+from ..check import CheckContext, Outcome
+from ..commands import error_line, run_command
+from ..trainings import Tally, generate_image_folder, train_argv, training_unavailable_outcome
 
 TITLE = "a loss that becomes infinite or no number"
 KIND = "fault"
 LONG = False
 # Loss, its rate after a sound epoch, and what must be said of it.
-_WILD = (
+_DIVERGING_CASES = (
     ("softmax", 1e30, ("not finite", "the largest logit", "angle to the own class")),
     ("arcface(s=64, m=0.5)", 1e38, ("not finite",)),
     ("normface(s=10) + 3e38*triplet", 0.001, ("not finite in", "the largest logit", "angle to the own class")),
@@ -22,39 +22,41 @@ _WILD = (
 )
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """One sound epoch under a small rate, then a wild one."""
-    if (missing := cannot()) is not None:
+    if (missing := training_unavailable_outcome()) is not None:
         return missing
-    data, tally, said = draw(size.folder / "images"), Tally(), ""
-    for number, (loss, rate, wanted) in enumerate(_WILD):
-        said, wrong = _wild(data, size.folder / f"run{number}", loss, rate, wanted)
+    data, tally, said = generate_image_folder(context.folder / "images"), Tally(), ""
+    for number, (loss, rate, wanted) in enumerate(_DIVERGING_CASES):
+        said, wrong = _try_diverging_loss(data, context.folder / f"run{number}", loss, rate, wanted)
         tally.add(loss, wrong)
-        size.tell(f"{tally.tried} of {len(_WILD)} tried")
+        context.on_progress(f"{tally.tried} of {len(_DIVERGING_CASES)} tried")
     return tally.outcome(f"said for the last: {said}")
 
 
-def _wild(data: Path, out: Path, loss: str, rate: float, wanted: tuple[str, ...]) -> tuple[str, str]:
+def _try_diverging_loss(
+    data: Path, out: Path, loss: str, lr: float, expected_phrases: tuple[str, ...]
+) -> tuple[str, str]:
     """What was said, and what is wrong with it or with what is left."""
     sound = re.sub(r"[\d.e]+\*", "0.1*", loss)
     options = ("--lr", "0.001", "--schedule", "constant")
-    code, text = forked(words(data, out, *options, epochs=1, loss=sound), out.with_suffix(".txt"))
+    code, text = run_command(train_argv(data, out, *options, epochs=1, loss=sound), out.with_suffix(".txt"))
     if code != 0:
         return "", f"the sound epoch ended with {code}: {text[-300:]}"
-    told = json.loads((out / "run.json").read_text(encoding="utf-8"))
-    told |= {"loss": loss, "lr": rate, "epochs": 2}
-    (out / "run.json").write_text(json.dumps(told), encoding="utf-8")
+    settings = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    settings |= {"loss": loss, "lr": lr, "epochs": 2}
+    (out / "run.json").write_text(json.dumps(settings), encoding="utf-8")
     kept, log = _bytes(out / "checkpoints" / "last"), (out / "metrics.jsonl").read_bytes()
-    options = ("--lr", repr(rate), "--schedule", "constant")
-    code, text = forked(words(data, out, *options, epochs=2, loss=loss), out.with_suffix(".wild.txt"))
-    line = complaint(text)
+    options = ("--lr", repr(lr), "--schedule", "constant")
+    code, text = run_command(train_argv(data, out, *options, epochs=2, loss=loss), out.with_suffix(".wild.txt"))
+    line = error_line(text)
     always = ("step ", "Try a smaller --lr", "the last good checkpoint is kept")
-    if code != 2 or any(part not in line for part in (*always, *wanted)):
+    if code != 2 or any(part not in line for part in (*always, *expected_phrases)):
         return line, f"ended with {code}: {line}"
     if _bytes(out / "checkpoints" / "last") != kept or (out / "metrics.jsonl").read_bytes() != log:
         return line, "the good checkpoint or the log has changed"
     return line, ""
 
 
-def _bytes(place: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(place.iterdir())}
+def _bytes(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

@@ -5,52 +5,52 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from ..check import Outcome, Size
-from ..commands import complaint, forked
+from ..check import CheckContext, Outcome
+from ..commands import error_line, run_command
 from ..mounts import enlarge, small_disk
-from ..trainings import Tally, cannot, difference, draw, words
+from ..trainings import Tally, difference, generate_image_folder, train_argv, training_unavailable_outcome
 
 TITLE = "a full disk in training; more room, and --resume"
 KIND = "fault"
 LONG = False
-_ROOM = 256 << 20
+_ENLARGED_DISK_BYTES = 256 << 20
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """Disks of many sizes, each too small for the run."""
-    if (missing := cannot()) is not None:
+    if (missing := training_unavailable_outcome()) is not None:
         return missing
-    data, whole, tally = draw(size.folder / "images"), size.folder / "whole", Tally()
-    forked(words(data, whole), size.folder / "whole.txt")
+    data, whole, tally = generate_image_folder(context.folder / "images"), context.folder / "whole", Tally()
+    run_command(train_argv(data, whole), context.folder / "whole.txt")
     needs = sum(path.stat().st_size for path in whole.rglob("*") if path.is_file())
-    draws, wanted = random.Random(size.seed), 20 if size.long else 2
+    draws, wanted = random.Random(context.seed), 20 if context.long else 2
     for number in range(4 * wanted):
         if tally.tried >= wanted:
             break
         room = int(draws.uniform(0.02, 1.2) * needs)  # at its largest a run holds one checkpoint more than at its end
-        place = size.folder / f"disk{number}"
+        place = context.folder / f"disk{number}"
         with small_disk(place, room) as mounted:
             if not mounted:
                 return Outcome(0, 0, "nothing", "not tried: only root may mount a small disk")
-            wrong = _filled(words(data, place / "run"), place, size.folder / f"{number}.txt")
+            wrong = _try_full_disk(train_argv(data, place / "run"), place, context.folder / f"{number}.txt")
             if wrong is not None:
                 tally.add(f"{room} bytes", wrong or difference(whole, place / "run"))
-        size.tell(f"{tally.tried} of {wanted} disks filled")
+        context.on_progress(f"{tally.tried} of {wanted} disks filled")
     return tally.outcome(f"disks of 2 to 120 % of the {needs / 1024:.0f} KiB that the run leaves")
 
 
-def _filled(command: list[str], place: Path, said: Path) -> str | None:
+def _try_full_disk(command: list[str], disk: Path, output_path: Path) -> str | None:
     """What went wrong; None where the disk was large enough."""
-    code, text = forked(command, said)
+    code, text = run_command(command, output_path)
     if code == 0:
         return None
-    line = complaint(text)
+    line = error_line(text)
     if code != 2 or "No space left on device" not in line:
         return f"ended with {code}: {line}"
-    if left := [path.name for path in place.rglob("*.new")]:
+    if left := [path.name for path in disk.rglob("*.new")]:
         return f"left {', '.join(left)}"
-    if not enlarge(place, _ROOM):
+    if not enlarge(disk, _ENLARGED_DISK_BYTES):
         return "the disk could not be made larger"
-    said.unlink()
-    code, text = forked(command, said)
+    output_path.unlink()
+    code, text = run_command(command, output_path)
     return "" if code == 0 else f"resumed, ended with {code}: {text[-300:]}"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import warnings
 
-from ..check import Outcome, Size
+from ..check import CheckContext, Outcome
 
 TITLE = "Every public function with wrong dtype, shape, device, empty, not contiguous and huge batches, and odd numbers"
 KIND = "input"
 LONG = False
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """Go through both tables."""
     from .. import calls, odd_numbers
 
@@ -19,18 +19,16 @@ def run(size: Size) -> Outcome:
     tried = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for call in calls.BATCHES:
-            for spoil in calls.SPOILS:
+        for call in calls.BATCH_CALLS:
+            for spoil in calls.BATCH_MUTATIONS:
                 tried += 1
-                if said := calls.wrong(call, spoil):
+                if said := calls.batch_call_problem(call, spoil):
                     failures.append(f"{call.name} with {spoil}: {said}")
         for name, (_, values) in odd_numbers.CALLS.items():
             for place in range(len(values)):
                 tried += 1
-                if said := odd_numbers.wrong(name, place):
+                if said := odd_numbers.value_call_problem(name, place):
                     failures.append(f"{name}, value {place}: {said}")
-    many = (
-        f"{len(calls.BATCHES)} calls with {len(calls.SPOILS)} kinds of batch, {len(odd_numbers.CALLS)} with odd numbers"
-    )
+    many = f"{len(calls.BATCH_CALLS)} calls with {len(calls.BATCH_MUTATIONS)} kinds of batch, {len(odd_numbers.CALLS)} with odd numbers"
     note = f"{many}." if not failures else f"{len(failures)} failed: {'; '.join(failures[:3])}. {many}."
     return Outcome(tried, tried - len(failures), "nothing" if not failures else "a clear line", note)

@@ -6,10 +6,10 @@ import io
 from contextlib import redirect_stderr
 from typing import Any
 
-from ..check import Outcome, Size
-from ..corpus import lines
+from ..check import CheckContext, Outcome
+from ..corpus import load_corpus_cases
 from ..mutate import Mutator
-from ..trial import run_trials
+from ..trial import run_fuzz_cases
 
 TITLE = "Flags of a training command spelt wrongly, --gin and its values among them"
 KIND = "input"
@@ -18,69 +18,69 @@ LONG = False
 COUNTS = (250, 15_000)
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """Spoil the words of good commands and read them as the command does."""
-    from ...cli import parser
+    from ...cli import build_parser
 
-    top = parser()
-    kept = lines("flags")
-    names = top.asked_by(["train"]).options()
+    top = build_parser()
+    kept = load_corpus_cases("flags")
+    names = top.subparser_for(["train"]).all_option_strings()
     mutator = Mutator(
-        size.seed, (*names, "MarginHead.s=", "build_model.", "build_transform.scale=(0.8,1)", "paper(pad=")
+        context.seed, (*names, "MarginHead.s=", "build_model.", "build_transform.scale=(0.8,1)", "paper(pad=")
     )
 
-    def made() -> list[str]:
-        words = list(mutator.draw.choice(kept))
-        for _ in range(mutator.draw.choice((1, 1, 2))):
-            place = mutator.draw.randrange(len(words))
-            what = mutator.draw.randrange(6)
+    def make_case() -> list[str]:
+        words = list(mutator.rng.choice(kept))
+        for _ in range(mutator.rng.choice((1, 1, 2))):
+            place = mutator.rng.randrange(len(words))
+            what = mutator.rng.randrange(6)
             if what == 0:
                 del words[place]
             elif what == 1:
                 words.insert(place, mutator.odd_word())
             else:
-                words[place] = mutator.misspelt([words[place]])
+                words[place] = mutator.mutate_text([words[place]])
             words = words or [""]
         return words
 
-    return run_trials(size, "flags", kept, made, lambda words: read(top, words), COUNTS)
+    return run_fuzz_cases(context, "flags", kept, make_case, lambda words: parse_flags(top, words), COUNTS)
 
 
-def read(top: Any, words: list[str]) -> None:
+def parse_flags(arg_parser: Any, argv: list[str]) -> None:
     """The run of the words, and all that is made of its texts before anything is trained."""
-    from ...cli import dashed
-    from ...commands.train import run_of
+    from ...cli import normalize_flag
+    from ...commands.train import config_from_options
     from ...errors import InputError
 
     said = io.StringIO()
     try:
         with redirect_stderr(said):
-            options, unknown = top.parse_known_args(["train", *map(dashed, words)])
+            options, unknown = arg_parser.parse_known_args(["train", *map(normalize_flag, argv)])
             if unknown:
-                top.error(f"unknown argument {unknown[0]!r} at this place")
+                arg_parser.error(f"unknown argument {unknown[0]!r} at this place")
     except SystemExit as error:  # argparse has said its line already
         if error.code == 0:
             return
         raise InputError(said.getvalue().rstrip("\n")) from None
-    used(run_of(options))
+    exercise_config(config_from_options(options))
 
 
-def used(run: Any) -> None:
+def exercise_config(config: Any) -> None:
     """A run goes to text and back, to a command, a folder's name, a loss, a model and an augmentation."""
     from types import SimpleNamespace
 
     from ...backbones.build import parse_model
     from ...catalogue import parse
-    from ...commands.train import _name
-    from ...data.augment import augment_of
-    from ...run import Run
-    from ...spelling import command_of
+    from ...commands.train import _run_folder_name
+    from ...data.augment import build_augment
+    from ...run import TrainConfig
+    from ...spelling import build_train_command
 
-    if Run.from_json(run.to_json()) != run:
+    if TrainConfig.from_json(config.to_json()) != config:
         raise AssertionError("the run is another one when it is read again")
-    command_of(run)
-    _name(run)
-    parse(run.loss)
-    parse_model(run.model)
+    build_train_command(config)
+    _run_folder_name(config)
+    parse(config.loss)
+    parse_model(config.model)
     data = SimpleNamespace(mean=(0.5,), std=(0.2,))
-    augment_of(run.augment, data, size=run.input_size, **run.augment_options)
+    build_augment(config.augment, data, size=config.input_size, **config.augment_options)

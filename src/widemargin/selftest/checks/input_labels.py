@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..check import Outcome, Size
+from ..check import CheckContext, Outcome
 from ..mutate import Mutator
-from ..trial import run_trials
+from ..trial import run_fuzz_cases
 
 TITLE = "Labels of any dtype, shape, range and device, with ignore_index, mixup and sample weights, under every loss"
 KIND = "input"
 LONG = False
 
 COUNTS = (400, 12_000)
-_DIM, _CLASSES = 4, 3
+_EMBEDDING_DIM, _NUM_CLASSES = 4, 3
 _LOSSES = ("arcface(s=8)", "softmax(bias=True)", "adacos", "arcface + 0.1*center", "0.1*center + arcgrad + triplet")
-_KINDS = ("int64", "int32", "int16", "int8", "uint8", "bool", "float32", "float16", "complex64", "uint16")
+_DTYPE_NAMES = ("int64", "int32", "int16", "int8", "uint8", "bool", "float32", "float16", "complex64", "uint16")
 _NUMBERS = (0, 1, 2, 2, 1, 0, 3, -1, -100, 127, 128, 255, 2**31, 2**62, -(2**63))
-_IGNORED = (None, None, -1, -100, 0, 255, 2**31, -(2**40), 2**62)
+_IGNORE_INDICES = (None, None, -1, -100, 0, 255, 2**31, -(2**40), 2**62)
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """Draw batches with labels gone wrong, and train on them."""
     import torch
 
     torch.rand(2, device="meta").sum()  # what torch imports for that is no part of any case
-    mutator = Mutator(size.seed)
-    draw = mutator.draw
+    mutator = Mutator(context.seed)
+    draw = mutator.rng
     kept = [
         {"loss": "arcface(s=8)", "ignore": 2**62, "kind": "int8", "labels": [0, 1, 2], "shape": "right"},
         {"loss": "arcface(s=8)", "ignore": -1, "kind": "uint8", "labels": [0, 255, 2], "shape": "right"},
@@ -34,13 +34,13 @@ def run(size: Size) -> Outcome:
         {"loss": "arcface(s=8)", "ignore": None, "kind": "int64", "labels": [0, 1, 2], "shape": "meta"},
     ]
 
-    def made() -> dict[str, Any]:
+    def make_case() -> dict[str, Any]:
         count = draw.choice((0, 1, 2, 3, 7))
         few = _NUMBERS if draw.random() < 0.3 else _NUMBERS[:6]
         return {
             "loss": draw.choice(_LOSSES),
-            "ignore": draw.choice(_IGNORED),
-            "kind": draw.choice(_KINDS) if draw.random() < 0.4 else "int64",
+            "ignore": draw.choice(_IGNORE_INDICES),
+            "kind": draw.choice(_DTYPE_NAMES) if draw.random() < 0.4 else "int64",
             "labels": [draw.choice(few) for _ in range(count)],
             "shape": draw.choice(
                 (*["right"] * 12, "short", "column", "row", "single", "meta", "list", "strided", "strided")
@@ -49,10 +49,10 @@ def run(size: Size) -> Outcome:
             "weight": draw.choice((None, None, None, "right", "right", "short", "meta")),
         }
 
-    return run_trials(size, "labels", kept, made, _loss, COUNTS)
+    return run_fuzz_cases(context, "labels", kept, make_case, _compute_loss, COUNTS)
 
 
-def _loss(case: dict[str, Any]) -> None:
+def _compute_loss(case: dict[str, Any]) -> None:
     import torch
 
     from ...errors import InputError
@@ -60,10 +60,10 @@ def _loss(case: dict[str, Any]) -> None:
 
     options = {} if case["ignore"] is None else {"ignore_index": case["ignore"]}
     torch.manual_seed(0)
-    objective = Objective(case["loss"], _DIM, _CLASSES, **options)
+    objective = Objective(case["loss"], _EMBEDDING_DIM, _NUM_CLASSES, **options)
     before = {name: value.clone() for name, value in objective.state_dict().items()}
     count = len(case["labels"])
-    x, y = torch.randn(count, _DIM), _labels(case)
+    x, y = torch.randn(count, _EMBEDDING_DIM), _labels(case)
     mixes = {0.3: 0.3, 1.5: 1.5, "tensor": torch.rand(count), "wrong": torch.rand(count + 1)}
     mix = None if case.get("mix") is None else (y, mixes[case["mix"]])
     weights = {

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..check import Outcome, Size
-from ..corpus import lines
+from ..check import CheckContext, Outcome
+from ..corpus import load_corpus_cases
 from ..mutate import Mutator
-from ..trial import run_trials
+from ..trial import run_fuzz_cases
 
 TITLE = "Losses spelt wrongly: names, options, numbers, schedules, sums, lists"
 KIND = "input"
@@ -14,17 +14,19 @@ LONG = False
 COUNTS = (600, 45_000)
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """Spoil good spellings and read them."""
     from ...catalogue import losses
     from ...schedule import SCHEDULES
 
-    mutator = Mutator(size.seed, (*losses(), *SCHEDULES, "s", "m", "steps", "mining", "hard", "learn", "bias", "floor"))
-    kept = lines("losses")
-    return run_trials(size, "losses", kept, lambda: mutator.misspelt(kept), _read, COUNTS)
+    mutator = Mutator(
+        context.seed, (*losses(), *SCHEDULES, "s", "m", "steps", "mining", "hard", "learn", "bias", "floor")
+    )
+    kept = load_corpus_cases("losses")
+    return run_fuzz_cases(context, "losses", kept, lambda: mutator.mutate_text(kept), _parse_losses, COUNTS)
 
 
-def _read(text: str) -> None:
+def _parse_losses(text: str) -> None:
     from ...catalogue import parse, parse_list
     from ...errors import InputError
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..check import Outcome, Size
-from ..corpus import files
+from ..check import CheckContext, Outcome
+from ..corpus import load_corpus_files
 from ..mutate import Mutator
-from ..trial import run_trials
+from ..trial import run_fuzz_cases
 
 TITLE = "Pairs files: columns, paths, answers, quotes and encodings gone wrong"
 KIND = "input"
@@ -14,22 +14,22 @@ LONG = False
 COUNTS = (300, 12_000)
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """Spoil good pairs files beside two real images."""
     from ...training.protocols import read_pairs
 
-    picture = files("images")["grey.png"]
+    picture = load_corpus_files("images")["grey.png"]
     for name in ("one.png", "two.png"):
-        (size.folder / name).write_bytes(picture)
-    kept = list(files("pairs").values())
+        (context.folder / name).write_bytes(picture)
+    kept = list(load_corpus_files("pairs").values())
     texts = [data.decode("utf-8", "replace") for data in kept]
-    mutator = Mutator(size.seed, ("one.png", "two.png", "a", "b", "same", "1", "0", "yes", "x" * 300, "a" * 200_000))
-    path = size.folder / "pairs.csv"
+    mutator = Mutator(context.seed, ("one.png", "two.png", "a", "b", "same", "1", "0", "yes", "x" * 300, "a" * 200_000))
+    path = context.folder / "pairs.csv"
 
-    def made() -> bytes:
-        if mutator.draw.random() < 0.4:
-            return mutator.spoiled(kept)
-        return mutator.misspelt(texts).encode("utf-8", "surrogatepass")
+    def make_case() -> bytes:
+        if mutator.rng.random() < 0.4:
+            return mutator.mutate_bytes(kept)
+        return mutator.mutate_text(texts).encode("utf-8", "surrogatepass")
 
     def read(data: bytes) -> None:
         path.write_bytes(data)
@@ -37,4 +37,4 @@ def run(size: Size) -> Outcome:
             if not (a.is_file() and b.is_file() and isinstance(same, bool)):
                 raise AssertionError("a pair that is none")
 
-    return run_trials(size, "pairs", kept, made, read, COUNTS, place="pairs.csv")
+    return run_fuzz_cases(context, "pairs", kept, make_case, read, COUNTS, expected_text="pairs.csv")

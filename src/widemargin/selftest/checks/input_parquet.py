@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..check import Outcome, Size
-from ..corpus import files
+from ..check import CheckContext, Outcome
+from ..corpus import load_corpus_files
 from ..mutate import Mutator
-from ..trial import run_trials
+from ..trial import run_fuzz_cases
 
 TITLE = "Parquet files: bytes flipped, cut, doubled, spliced; columns of every type"
 KIND = "input"
@@ -14,7 +14,7 @@ LONG = False
 COUNTS = (150, 4_000)
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """Spoil good files and read them."""
     from ...data.read import read_table
 
@@ -22,12 +22,14 @@ def run(size: Size) -> Outcome:
         import pyarrow  # noqa: F401
     except ImportError:
         return Outcome(0, 0, "nothing", "pyarrow is not installed, so no Parquet file is read at all")
-    kept = list(files("parquet").values())
-    mutator = Mutator(size.seed)
-    path = size.folder / "table.parquet"
+    kept = list(load_corpus_files("parquet").values())
+    mutator = Mutator(context.seed)
+    path = context.folder / "table.parquet"
 
     def read(data: bytes) -> None:
         path.write_bytes(data)
         read_table(path)
 
-    return run_trials(size, "parquet", kept, lambda: mutator.spoiled(kept), read, COUNTS, place="table.parquet")
+    return run_fuzz_cases(
+        context, "parquet", kept, lambda: mutator.mutate_bytes(kept), read, COUNTS, expected_text="table.parquet"
+    )

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..check import Outcome, Size
-from ..corpus import files
+from ..check import CheckContext, Outcome
+from ..corpus import load_corpus_files
 from ..mutate import Mutator
-from ..trial import run_trials
-from .input_checkpoints import other_tensors
+from ..trial import run_fuzz_cases
+from .input_checkpoints import mutate_tensors
 
 TITLE = "Training resumed from a checkpoint of another shape or version, edited, or with tensors lost or reshaped"
 KIND = "input"
@@ -20,47 +20,47 @@ COUNTS = (60, 1_000)
 FILES = ("state.json", "model.safetensors", "training.safetensors")
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """Spoil real checkpoints of a small training, between epochs and within one; restore them and train on."""
     try:
-        training = _small_training(size.folder)
+        training = _small_trainer(context.folder)
     except ImportError as error:
         return Outcome(0, 0, "nothing", f"{error.name} is not installed, so nothing is trained on images at all")
-    place = size.folder / "checkpoints" / "last"
-    whole = [_kept(training, place), _kept(training, place, within=True)]
-    mutator = Mutator(size.seed)
+    place = context.folder / "checkpoints" / "last"
+    whole = [_save_next_checkpoint(training, place), _save_next_checkpoint(training, place, mid_epoch=True)]
+    mutator = Mutator(context.seed)
 
-    def made() -> dict[str, bytes]:
-        good = mutator.draw.choice(whole)
-        name = mutator.draw.choice((*FILES, "state.json"))
-        what = mutator.draw.random()
+    def make_case() -> dict[str, bytes]:
+        good = mutator.rng.choice(whole)
+        name = mutator.rng.choice((*FILES, "state.json"))
+        what = mutator.rng.random()
         if name == "state.json" and what < 0.8:
-            return {**good, name: json.dumps(mutator.misshapen(json.loads(good[name]))).encode()}
+            return {**good, name: json.dumps(mutator.mutate_json(json.loads(good[name]))).encode()}
         if name != "state.json" and what < 0.8:
-            return {**good, name: other_tensors(good[name], mutator)}
-        return {**good, name: mutator.spoiled([good[name]])}
+            return {**good, name: mutate_tensors(good[name], mutator)}
+        return {**good, name: mutator.mutate_bytes([good[name]])}
 
     def read(case: dict[str, bytes]) -> None:
-        from ...training.telling import Telling
+        from ...training.telling import ProgressReporter
 
         for name, data in case.items():
             (place / name).write_bytes(data)
         (place / "sha256.json").unlink(missing_ok=True)
         training.restore(place)
-        training.one_epoch(Telling())
+        training.train_epoch(ProgressReporter())
 
-    return run_trials(size, "resume", whole, made, read, COUNTS)
+    return run_fuzz_cases(context, "resume", whole, make_case, read, COUNTS)
 
 
-def _small_training(folder: Path) -> Any:
+def _small_trainer(folder: Path) -> Any:
     """Two classes of four tiny images."""
     import lightning_fabric  # noqa: F401
     import safetensors  # noqa: F401
 
-    from ...run import Run
-    from ...training.moving import Training
+    from ...run import TrainConfig
+    from ...training.moving import Trainer
 
-    picture = files("images")["rgb.png"]
+    picture = load_corpus_files("images")["rgb.png"]
     for name in ("one", "two"):
         for part, count in (("train", 4), ("test", 1)):
             (folder / "data" / part / name).mkdir(parents=True)
@@ -70,16 +70,16 @@ def _small_training(folder: Path) -> Any:
     loss = "arcface(s=8, m=0.1) + 0.01*center"
     settings = {"epochs": 3, "batch_size": 4, "input_size": 16, "augment": "none", "channels_last": False}
     model = "fast(widths=(4, 4, 8), bias=False)"
-    return Training(Run(str(folder / "data"), model, loss, ema=0.9, **settings), None)  # type: ignore[arg-type]
+    return Trainer(TrainConfig(str(folder / "data"), model, loss, ema=0.9, **settings), None)  # type: ignore[arg-type]
 
 
-def _kept(training: Any, place: Path, within: bool = False) -> dict[str, bytes]:
+def _save_next_checkpoint(trainer: Any, checkpoint_dir: Path, mid_epoch: bool = False) -> dict[str, bytes]:
     """The files of a checkpoint of this moment, an epoch further or in the middle of one."""
-    from ...training.stopping import Stop
-    from ...training.telling import Telling
+    from ...training.stopping import StopRequest
+    from ...training.telling import ProgressReporter
 
-    stop = Stop()
-    stop.asked = within
-    training.one_epoch(Telling(), stop)
-    training.save(place)
-    return {name: (place / name).read_bytes() for name in FILES}
+    stop = StopRequest()
+    stop.is_requested = mid_epoch
+    trainer.train_epoch(ProgressReporter(), stop)
+    trainer.save(checkpoint_dir)
+    return {name: (checkpoint_dir / name).read_bytes() for name in FILES}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ..check import Outcome, Size
-from ..corpus import files
+from ..check import CheckContext, Outcome
+from ..corpus import load_corpus_files
 from ..mutate import Mutator
-from ..trial import run_trials
+from ..trial import run_fuzz_cases
 
 TITLE = "Files of settings (run.json) edited by hand"
 KIND = "input"
@@ -17,23 +17,23 @@ LONG = False
 COUNTS = (400, 12_000)
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """Spoil good files, as bytes and as values."""
-    from ...run import Run
-    from .input_flags import used
+    from ...run import TrainConfig
+    from .input_flags import exercise_config
 
-    kept = list(files("settings").values())
+    kept = list(load_corpus_files("settings").values())
     whole = [json.loads(data) for data in kept[:2]]
-    mutator = Mutator(size.seed)
+    mutator = Mutator(context.seed)
 
-    def made() -> bytes:
-        if mutator.draw.random() < 0.3:
-            return mutator.spoiled(kept)
-        return json.dumps(mutator.misshapen(mutator.draw.choice(whole))).encode()
+    def make_case() -> bytes:
+        if mutator.rng.random() < 0.3:
+            return mutator.mutate_bytes(kept)
+        return json.dumps(mutator.mutate_json(mutator.rng.choice(whole))).encode()
 
     def read(data: bytes) -> None:
-        folder = Path(size.folder)
+        folder = Path(context.folder)
         (folder / "run.json").write_bytes(data)
-        used(Run.read(folder))
+        exercise_config(TrainConfig.read(folder))
 
-    return run_trials(size, "settings", kept, made, read, COUNTS)
+    return run_fuzz_cases(context, "settings", kept, make_case, read, COUNTS)

@@ -6,9 +6,9 @@ import json
 import shutil
 from pathlib import Path
 
-from ..check import Outcome, Size
+from ..check import CheckContext, Outcome
 from ..mutate import Mutator
-from ..trial import run_trials
+from ..trial import run_fuzz_cases
 
 TITLE = "Sharded checkpoints with a spoiled index or spoiled parts"
 KIND = "input"
@@ -18,13 +18,13 @@ COUNTS = (60, 5_000)
 Case = dict[str, bytes]
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """Write a real one, spoil a file of it, and load it into a model like the one it was written from."""
     import torch
 
     from ...head import Head
     from ...sharded_checkpoint import load_sharded, save_sharded
-    from ...sharded_index import INDEX
+    from ...sharded_index import INDEX_FILENAME
 
     def fresh() -> tuple[Head, torch.optim.Optimizer]:
         head = Head(4, 10, "arcgrad(s=10)")
@@ -33,28 +33,35 @@ def run(size: Size) -> Outcome:
     head, optimizer = fresh()
     head(torch.ones(2, 4), torch.tensor([0, 1])).mean().backward()
     optimizer.step()
-    whole, place = size.folder / "whole", size.folder / "spoiled"
+    whole, place = context.folder / "whole", context.folder / "spoiled"
     save_sharded(whole, head, optimizer)
     good = {path.name: path.read_bytes() for path in whole.iterdir() if path.name != ".metadata"}
-    mutator = Mutator(size.seed)
+    mutator = Mutator(context.seed)
 
-    def made() -> Case:
-        if mutator.draw.randrange(3):
-            return {INDEX: json.dumps(mutator.misshapen(json.loads(good[INDEX]))).encode()}
-        name = mutator.draw.choice(sorted(good))
-        return {name: mutator.spoiled([good[name]])}
+    def make_case() -> Case:
+        if mutator.rng.randrange(3):
+            return {INDEX_FILENAME: json.dumps(mutator.mutate_json(json.loads(good[INDEX_FILENAME]))).encode()}
+        name = mutator.rng.choice(sorted(good))
+        return {name: mutator.mutate_bytes([good[name]])}
 
     def read(case: Case) -> None:
-        _write(place, {**good, **case})
+        _write_shard_files(place, {**good, **case})
         load_sharded(place, *fresh())
 
-    kept: list[Case] = [{}, {INDEX: b"7"}, {INDEX: b"{}"}, {INDEX: b'{"format": 2, "tensors": {}}'}]
+    kept: list[Case] = [
+        {},
+        {INDEX_FILENAME: b"7"},
+        {INDEX_FILENAME: b"{}"},
+        {INDEX_FILENAME: b'{"format": 2, "tensors": {}}'},
+    ]
     kept += [{name: b""} for name in sorted(good)]
-    return run_trials(size, "sharded checkpoints", kept, made, read, COUNTS, place=str(place), megabytes=512)
+    return run_fuzz_cases(
+        context, "sharded checkpoints", kept, make_case, read, COUNTS, expected_text=str(place), max_megabytes=512
+    )
 
 
-def _write(place: Path, files: Case) -> None:
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
+def _write_shard_files(folder: Path, files: Case) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     for name, data in files.items():
-        (place / name).write_bytes(data)
+        (folder / name).write_bytes(data)

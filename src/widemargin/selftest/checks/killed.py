@@ -7,71 +7,82 @@ import signal
 import time
 from pathlib import Path
 
-from ..check import Outcome, Size
-from ..commands import Forked, forked, until
-from ..trainings import Tally, cannot, difference, draw, words
+from ..check import CheckContext, Outcome
+from ..commands import CommandProcess, run_command, wait_until
+from ..trainings import Tally, difference, generate_image_folder, train_argv, training_unavailable_outcome
 
 TITLE = "kill -9 in training, also inside a checkpoint's write"
 KIND = "fault"
 LONG = False
 KILLS = {False: 5, True: 50}  # by whether it may take long
-_MOST = 6  # kills of one run, so that some of them fall late
+_MAX_KILLS_PER_RUN = 6  # kills of one run, so that some of them fall late
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """Kill, resume, kill again; at the end every run must be the uninterrupted one."""
-    if (missing := cannot()) is not None:
+    if (missing := training_unavailable_outcome()) is not None:
         return missing
-    data, whole, draws = draw(size.folder / "images"), size.folder / "whole", random.Random(size.seed)
-    forked(words(data, size.folder / "warm", epochs=1), size.folder / "warm.txt")  # loads what the others share
+    data, whole, draws = (
+        generate_image_folder(context.folder / "images"),
+        context.folder / "whole",
+        random.Random(context.seed),
+    )
+    run_command(
+        train_argv(data, context.folder / "warm", epochs=1), context.folder / "warm.txt"
+    )  # loads what the others share
     begun = time.perf_counter()
-    code, said = forked(words(data, whole), size.folder / "whole.txt")
+    code, said = run_command(train_argv(data, whole), context.folder / "whole.txt")
     lasts = time.perf_counter() - begun
     if code != 0:
         return Outcome(1, 0, "everything", f"an undisturbed run ended with {code}: {said[-300:]}")
-    wanted, tally, inside, number = KILLS[size.long], Tally(), 0, 0
+    wanted, tally, inside, number = KILLS[context.long], Tally(), 0, 0
     while tally.tried < wanted and number < 10 * wanted:
         number += 1
-        out = size.folder / f"run{number}"
-        most = min(_MOST, wanted - tally.tried)
-        kills, written, wrong = _killed(data, out, lasts, draws, most, writes=number % 2 == 1)
+        out = context.folder / f"run{number}"
+        most = min(_MAX_KILLS_PER_RUN, wanted - tally.tried)
+        kills, written, wrong = _kill_and_resume(data, out, lasts, draws, most, during_write=number % 2 == 1)
         wrong = wrong or difference(whole, out)
         tally.add(f"run {number}", wrong, max(kills, 1) if wrong else kills)
         inside += written
-        size.tell(f"{tally.tried} of {wanted} kills, runs of {lasts:.1f} s")
+        context.on_progress(f"{tally.tried} of {wanted} kills, runs of {lasts:.1f} s")
     return tally.outcome(f"{inside} of {tally.tried} kills fell into the write of a checkpoint; runs of {lasts:.1f} s")
 
 
-def _killed(data: Path, out: Path, lasts: float, draws: random.Random, most: int, writes: bool) -> tuple[int, int, str]:
+def _kill_and_resume(
+    data: Path, out: Path, duration: float, rng: random.Random, max_kills: int, during_write: bool
+) -> tuple[int, int, str]:
     """Kills of one run, how many of them fell into a write, and what was wrong."""
     kills = inside = 0
     places = out / "checkpoints"
     while True:
-        child = Forked(words(data, out), out.with_suffix(".txt"))
-        if kills < most:
-            if writes:
+        child = CommandProcess(train_argv(data, out), out.with_suffix(".txt"))
+        if kills < max_kills:
+            if during_write:
                 _await_write(child, places)
-                time.sleep(draws.uniform(0.0, 0.004))
+                time.sleep(rng.uniform(0.0, 0.004))
             else:
-                time.sleep(draws.uniform(0.0, 1.1 * lasts))
-            child.send(signal.SIGKILL)
-        code = child.end()
+                time.sleep(rng.uniform(0.0, 1.1 * duration))
+            child.send_signal(signal.SIGKILL)
+        code = child.wait()
         if code != -signal.SIGKILL:
-            return kills, inside, "" if code == 0 else f"ended with {code}: {child.text()[-300:]}"
+            return kills, inside, "" if code == 0 else f"ended with {code}: {child.read_output()[-300:]}"
         kills += 1
-        inside += _half(places)
+        inside += _is_half_written(places)
 
 
-def _await_write(child: Forked, places: Path) -> None:
+def _await_write(child: CommandProcess, checkpoints_dir: Path) -> None:
     """Until a checkpoint is under its temporary name."""
-    until(lambda: not child.running() or _writing(places), pause=0.0)
+    wait_until(lambda: not child.is_running() or _is_writing(checkpoints_dir), poll_interval=0.0)
 
 
-def _writing(places: Path) -> bool:
-    return (places / "last.new").exists() or (places / "best.new").exists()
+def _is_writing(checkpoints_dir: Path) -> bool:
+    return (checkpoints_dir / "last.new").exists() or (checkpoints_dir / "best.new").exists()
 
 
-def _half(places: Path) -> bool:
+def _is_half_written(checkpoints_dir: Path) -> bool:
     """Whether the kill has left a write undone: a temporary name, or a spare without its checkpoint."""
-    gone = any((places / f"{name}.old").exists() and not (places / name).exists() for name in ("last", "best"))
-    return gone or _writing(places)
+    gone = any(
+        (checkpoints_dir / f"{name}.old").exists() and not (checkpoints_dir / name).exists()
+        for name in ("last", "best")
+    )
+    return gone or _is_writing(checkpoints_dir)

@@ -10,92 +10,101 @@ import sys
 import time
 from pathlib import Path
 
-from ..check import Outcome, Size
-from ..commands import PATIENCE, complaint, fresh, ranks, until
-from ..trainings import Tally, cannot, difference, draw, words
+from ..check import CheckContext, Outcome
+from ..commands import DEFAULT_TIMEOUT_SECONDS, error_line, start_ranks, start_subprocess, wait_until
+from ..trainings import Tally, difference, generate_image_folder, train_argv, training_unavailable_outcome
 
 TITLE = "one of two ranks killed or silent; torchrun --max-restarts"
 KIND = "fault"
 LONG = False
-_SILENCE = 5.0  # seconds, as --timeout
-_GONE = 30.0  # seconds in which the other one must have left
+_SILENT_RANK_TIMEOUT_SECONDS = 5.0  # seconds, as --timeout
+_EXIT_TIMEOUT_SECONDS = 30.0  # seconds in which the other one must have left
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """Kill each rank in turn, stop one without killing it, and let torchrun start them again."""
-    if (missing := cannot()) is not None:
+    if (missing := training_unavailable_outcome()) is not None:
         return missing
-    data, whole, tally, draws = draw(size.folder / "images"), size.folder / "whole", Tally(), random.Random(size.seed)
+    data, whole, tally, draws = (
+        generate_image_folder(context.folder / "images"),
+        context.folder / "whole",
+        Tally(),
+        random.Random(context.seed),
+    )
     slowest = 0.0
     begun = time.perf_counter()
-    if wrong := _together(words(data, whole), whole):
+    if wrong := _run_both_ranks(train_argv(data, whole), whole):
         return Outcome(1, 0, "everything", f"an undisturbed run of two: {wrong}")
     lasts = time.perf_counter() - begun
-    for number in range(10 if size.long else 2):
-        out = size.folder / f"killed{number}"
-        seconds, wrong = _lost(words(data, out), out, number % 2, signal.SIGKILL, draws.uniform(0.0, 0.5 * lasts))
+    for number in range(10 if context.long else 2):
+        out = context.folder / f"killed{number}"
+        seconds, wrong = _lose_rank(
+            train_argv(data, out), out, number % 2, signal.SIGKILL, draws.uniform(0.0, 0.5 * lasts)
+        )
         slowest = max(slowest, seconds)
         tally.add(f"rank {number % 2} killed", wrong or difference(whole, out))
-        size.tell(f"{tally.tried} tried")
-    for number in range(4 if size.long else 2):
-        out = size.folder / f"silent{number}"
-        silent = words(data, out, "--timeout", f"{_SILENCE:g}")
-        _, wrong = _lost(silent, out, (number + 1) % 2, signal.SIGSTOP, draws.uniform(0.0, 0.3 * lasts))
+        context.on_progress(f"{tally.tried} tried")
+    for number in range(4 if context.long else 2):
+        out = context.folder / f"silent{number}"
+        silent = train_argv(data, out, "--timeout", f"{_SILENT_RANK_TIMEOUT_SECONDS:g}")
+        _, wrong = _lose_rank(silent, out, (number + 1) % 2, signal.SIGSTOP, draws.uniform(0.0, 0.3 * lasts))
         tally.add(f"rank {(number + 1) % 2} silent", wrong or difference(whole, out))
-        size.tell(f"{tally.tried} tried")
-    for number in range(3 if size.long else 1):
-        out = size.folder / f"again{number}"
-        tally.add("torchrun --max-restarts", _again(words(data, out), out, draws) or difference(whole, out))
-        size.tell(f"{tally.tried} tried")
+        context.on_progress(f"{tally.tried} tried")
+    for number in range(3 if context.long else 1):
+        out = context.folder / f"again{number}"
+        tally.add(
+            "torchrun --max-restarts", _kill_under_torchrun(train_argv(data, out), out, draws) or difference(whole, out)
+        )
+        context.on_progress(f"{tally.tried} tried")
     lost = "nothing; at most the epoch that was not finished, which is done again"
     return tally.outcome(f"after a kill the other had left within {slowest:.1f} s", lost)
 
 
-def _together(command: list[str], out: Path) -> str:
+def _run_both_ranks(command: list[str], out: Path) -> str:
     """Both ranks to their end."""
-    children = ranks(command, out.with_suffix(".said"))
-    codes = [child.end() for child in children]
-    return "" if codes == [0, 0] else f"ended with {codes}: {children[0].text()[-300:]}"
+    children = start_ranks(command, out.with_suffix(".said"))
+    codes = [child.wait() for child in children]
+    return "" if codes == [0, 0] else f"ended with {codes}: {children[0].read_output()[-300:]}"
 
 
-def _lost(command: list[str], out: Path, victim: int, number: int, moment: float) -> tuple[float, str]:
+def _lose_rank(command: list[str], out: Path, victim: int, signal_number: int, delay: float) -> tuple[float, str]:
     """Seconds until the other has left, and what was wrong with its leaving or with going on."""
-    children = ranks(command, out.with_suffix(".said"))
+    children = start_ranks(command, out.with_suffix(".said"))
     try:
-        until(lambda: (out / "metrics.jsonl").exists() or not children[0].running())
-        time.sleep(moment)
-        children[victim].send(number)
+        wait_until(lambda: (out / "metrics.jsonl").exists() or not children[0].is_running())
+        time.sleep(delay)
+        children[victim].send_signal(signal_number)
         begun = time.monotonic()
-        code = children[1 - victim].end(_GONE)
+        code = children[1 - victim].wait(_EXIT_TIMEOUT_SECONDS)
         seconds = time.monotonic() - begun
     finally:
         for child in children:
-            child.send(signal.SIGKILL)
-            child.end()
-    if code == 0 and (out / "record.json").exists() and moment > 0.05:
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+    if code == 0 and (out / "record.json").exists() and delay > 0.05:
         # They had come to their end already, on a machine that is faster by now: no trial. Again, and sooner.
         shutil.rmtree(out)
-        return _lost(command, out, victim, number, moment / 2)
-    line = complaint(children[1 - victim].text())
+        return _lose_rank(command, out, victim, signal_number, delay / 2)
+    line = error_line(children[1 - victim].read_output())
     if code != 2 or f"rank {victim} " not in line:
         return seconds, f"the other ended with {code}: {line}"
-    return seconds, _together(command, out)
+    return seconds, _run_both_ranks(command, out)
 
 
-def _again(command: list[str], out: Path, draws: random.Random) -> str:
+def _kill_under_torchrun(command: list[str], out: Path, rng: random.Random) -> str:
     """Under torchrun one rank is killed after the first checkpoint; torchrun itself must bring the run to its end."""
     start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     start += ["--max-restarts", "2", "-m", "widemargin", *command]
     said = out.with_suffix(".txt")
-    with fresh(start, said) as process:
-        if not until(lambda: (out / "checkpoints" / "last").exists() or process.poll() is not None):
+    with start_subprocess(start, said) as process:
+        if not wait_until(lambda: (out / "checkpoints" / "last").exists() or process.poll() is not None):
             return "no checkpoint came"
-        time.sleep(draws.uniform(0.0, 0.2))
+        time.sleep(rng.uniform(0.0, 0.2))
         workers = _children(process.pid)
         if not workers:
             return "torchrun has no workers"
-        os.kill(draws.choice(workers), signal.SIGKILL)
-        if not until(lambda: process.poll() is not None, 3 * PATIENCE, pause=0.05):
+        os.kill(rng.choice(workers), signal.SIGKILL)
+        if not wait_until(lambda: process.poll() is not None, 3 * DEFAULT_TIMEOUT_SECONDS, poll_interval=0.05):
             return "torchrun did not come to its end"
     if process.returncode != 0:
         return f"torchrun ended with {process.returncode}: {said.read_text(errors='replace')[-500:]}"

@@ -5,55 +5,55 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from ...folder_lock import NAME
-from ..check import Outcome, Size
-from ..commands import Forked, complaint, forked, until
+from ...folder_lock import LOCK_FILE_NAME
+from ..check import CheckContext, Outcome
+from ..commands import CommandProcess, error_line, run_command, wait_until
 from ..tables import draw_table
-from ..trainings import Tally, cannot, difference, draw, words
+from ..trainings import Tally, difference, generate_image_folder, train_argv, training_unavailable_outcome
 
 TITLE = "two train, compare or reproduce at once in one folder"
 KIND = "fault"
 LONG = False
 
 
-def run(size: Size) -> Outcome:
+def run(context: CheckContext) -> Outcome:
     """Each command beside itself, and after one that was killed."""
-    if (missing := cannot()) is not None:
+    if (missing := training_unavailable_outcome()) is not None:
         return missing
-    data, whole, tally = draw(size.folder / "images"), size.folder / "whole", Tally()
-    forked(words(data, whole), size.folder / "whole.txt")
-    table = draw_table(size.folder / "table.csv")
-    for number in range(5 if size.long else 1):
-        out = size.folder / f"train{number}"
-        wrong = _beside(words(data, out), words(data, out), out)
+    data, whole, tally = generate_image_folder(context.folder / "images"), context.folder / "whole", Tally()
+    run_command(train_argv(data, whole), context.folder / "whole.txt")
+    table = draw_table(context.folder / "table.csv")
+    for number in range(5 if context.long else 1):
+        out = context.folder / f"train{number}"
+        wrong = _run_concurrently(train_argv(data, out), train_argv(data, out), out)
         tally.add("train", wrong or difference(whole, out))
-        out = size.folder / f"compare{number}"
+        out = context.folder / f"compare{number}"
         compare = ["compare", str(table), "--out", str(out), "--jobs", "1"]
-        tally.add("compare", _beside(compare, compare, out))
-        out = size.folder / f"reproduce{number}"
+        tally.add("compare", _run_concurrently(compare, compare, out))
+        out = context.folder / f"reproduce{number}"
         compare = ["compare", str(table), "--out", str(out), "--jobs", "1"]
         reproduce = ["reproduce", "headline", "--out", str(out), "--runs", str(out / "runs")]
-        tally.add("reproduce", _beside(compare, reproduce, out))
-        size.tell(f"{tally.tried} tried")
+        tally.add("reproduce", _run_concurrently(compare, reproduce, out))
+        context.on_progress(f"{tally.tried} tried")
     return tally.outcome()
 
 
-def _beside(first: list[str], second: list[str], out: Path) -> str:
+def _run_concurrently(first: list[str], second: list[str], out: Path) -> str:
     """The second is refused while the first works; the first, killed and begun again, is not."""
-    child = Forked(first, out.with_suffix(".txt"))
-    until(lambda: _signed(out / NAME) or not child.running(), pause=0.0)
-    child.send(signal.SIGSTOP)  # it shall not be done before the other has come
-    code, said = forked(second, out.with_suffix(".second.txt"))
+    child = CommandProcess(first, out.with_suffix(".txt"))
+    wait_until(lambda: _has_lock_owner(out / LOCK_FILE_NAME) or not child.is_running(), poll_interval=0.0)
+    child.send_signal(signal.SIGSTOP)  # it shall not be done before the other has come
+    code, said = run_command(second, out.with_suffix(".second.txt"))
     pid = child.pid
-    child.send(signal.SIGKILL)
-    child.end()
-    if code != 2 or f"process {pid} on" not in complaint(said):
-        return f"the second ended with {code}: {complaint(said)}"
-    code, said = forked(first, out.with_suffix(".again.txt"))
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    if code != 2 or f"process {pid} on" not in error_line(said):
+        return f"the second ended with {code}: {error_line(said)}"
+    code, said = run_command(first, out.with_suffix(".again.txt"))
     return "" if code == 0 else f"after a kill it ended with {code}: {said[-300:]}"
 
 
-def _signed(lock: Path) -> bool:
+def _has_lock_owner(lock: Path) -> bool:
     try:
         return lock.stat().st_size > 0
     except OSError:
