@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import widemargin as wm
-from widemargin.bench.heads import plan
+from widemargin.head import costs
 
 CODE, DIM, BATCH, SEEN = 64, 512, 128, 1000
 
@@ -49,7 +49,7 @@ def main() -> None:
     # Some of the classes, so that each is met several times in few steps; the loss is over all of them.
     seen = torch.randperm(options.classes)[:SEEN]
     held_out = seen[torch.arange(256) % len(seen)]
-    need = plan.total((*plan.EAGER_COSTS, plan.MOMENTUM), options.classes, DIM, BATCH, 1) / 2**30
+    need = costs.total((*costs.EAGER_COSTS, costs.MOMENTUM), options.classes, DIM, BATCH, 1) / 2**30
     print(f"{head}")
     print(f"weights, gradient and momentum: {3 * 4 * options.classes * DIM / 2**30:.2f} GiB; eager: {need:.2f} GiB")
     for step in range(options.steps + 1):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from widemargin import plain_json
-from widemargin.bench.coverage_table import markdown
+from benchmarks.coverage import markdown
+from widemargin.io import bounded
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD, PAGE = ROOT / "records" / "coverage.json", ROOT / "docs" / "intervals.md"
@@ -25,5 +25,5 @@ def filled(page: str, table: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), markdown(plain_json.read_json(RECORD))), encoding="utf-8")
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), markdown(bounded.read_json(RECORD))), encoding="utf-8")
     print(f"wrote {PAGE.relative_to(ROOT)}")

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from widemargin.selftest.check import KINDS, Check, load_checks
+from stress.check import KINDS, Check, load_checks
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD, PAGE = ROOT / "records" / "selftest.json", ROOT / "docs" / "reliability.md"

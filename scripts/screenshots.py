@@ -19,7 +19,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from widemargin.cli import main as widemargin
+from widemargin.cli.main import main as widemargin
 
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "pictures"
 LIMIT = 1.5e6  # bytes of all pictures together

@@ -39,20 +39,20 @@ def data_dir() -> Path:
 @pytest.fixture
 def empty_cache(tmp_path, monkeypatch):
     """An empty cache, no data around, and a port nobody listens on instead of the network."""
-    from widemargin.data import fetch
+    from widemargin.data import download
 
     monkeypatch.delenv("WIDEMARGIN_DATA", raising=False)
     monkeypatch.setenv("WIDEMARGIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("WIDEMARGIN_MIRROR", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(fetch, "PAUSE", 0.0)
+    monkeypatch.setattr(download, "PAUSE", 0.0)
     return tmp_path / "cache"
 
 
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory):
     """Makes a page by its command, `made_once("lab.html", "lab")`: the first worker that asks; all others read it."""
-    from widemargin.cli import main
+    from widemargin.cli.main import main
 
     own = tmp_path_factory.getbasetemp()
     shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own

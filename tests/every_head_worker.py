@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from every_head import OPERATIONS, Case, cases, run
-from widemargin.others import sweep
+from widemargin.head.backends import class_blocks
 
 
 def cases_of(count: int, seed: int, world: int) -> list[tuple[Case, tuple[int, ...]]]:
@@ -36,7 +36,7 @@ def main(folder: str, count: str, seed: str) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     groups = {tuple(members): dist.new_group(list(members)) for members in ((0, 1), (0,), (2,)) if max(members) < world}
     groups[tuple(range(world))] = dist.group.WORLD
-    sweep.max_block_rows = lambda samples, dim: 2
+    class_blocks.max_block_rows = lambda samples, dim: 2
     seen: list = []
     for case, members in cases_of(int(count), int(seed), world):
         if rank not in members:

@@ -8,7 +8,7 @@ import struct
 import zipfile
 from pathlib import Path
 
-from widemargin.data.uci import SETS
+from widemargin.data.tabular.uci import SETS
 
 
 def originals(folder: Path) -> dict[str, bytes]:

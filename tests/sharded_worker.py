@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 import widemargin as wm
-from widemargin.sharded_checkpoint import load_sharded, save_sharded
+from widemargin.head.sharded_checkpoint import load_sharded, save_sharded
 
 D, C, N = 6, 7, 9
 SPECS = ("arcface(s=8, m=0.3)", "arcgrad(s=learnable(6))", "softmax(bias=True)", "adacos", "adaacos(s=6)", "a_softmax")

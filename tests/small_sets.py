@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from widemargin.data.image_catalogue import IMAGE_SETS, OriginalFile
+from widemargin.data.images.originals import IMAGE_SETS, OriginalFile
 
 
 def write_small_cifar(name, folder, monkeypatch, train=300, test=100):

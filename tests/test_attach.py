@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # isort: off
-import widemargin.mended_torchvision  # before timm and torchvision
+import widemargin.models.torchvision_compat  # before timm and torchvision
 
 # isort: on
 import pytest

@@ -17,15 +17,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from widemargin import plain_json, tensor_files
-from widemargin.data import bounded, decode, fetch, parquet, table_memory, uci_clean
-from widemargin.errors import InputError
-from widemargin.printable import escape_unprintable
-from widemargin.report import page
-from widemargin.report.escaped import escape, escape_markdown, escape_markdown_code
-from widemargin.selftest import check
-from widemargin.selftest.checks import attack_archives, attack_pickles, attack_source
-from widemargin.training.network import limit_parameter_bytes
+from stress import check
+from stress.checks import attack_archives, attack_pickles, attack_source
+from widemargin.data import download
+from widemargin.data.images import decode
+from widemargin.data.tabular import parquet, table, uci_sets
+from widemargin.io import bounded, tensor_files
+from widemargin.io.errors import InputError
+from widemargin.io.text import escape, escape_markdown, escape_markdown_code, escape_unprintable
+from widemargin.training.model import limit_parameter_bytes
+from widemargin.viz import page
 
 ATTACKS = [name for name in check.list_check_names() if name.startswith("attack_")]
 
@@ -118,19 +119,19 @@ def test_a_sharded_checkpoint_needs_no_pickle_and_reads_none(payload, tmp_path):
 def test_json_is_bounded_in_depth_size_and_digits(tmp_path):
     for text in ("[" * 100_000, "[" * 500 + "]" * 500, '{"a":' * 70 + "1" + "}" * 70, "9" * 5000, "{", b"\xff", "NaN,"):
         with pytest.raises(InputError) as caught:
-            plain_json.parse_json(text, "it")
+            bounded.parse_json(text, "it")
         assert str(caught.value).startswith("it: ")
         assert len(str(caught.value)) < 200
-    assert plain_json.parse_json("[" * 64 + "]" * 64, "it") is not None
+    assert bounded.parse_json("[" * 64 + "]" * 64, "it") is not None
     path = tmp_path / "large.json"
     with path.open("wb") as file:
-        file.truncate(plain_json.MAX_JSON_BYTES + 1)
+        file.truncate(bounded.MAX_JSON_BYTES + 1)
     with pytest.raises(InputError, match="more than 64 MiB"):
-        plain_json.read_json(path)
+        bounded.read_json(path)
     path.unlink()
     path.symlink_to("/dev/zero")
     with pytest.raises(InputError, match="not a file"):
-        plain_json.read_json(path)
+        bounded.read_json(path)
 
 
 LEAVES = st.none() | st.integers(-9, 9) | st.text(max_size=5)
@@ -138,7 +139,7 @@ LEAVES = st.none() | st.integers(-9, 9) | st.text(max_size=5)
 
 @given(st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.just("a"), inner)))
 def test_json_within_bounds_is_read_as_it_is(value):
-    assert plain_json.parse_json(json.dumps(value), "it") == value
+    assert bounded.parse_json(json.dumps(value), "it") == value
 
 
 def test_headers_of_safetensors_are_believed_within_reason(tmp_path):
@@ -172,7 +173,7 @@ def test_archives_are_bounded(tmp_path):
     path = tmp_path / "bomb.zip"
     attack_archives._write_zip_of_zeros(path, ("a.csv",), 1 << 28)
     with pytest.raises(InputError, match="unpacks to 268,435,456 bytes"):
-        uci_clean.find_zip_members(path.read_bytes(), ("a.csv",))
+        uci_sets.find_zip_members(path.read_bytes(), ("a.csv",))
     attack_archives._write_zip_of_zeros(path, ("a.csv",), 1 << 28, claimed_size=1000)
     with zipfile.ZipFile(path) as archive, pytest.raises(zipfile.BadZipFile):
         bounded.read_zip_member(archive, archive.infolist()[0])
@@ -208,9 +209,9 @@ def test_parquet_files_say_how_large_they_are(tmp_path, monkeypatch):
 
     sink = io.BytesIO()
     pq.write_table(pa.table({"x": [1.0] * 50, "y": ["a"] * 50}), sink)
-    monkeypatch.setattr(table_memory, "LARGEST_CELLS", 99)
+    monkeypatch.setattr(table, "LARGEST_CELLS", 99)
     with pytest.raises(InputError, match="50 rows of 2 columns"):
-        parquet.read_parquet_grid(sink.getvalue(), table_memory.MemoryBudget("it", 1000))
+        parquet.read_parquet_grid(sink.getvalue(), table.MemoryBudget("it", 1000))
 
 
 def test_pictures_are_of_known_formats_whatever_they_are_called(tmp_path):
@@ -230,8 +231,8 @@ def test_a_network_is_not_larger_than_its_weights():
 
 @pytest.mark.parametrize("key", ["pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir"])
 def test_models_take_no_files_of_a_strangers_choice(key):
-    import widemargin.mended_torchvision  # noqa: F401  (first, see there)
-    from widemargin.backbones.build import build_backbone
+    import widemargin.models.torchvision_compat  # noqa: F401  (first, see there)
+    from widemargin.models.build import build_backbone
 
     pytest.importorskip("timm")
 
@@ -260,7 +261,7 @@ def test_escaped_text_has_no_markup(text):
 
 
 def test_mistakes_are_one_line_whatever_they_quote(capsys):
-    from widemargin.cli import main
+    from widemargin.cli.main import main
 
     for word in ("\x1b[31m", "a\nwidemargin: b", "\u202e"):
         assert main(["losses", f"x{word}"]) == 2
@@ -293,7 +294,7 @@ def test_only_https_or_this_machine():
         "http://[::1]/x",
         "http://127.9.9.9/",
     ):
-        assert fetch.is_allowed_url(address), address
+        assert download.is_allowed_url(address), address
     for address in (
         "http://host/x",
         "http://127.0.0.1.host/",
@@ -302,30 +303,31 @@ def test_only_https_or_this_machine():
         "http://[x/",
         "",
     ):
-        assert not fetch.is_allowed_url(address), address
+        assert not download.is_allowed_url(address), address
 
 
 def test_https_never_leads_to_http():
     import urllib.request
 
-    follow, asked = fetch._SafeRedirectHandler(), urllib.request.Request("https://host/x")
+    follow, asked = download._SafeRedirectHandler(), urllib.request.Request("https://host/x")
     for place in ("http://host/x", "http://127.0.0.1/x", "file:///etc/passwd", "ftp://host/x"):
-        with pytest.raises(fetch.FetchError, match="only https"):
+        with pytest.raises(download.FetchError, match="only https"):
             follow.redirect_request(asked, io.BytesIO(), 302, "Found", {}, place)
     assert follow.redirect_request(asked, io.BytesIO(), 302, "Found", {}, "https://other/x") is not None
 
 
 def test_every_known_address_is_https():
-    from widemargin.data import image_catalogue, omniglot, orl, uci_sources
+    from widemargin.data.images import originals, sets
+    from widemargin.data.tabular import uci_sets
 
-    addresses = [url for entry in image_catalogue.IMAGE_SETS.values() for url in entry.urls]
-    addresses += [url for places in uci_sources.UCI_SOURCES.values() for place in places for url in place.urls]
-    assert all(url.startswith("https://") for url in (*addresses, omniglot._OMNIGLOT_URL, orl._ORL_URL))
+    addresses = [url for entry in originals.IMAGE_SETS.values() for url in entry.urls]
+    addresses += [url for places in uci_sets.UCI_SOURCES.values() for place in places for url in place.urls]
+    assert all(url.startswith("https://") for url in (*addresses, sets._OMNIGLOT_URL, sets._ORL_URL))
 
 
 def test_an_import_opens_no_socket():
     code = "import sys\nsys.addaudithook(lambda e, _: e.startswith('socket.') and print('HEARD', e))\n"
-    code += "from widemargin.cli import main\nmain(['--help'])"
+    code += "from widemargin.cli.main import main\nmain(['--help'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "HEARD" not in done.stdout
     assert "usage" in done.stdout
@@ -344,10 +346,10 @@ def test_licences_are_read_and_judged():
 
 
 def test_arrays_with_objects_are_refused(tmp_path, payload):
-    from widemargin.data import omniglot
+    from widemargin.data.images import sets
 
     np.savez(
-        tmp_path / omniglot.OMNIGLOT_ARRAYS_FILE, images=np.array([payload], dtype=object), labels=0, drawer=0, names=0
+        tmp_path / sets.OMNIGLOT_ARRAYS_FILE, images=np.array([payload], dtype=object), labels=0, drawer=0, names=0
     )
     with pytest.raises(InputError, match="not Omniglot's arrays"):
         attack_pickles.load_images("omniglot", str(tmp_path))

@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 
 import widemargin as wm
-import widemargin.mended_torchvision  # before timm
-from widemargin.data import rand_augment as rand_augment_module
-from widemargin.data.augment import (
+import widemargin.models.torchvision_compat  # before timm
+from widemargin.data.images import rand_augment as rand_augment_module
+from widemargin.data.images.augment import (
     Augment,
     Rows,
     alternating_flip,
@@ -31,9 +31,9 @@ from widemargin.data.augment import (
     resize,
     translate,
 )
-from widemargin.data.draws import beta, integers, uniform
-from widemargin.data.geometry import BOX_ATTEMPTS, compute_crop_boxes, draw_crop_uniforms
-from widemargin.errors import InputError
+from widemargin.data.images.transforms import BOX_ATTEMPTS, compute_crop_boxes, draw_crop_uniforms
+from widemargin.io.errors import InputError
+from widemargin.numerics.random import beta, integers, uniform
 
 DATA = SimpleNamespace(mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
 POLICY = "rand-m9-mstd0.5-inc1"

@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from widemargin.backbones.build import build_backbone, builtin_backbones, parse_model
-from widemargin.backbones.fast import FastNet
-from widemargin.backbones.from_timm import TimmBackbone
-from widemargin.backbones.neck import Neck
-from widemargin.backbones.resnet import ResNet
-from widemargin.errors import InputError
+from widemargin.io.errors import InputError
+from widemargin.models.build import build_backbone, builtin_backbones, parse_model
+from widemargin.models.fast import FastNet
+from widemargin.models.neck import Neck
+from widemargin.models.resnet import ResNet
+from widemargin.models.timm_models import TimmBackbone
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import widemargin as wm
-from widemargin.selftest import calls, odd_numbers
+from stress import calls, odd_numbers
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

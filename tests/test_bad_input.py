@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import widemargin as wm
-from widemargin import errors
-from widemargin.plain_json import parse_json
-from widemargin.printable import escape_unprintable
-from widemargin.run import TrainConfig
-from widemargin.selftest import check, corpus, mutate, trial
-from widemargin.selftest.check import CheckContext
+from stress import check, corpus, mutate, trial
+from stress.check import CheckContext
+from widemargin.io import errors
+from widemargin.io.bounded import parse_json
+from widemargin.io.text import escape_unprintable
+from widemargin.training.config import TrainConfig
 
 INPUTS = [name for name in check.list_check_names() if name.startswith("input_") and name != "input_calls"]
 
@@ -43,7 +43,7 @@ def test_many_cases_of_every_surface_survive(name, tmp_path):
 
 
 def test_all_surfaces_together_are_a_hundred_thousand_cases():
-    modules = [check.importlib.import_module(f"widemargin.selftest.checks.{name}") for name in INPUTS]
+    modules = [check.importlib.import_module(f"stress.checks.{name}") for name in INPUTS]
     assert sum(module.COUNTS[1] for module in modules) >= 100_000
 
 
@@ -228,7 +228,7 @@ def two_images(tmp_path):
 
 
 def test_pairs_are_told_by_the_line_an_editor_shows(two_images):
-    from widemargin.training.protocols import read_pairs
+    from widemargin.recognition.protocols import read_pairs
 
     path = two_images / "pairs.csv"
     path.write_text('a,b,same,note\none.png,two.png,1,"two\nlines"\n\none.png,two.png,perhaps,\n')
@@ -238,7 +238,7 @@ def test_pairs_are_told_by_the_line_an_editor_shows(two_images):
 
 @given(st.text(st.characters(codec="utf-8"), max_size=60))
 def test_any_names_in_a_pairs_file_are_pairs_or_one_line(tmp_path_factory, text):
-    from widemargin.training.protocols import read_pairs
+    from widemargin.recognition.protocols import read_pairs
 
     path = tmp_path_factory.mktemp("pairs") / "pairs.csv"
     path.write_text(f"a,b,same\n{text},{text},1\n", encoding="utf-8", newline="")
@@ -260,7 +260,7 @@ def _png(width, height, rows=b""):
 
 def test_a_ribbon_is_fitted_without_making_it_whole(tmp_path):
     """60,000 × 1 pixels at 224 would be 224 × 13,440,000."""
-    from widemargin.data.decode import read_image, resize_and_centre_crop
+    from widemargin.data.images.decode import read_image, resize_and_centre_crop
 
     path = tmp_path / "ribbon.png"
     line = bytes(range(256)) * 235
@@ -270,7 +270,7 @@ def test_a_ribbon_is_fitted_without_making_it_whole(tmp_path):
 
 
 def test_the_middle_of_a_ribbon_is_that_of_the_whole(monkeypatch):
-    from widemargin.data import decode
+    from widemargin.data.images import decode
 
     draw = np.random.default_rng(0)
     image = Image.fromarray(draw.integers(0, 255, (8, 64, 3), dtype=np.uint8))
@@ -280,7 +280,7 @@ def test_the_middle_of_a_ribbon_is_that_of_the_whole(monkeypatch):
 
 
 def test_sixteen_bits_are_scaled_as_before():
-    from widemargin.data.decode import _rgb
+    from widemargin.data.images.decode import _rgb
 
     values = np.arange(65536, dtype=np.uint16).reshape(256, 256)
     found = np.asarray(_rgb(Image.fromarray(values)))[:, :, 0]
@@ -289,7 +289,7 @@ def test_sixteen_bits_are_scaled_as_before():
 
 @pytest.mark.parametrize("name", ["bomb-50000.png", "bomb-50000.gif", "bomb-50000.ppm"])
 def test_bombs_are_refused_by_their_header(name):
-    from widemargin.data.decode import read_image
+    from widemargin.data.images.decode import read_image
 
     outcome = _tried(lambda: read_image(corpus.CORPUS_DIR / "images" / name), "89,478,485 pixels", megabytes=32)
     assert outcome.held, outcome.note
@@ -301,7 +301,7 @@ def test_bombs_are_refused_by_their_header(name):
 
 @pytest.mark.parametrize("name", ["far-time.parquet", "far-day.parquet", "not-utf8.parquet"])
 def test_parquet_columns_that_python_cannot_hold_are_named(name, tmp_path):
-    from widemargin.data.read import read_table
+    from widemargin.data.tabular.read import read_table
 
     path = corpus.CORPUS_DIR / "parquet" / name
     with pytest.raises(wm.InputError, match=r"column '(when|day|w)' cannot be read") as error:
@@ -325,7 +325,7 @@ def test_parquet_columns_that_python_cannot_hold_are_named(name, tmp_path):
     ],
 )
 def test_a_report_of_an_edited_folder_is_one_line(name, text, said, tmp_path, capsys):
-    from widemargin.cli import main
+    from widemargin.cli.main import main
 
     for file in ("run.json", "metrics.jsonl", "record.json"):
         (tmp_path / file).write_bytes(corpus.load_corpus_files("run")[file])
@@ -355,7 +355,7 @@ def test_moments_of_another_shape_are_refused():
 
 
 def test_a_folders_name_is_short_enough_for_any_file_system():
-    from widemargin.commands.train import _run_folder_name
+    from widemargin.cli.train import _run_folder_name
 
     run = TrainConfig(loss=f"cosface(m=[{', '.join(['0.1'] * 500)}])")
     assert len(_run_folder_name(run)) <= 200

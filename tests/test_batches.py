@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import widemargin as wm
-from widemargin.data import batches as module
-from widemargin.data.augment import Augment, build_augment
-from widemargin.data.batches import TensorBatches, prefetch
-from widemargin.data.images import Images, ImageSet
-from widemargin.errors import InputError
+from widemargin.data.images import batches as module
+from widemargin.data.images.augment import Augment, build_augment
+from widemargin.data.images.batches import TensorBatches, prefetch
+from widemargin.data.images.sets import Images, ImageSet
+from widemargin.io.errors import InputError
 
 
 @pytest.fixture(scope="module")

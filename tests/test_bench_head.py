@@ -9,13 +9,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from widemargin.bench.heads import plan
-from widemargin.bench.heads.contestants import EAGER_LOSSES, eager_head, metric_learning_heads, widemargin_head
-from widemargin.bench.heads.memory import measure_extra_memory
-from widemargin.bench.heads.page import heads_page
-from widemargin.bench.heads.rank_time import measure_sharded_head
-from widemargin.bench.heads.timing import batch
-from widemargin.cli import main
+from benchmarks.head_page import heads_page
+from benchmarks.head_timing import (
+    EAGER_LOSSES,
+    batch,
+    eager_head,
+    measure_extra_memory,
+    measure_sharded_head,
+    metric_learning_heads,
+    widemargin_head,
+)
+from widemargin.cli.main import main
+from widemargin.head import costs
 
 
 def test_the_command_measures_prints_and_writes(tmp_path, capsys):
@@ -67,13 +72,13 @@ def test_a_streamed_step_holds_little_beyond_its_gradient():
 
 
 def test_the_plan_adds_up_and_the_page_reads_it():
-    one, eight = (plan.total(plan.WIDEMARGIN_COSTS, 10**7, 512, 1024, ranks) for ranks in (1, 8))
+    one, eight = (costs.total(costs.WIDEMARGIN_COSTS, 10**7, 512, 1024, ranks) for ranks in (1, 8))
     assert one > 2 * 4 * 10**7 * 512
     assert one / 8 < eight < one / 7
     row = {"shape": [256, 512, 10_000], "threads": 1, "seconds": {"limit": 1.0, "arcface, auto": 1.1}}
     page = heads_page({"torch": "0", "heads": [row], "errors": []})
     facts = json.loads(re.search(r'id="plan-facts">(.*?)</script>', page)[1])
-    assert len(facts["parts"]["ours"]) == len(plan.WIDEMARGIN_COSTS)
+    assert len(facts["parts"]["ours"]) == len(costs.WIDEMARGIN_COSTS)
     assert "://" not in page.replace("http://www.w3.org/2000/svg", "")
 
 

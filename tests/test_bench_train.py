@@ -10,17 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from widemargin.bench import head_time
-from widemargin.bench.train import (
-    BareLoop,
-    ImageSource,
-    generate_noise_images,
-    make_round_config,
-    measure_training_loop,
-)
-from widemargin.cli import main
-from widemargin.training.moving import Trainer
-from widemargin.training.telling import ProgressReporter
+from benchmarks import train
+from benchmarks.train import BareLoop, ImageSource, generate_noise_images, make_round_config, measure_training_loop
+from widemargin.cli.main import main
+from widemargin.training.logging import ProgressReporter
+from widemargin.training.trainer import Trainer
 
 TINY = "fast(width=0.125, bias=False)"
 
@@ -67,7 +61,7 @@ def test_both_loops_learn_the_same_to_the_last_bit(source, loss, precision):
 def test_figures_are_medians_of_the_rounds(source, monkeypatch):
     clock = iter([4.0, 2.0, 5.0, 4.0, 10.0, 9.0])  # loop, bare, loop, bare, loop, bare
     calls = []
-    monkeypatch.setattr("widemargin.bench.train.seconds", lambda work, device: calls.append(work) or next(clock))
+    monkeypatch.setattr("benchmarks.train.seconds", lambda work, device: calls.append(work) or next(clock))
     told = []
     found = measure_training_loop(
         make_round_config(TINY, "softmax", "32-true", source, 3, (8, 2)), None, 3, told.append
@@ -86,8 +80,8 @@ def test_heads_are_compared_with_a_step(monkeypatch):
         return 0.5 if isinstance(work, BareLoop) else next(ticks)
 
     ticks = iter([9.0, 9.0, 0.001, 0.004, 0.002, 0.004, 0.003, 0.013] * 4)  # the first pair warms up
-    monkeypatch.setattr("widemargin.bench.head_time.seconds", clock)
-    found = head_time.measure_head_overhead(2, 2, 3, lambda share: None)
+    monkeypatch.setattr("benchmarks.train.seconds", clock)
+    found = train.measure_head_overhead(2, 2, 3, lambda share: None)
     assert [row["classes"] for row in found] == [10, 100]
     for row in found:
         assert row["head_seconds"] == {"softmax": 0.002, "arcgrad(s=10)": 0.004}

@@ -17,9 +17,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from widemargin.errors import InputError
-from widemargin.selftest import siege
-from widemargin.selftest.corpus import load_corpus_files
+from stress import sandbox
+from stress.corpus import load_corpus_files
+from widemargin.io.errors import InputError
 
 MOST_MEMORY = 300 << 20
 SPARSE = 8 << 30
@@ -28,7 +28,7 @@ LAST = "checkpoints/last"
 
 @pytest.fixture(autouse=True)
 def _short_patience(monkeypatch):
-    monkeypatch.setattr(siege, "_PATIENCE", 30.0)
+    monkeypatch.setattr(sandbox, "_PATIENCE", 30.0)
 
 
 @pytest.fixture
@@ -59,33 +59,33 @@ def spoil(path: Path, kind: str) -> None:
 
 
 def load_run(folder: str) -> None:
-    from widemargin.training.finished import load_run
+    from widemargin.training.run import load_run
 
     load_run(folder)
 
 
 def load_hub(folder: str) -> None:
-    from widemargin.hub_folder import load
+    from widemargin.export.hub import load
 
     load(folder)
 
 
 def open_store(folder: str) -> None:
-    from widemargin.results import ResultStore
+    from widemargin.tabular.results import ResultStore
 
     ResultStore(folder)
 
 
 def resumed_log(folder: str) -> None:
-    from widemargin.run import TrainConfig
-    from widemargin.training.log import MetricsLog
+    from widemargin.training.config import TrainConfig
+    from widemargin.training.logging import MetricsLog
 
     MetricsLog(Path(folder), 1, [], TrainConfig())
 
 
 def refused(call, *given, tmp_path: Path) -> str:
     """The line with which a call in a process of its own is refused; neither time nor memory is taken."""
-    answer = siege.run_attempt(call, given, tmp_path, {})
+    answer = sandbox.run_attempt(call, given, tmp_path, {})
     said = answer.message
     if answer.status == "returned":  # a command: the line is printed
         assert answer.exit_code == 2, answer
@@ -142,7 +142,7 @@ def save_again(folder: str) -> None:
 @pytest.mark.parametrize("name", ["last.new", "last.old"])
 def test_a_checkpoint_is_written_past_whatever_lies_there(run, tmp_path, name, kind):
     spoil(run / "checkpoints" / name, kind)
-    answer = siege.run_attempt(save_again, (str(run),), tmp_path, {})
+    answer = sandbox.run_attempt(save_again, (str(run),), tmp_path, {})
     assert answer.status == "returned", answer
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["last"]
     assert Path("/dev/zero").exists()
@@ -160,7 +160,7 @@ def test_a_page_is_written_in_its_own_place(run, tmp_path, kind):
     victim, page = tmp_path / "victim", run / "report.html"
     victim.write_text("precious")
     page.symlink_to(victim) if kind == "link" else os.mkfifo(page)
-    answer = siege.run_attempt(siege.run_cli, ("report", str(run), "--no-images"), tmp_path, {})
+    answer = sandbox.run_attempt(sandbox.run_cli, ("report", str(run), "--no-images"), tmp_path, {})
     assert (answer.status, answer.exit_code) == ("returned", 0), answer
     assert victim.read_text() == "precious"
     assert page.is_file()
@@ -179,7 +179,7 @@ def test_results_that_lead_elsewhere_are_not_written_to(tmp_path):
 @pytest.mark.parametrize("name", ["metrics.jsonl", "record.json"])
 def test_a_report_of_files_that_are_none_is_refused(run, tmp_path, name, kind):
     spoil(run / name, kind)
-    said = refused(siege.run_cli, "report", str(run), "--no-images", tmp_path=tmp_path)
+    said = refused(sandbox.run_cli, "report", str(run), "--no-images", tmp_path=tmp_path)
     assert name in said
 
 
@@ -218,44 +218,46 @@ def test_weights_far_larger_than_the_network_are_not_read(run, tmp_path):
     assert "these weights are of another model" in refused(load_run, str(run), tmp_path=tmp_path)
     (run / LAST / "model.safetensors").write_bytes(load_corpus_files("run")["model.safetensors"])
     save_file({**tensors, "average.a": torch.ones(3)}, run / LAST / "training.safetensors")
-    load_small = siege.run_attempt(load_run, (str(run),), tmp_path, {})  # moments are no part of a model that is judged
+    load_small = sandbox.run_attempt(
+        load_run, (str(run),), tmp_path, {}
+    )  # moments are no part of a model that is judged
     assert load_small.memory_growth < MOST_MEMORY
 
 
 def test_more_weights_than_memory_are_one_line(tmp_path, monkeypatch):
-    from widemargin import memory
-    from widemargin.tensor_files import read_safetensors
+    from widemargin.io import resources
+    from widemargin.io.tensor_files import read_safetensors
 
     path = tmp_path / "x.safetensors"
     save_file({"a": torch.ones(1000)}, path)
-    monkeypatch.setattr(memory, "available_memory", lambda: 3999)
+    monkeypatch.setattr(resources, "available_memory", lambda: 3999)
     with pytest.raises(InputError, match=r"4,000 bytes of memory are needed, 3,999 are available"):
         read_safetensors(path)
-    monkeypatch.setattr(memory, "available_memory", lambda: None)
+    monkeypatch.setattr(resources, "available_memory", lambda: None)
     assert read_safetensors(path)["a"].shape == (1000,)
 
 
 def test_memory_of_machine_and_container(tmp_path, monkeypatch):
-    from widemargin import memory
+    from widemargin.io import resources
 
-    there = memory.available_memory()
+    there = resources.available_memory()
     assert there is None or 0 < there < 1 << 50
-    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
-    assert memory.available_memory() is None
+    monkeypatch.setattr(resources, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(resources, "_CGROUP", tmp_path)
+    assert resources.available_memory() is None
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\n")
-    assert memory.available_memory() is None
+    assert resources.available_memory() is None
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:   4 kB\nSwapFree: 3 kB\n")
-    assert memory.available_memory() == 7 << 10
+    assert resources.available_memory() == 7 << 10
     for name, text in (("max", "5000\n"), ("current", "3000\n"), ("stat", "anon 1\ninactive_file 200\n")):
         (tmp_path / f"memory.{name}").write_text(text)
-    assert memory.available_memory() == 2200
+    assert resources.available_memory() == 2200
     (tmp_path / "memory.max").write_text("max\n")
-    assert memory.available_memory() == 7 << 10
+    assert resources.available_memory() == 7 << 10
 
 
 def load_weights(path: str) -> None:
-    from widemargin.takeover import read_class_weights
+    from widemargin.head.import_weights import read_class_weights
 
     read_class_weights(path, 8)
 
@@ -267,7 +269,7 @@ def test_weights_of_other_libraries_that_are_none_are_refused(tmp_path, kind):
 
 
 def test_a_long_list_of_members_is_not_read(tmp_path):
-    from widemargin.tensor_files import TensorFileError, read_torch
+    from widemargin.io.tensor_files import TensorFileError, read_torch
 
     path = tmp_path / "weights.pt"
     torch.save({"weight": torch.ones(3)}, path)
@@ -280,7 +282,7 @@ def test_a_long_list_of_members_is_not_read(tmp_path):
 
 
 def load_shards(folder: str) -> None:
-    from widemargin.selftest.checks.attack_pickles import load_shards
+    from stress.checks.attack_pickles import load_shards
 
     load_shards(folder)
 
@@ -288,7 +290,7 @@ def load_shards(folder: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["index.json", "__0_0.distcp"])
 def test_sharded_checkpoints_whose_files_are_none_are_refused(tmp_path, name, kind):
-    from widemargin.selftest.checks.attack_pickles import save_shards
+    from stress.checks.attack_pickles import save_shards
 
     save_shards(str(tmp_path / "shards"))
     spoil(tmp_path / "shards" / name, kind)
@@ -313,7 +315,7 @@ def test_a_hub_folder_whose_files_are_none_is_refused(run, tmp_path, name, kind)
 
 
 def lock(folder: str) -> None:
-    from widemargin.folder_lock import lock_folder
+    from widemargin.io.locks import lock_folder
 
     with lock_folder(folder):
         pass
@@ -338,7 +340,7 @@ def test_a_lock_overwrites_nothing_elsewhere(tmp_path):
 
 
 def test_lines_and_logs_are_bounded(tmp_path):
-    from widemargin.bounded_files import NotAFileError, TooLargeError, read_file, read_lines
+    from widemargin.io.bounded import NotAFileError, TooLargeError, read_file, read_lines
 
     path = tmp_path / "log"
     path.write_bytes(b"one\ntwo\nthree")
@@ -360,10 +362,10 @@ def test_lines_and_logs_are_bounded(tmp_path):
 
 
 def test_json_of_a_million_lists_is_not_made(tmp_path):
-    from widemargin import plain_json
+    from widemargin.io import bounded
 
     with pytest.raises(InputError, match="more than 1,048,576 lists and objects"):
-        plain_json.parse_json(b"[" + b"[]," * plain_json.MAX_JSON_CONTAINERS + b"1]", "it")
+        bounded.parse_json(b"[" + b"[]," * bounded.MAX_JSON_CONTAINERS + b"1]", "it")
 
 
 # ---------------------------------------------------------------- tables
@@ -373,28 +375,28 @@ TABLE = "x,z,label\n" + "".join(f"{k % 7 / 4},{k % 5},{'ab'[k % 2]}\n" for k in 
 
 
 def read_table(path: str, least: int | None = None) -> None:
-    from widemargin.data import table_memory
-    from widemargin.data.read import read_table
+    from widemargin.data.tabular import table
+    from widemargin.data.tabular.read import read_table
 
     if least is not None:
-        table_memory.MIN_MEMORY_BUDGET = least
+        table.MIN_MEMORY_BUDGET = least
     read_table(path)
 
 
 def read_pairs(path: str) -> None:
-    from widemargin.training.protocols import read_pairs
+    from widemargin.recognition.protocols import read_pairs
 
     read_pairs(path)
 
 
 def read_manifest(path: str) -> None:
-    from widemargin.data.manifest import Manifest
+    from widemargin.data.images.manifest import Manifest
 
     Manifest.read(Path(path))
 
 
 def hash_picture(path: str) -> None:
-    from widemargin.data.content import hash_file
+    from widemargin.data.images.decode import hash_file
 
     hash_file(Path(path))
 
@@ -407,8 +409,8 @@ def test_lists_of_files_that_are_none_are_refused(tmp_path, call, kind):
 
 
 def test_pairs_may_come_through_a_pipe(tmp_path, monkeypatch):
-    from widemargin import bounded_files
-    from widemargin.training import protocols
+    from widemargin.io import bounded
+    from widemargin.recognition import protocols
 
     for name in "ab":
         (tmp_path / f"{name}.png").write_bytes(b"")
@@ -418,7 +420,7 @@ def test_pairs_may_come_through_a_pipe(tmp_path, monkeypatch):
     writer.start()
     assert protocols.read_pairs(path) == [(tmp_path / "a.png", tmp_path / "b.png", True)]
     writer.join()
-    monkeypatch.setattr(bounded_files, "PIPE_SECONDS", 0.2)
+    monkeypatch.setattr(bounded, "PIPE_SECONDS", 0.2)
     with pytest.raises(InputError, match=r"pairs.csv: a pipe that has sent nothing for 0.2 s"):
         protocols.read_pairs(path)
     monkeypatch.setattr(protocols, "LARGEST_PAIRS", 10)
@@ -435,11 +437,11 @@ def test_a_table_that_is_no_file_is_refused(tmp_path, kind):
 
 
 def test_a_pipe_that_nobody_writes_to_is_one_line(tmp_path, monkeypatch):
-    from widemargin import bounded_files
+    from widemargin.io import bounded
 
     path = tmp_path / "table.csv"
     os.mkfifo(path)
-    monkeypatch.setattr(bounded_files, "PIPE_SECONDS", 0.2)
+    monkeypatch.setattr(bounded, "PIPE_SECONDS", 0.2)
     with pytest.raises(InputError, match=r"a pipe that has sent nothing for 0.2 s"):
         read_table(str(path))
     handle = os.open(path, os.O_RDWR)  # a writer that is there and silent
@@ -449,10 +451,10 @@ def test_a_pipe_that_nobody_writes_to_is_one_line(tmp_path, monkeypatch):
 
 
 def test_a_slow_pipe_is_read_to_its_end(tmp_path, monkeypatch):
-    from widemargin import bounded_files
-    from widemargin.data.read import read_table
+    from widemargin.data.tabular.read import read_table
+    from widemargin.io import bounded
 
-    monkeypatch.setattr(bounded_files, "PIPE_SECONDS", 20.0)
+    monkeypatch.setattr(bounded, "PIPE_SECONDS", 20.0)
     path = tmp_path / "table.csv"
     os.mkfifo(path)
 
@@ -471,7 +473,7 @@ def test_a_slow_pipe_is_read_to_its_end(tmp_path, monkeypatch):
 
 
 def test_a_pipe_without_end_is_bounded(tmp_path):
-    from widemargin.bounded_files import TooLargeError, read_stream
+    from widemargin.io.bounded import TooLargeError, read_stream
 
     path = tmp_path / "pipe"
     os.mkfifo(path)
@@ -485,7 +487,7 @@ def test_a_pipe_without_end_is_bounded(tmp_path):
 
 def test_a_shells_pipe_is_a_table(tmp_path):
     (tmp_path / "table.csv").write_text(TABLE)
-    words = f"{sys.executable} -c 'import sys; from widemargin.data.read import read_table; "
+    words = f"{sys.executable} -c 'import sys; from widemargin.data.tabular.read import read_table; "
     words += "print(len(read_table(sys.argv[1])))' <(cat table.csv)"
     done = subprocess.run(["bash", "-c", words], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("60\n", "")
@@ -536,7 +538,7 @@ def test_pages_say_how_large_they_are(tmp_path):
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
 
-    from widemargin.data.parquet_pages import PageError, largest_page
+    from widemargin.data.tabular.parquet import PageError, largest_page
 
     table = pa.table({"x": [k / 7 for k in range(3000)], "s": [f"word {k}" for k in range(3000)]})
     for version in ("1.0", "2.0"):
@@ -558,7 +560,7 @@ def test_the_parts_of_columns_are_those_that_pyarrow_finds(tmp_path):
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
 
-    from widemargin.data.parquet_pages import PageError, column_chunks
+    from widemargin.data.tabular.parquet import PageError, column_chunks
 
     path = tmp_path / "chunks.parquet"
     columns = {f"c{k}": [float(k)] * 300 for k in range(20)}  # more than a list's short form counts
@@ -579,10 +581,10 @@ def test_a_page_that_claims_more_than_its_file_says_is_not_unpacked(tmp_path, mo
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
 
-    from widemargin.data import table_memory
-    from widemargin.data.read import read_table
+    from widemargin.data.tabular import table
+    from widemargin.data.tabular.read import read_table
 
-    monkeypatch.setattr(table_memory, "LEAST", 64 << 20)
+    monkeypatch.setattr(table, "LEAST", 64 << 20)
     path = tmp_path / "table.parquet"
     table = pa.table({"x": [0.5, 1.5] * 70_000, "y": ["a", "b"] * 70_000})
     one_page = {"data_page_size": 16 << 20, "max_rows_per_page": 1 << 20}
@@ -610,15 +612,15 @@ def test_a_row_without_end_is_refused(tmp_path):
 
 
 def test_a_table_that_becomes_too_many_columns_is_refused(tmp_path, monkeypatch):
-    from widemargin.data import table_memory
-    from widemargin.data.encode import encode
-    from widemargin.data.read import read_table
+    from widemargin.data.tabular import table as table_module
+    from widemargin.data.tabular.encode import encode
+    from widemargin.data.tabular.read import read_table
 
     path = tmp_path / "levels.csv"
     path.write_text("x,c,label\n" + "".join(f"{k},w{k % 30},{'ab'[k % 2]}\n" for k in range(300)))
     table = read_table(path)
     assert encode(table).x.shape == (300, 31)
-    monkeypatch.setattr(table_memory, "LARGEST_CELLS", 300 * 31)
+    monkeypatch.setattr(table_module, "LARGEST_CELLS", 300 * 31)
     with pytest.raises(InputError, match=r"300 rows of 32 columns after encoding, more than 9,300 cells"):
         encode(table)
 
@@ -643,7 +645,7 @@ def png(path: Path, wide: int, tall: int) -> None:
 
 
 def read_picture(path: str) -> None:
-    from widemargin.data.decode import read_image, resize_and_centre_crop
+    from widemargin.data.images.decode import read_image, resize_and_centre_crop
 
     resize_and_centre_crop(read_image(Path(path)), 32)
 
@@ -669,7 +671,7 @@ def test_a_picture_that_is_no_file_is_refused(tmp_path, kind):
 def test_large_pictures_are_decoded_one_at_a_time(tmp_path, monkeypatch):
     from concurrent.futures import ThreadPoolExecutor
 
-    from widemargin.data import decode
+    from widemargin.data.images import decode
 
     png(tmp_path / "picture.png", 64, 64)
     held = []
@@ -689,7 +691,7 @@ def test_large_pictures_are_decoded_one_at_a_time(tmp_path, monkeypatch):
 
 
 def test_the_size_of_a_runs_images_is_bounded(run, tmp_path):
-    from widemargin.run import TrainConfig
+    from widemargin.training.config import TrainConfig
 
     for size in (4097, 65_536, 0, 2.0, True):
         settings = json.loads((run / "run.json").read_bytes())
@@ -705,7 +707,7 @@ def test_the_size_of_a_runs_images_is_bounded(run, tmp_path):
 
 def test_fewer_images_are_judged_at_once_where_they_are_large(run, tmp_path, monkeypatch):
     from widemargin.training import inputs
-    from widemargin.training.finished import load_run
+    from widemargin.training.run import load_run
 
     for number in range(5):
         png(tmp_path / f"{number}.png", 20 + number, 30)
@@ -720,13 +722,14 @@ def test_fewer_images_are_judged_at_once_where_they_are_large(run, tmp_path, mon
 
 
 def test_memory_that_torch_has_not_is_one_line(capsys, monkeypatch):
-    from widemargin import cli, listing
+    from widemargin.cli.main import main
+    from widemargin.viz import terminal
 
     def fails(*_: object) -> None:
         torch.empty(1 << 50)
 
-    monkeypatch.setattr(listing, "print_listing", fails)
-    assert cli.main(["losses"]) == 2
+    monkeypatch.setattr(terminal, "print_listing", fails)
+    assert main.main(["losses"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("widemargin: out of memory; take a smaller --batch-size")
     assert said.count("\n") == 1
@@ -734,9 +737,9 @@ def test_memory_that_torch_has_not_is_one_line(capsys, monkeypatch):
     def other(*_: object) -> None:
         raise RuntimeError("something else")
 
-    monkeypatch.setattr(listing, "print_listing", other)
+    monkeypatch.setattr(terminal, "print_listing", other)
     with pytest.raises(RuntimeError, match="something else"):
-        cli.main(["losses"])
+        main.main(["losses"])
 
 
 # ---------------------------------------------------------------- error lines
@@ -744,7 +747,7 @@ def test_memory_that_torch_has_not_is_one_line(capsys, monkeypatch):
 
 @pytest.mark.parametrize("letter", ["z", "\U000e0001", "\x1b", "\n"])
 def test_error_lines_are_short_whatever_they_quote(letter, capsys, tmp_path, monkeypatch):
-    from widemargin.cli import main
+    from widemargin.cli.main import main
 
     monkeypatch.chdir(tmp_path)
     name = letter * 100_000
@@ -759,7 +762,7 @@ def test_error_lines_are_short_whatever_they_quote(letter, capsys, tmp_path, mon
 def test_notes_and_warnings_are_short_too(capsys):
     import warnings
 
-    from widemargin.printable import plain_warnings, print_escaped
+    from widemargin.io.text import plain_warnings, print_escaped
 
     print_escaped("x" * 10**6, to_stderr=True)
     with plain_warnings():
@@ -770,8 +773,8 @@ def test_notes_and_warnings_are_short_too(capsys):
 
 
 def test_quoted_values_are_far_shorter():
-    from widemargin.data.cells import quote_cell
-    from widemargin.errors import shorten, unknown_name_error
+    from widemargin.data.tabular.table import quote_cell
+    from widemargin.io.errors import shorten, unknown_name_error
 
     for text in ("x" * 10**6, "\x1b" * 10**6, "\U000e0001" * 10**6, "\n" * 10**6):
         assert len(shorten(text)) <= 80
@@ -799,7 +802,7 @@ def test_parquet_is_read_without_threads(refused_parquet):
 import os, sys
 import torch
 import pyarrow.parquet
-from widemargin.data.read import read_table
+from widemargin.data.tabular.read import read_table
 before = len(os.listdir("/proc/self/task"))
 try:
     read_table(sys.argv[1])

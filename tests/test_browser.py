@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from colours import FAST, draw
-from widemargin.cli import main
+from widemargin.cli.main import main
 from widemargin.lab.curves import ANGLES_DEG
-from widemargin.results import ResultStore
+from widemargin.tabular.results import ResultStore
 from widemargin.theory import decision_function, suggest_scale
 from widemargin.tour.margins import arcface
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import widemargin
-from widemargin.cli import main
+from widemargin.cli.main import main
 
 
 def run(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
@@ -21,7 +21,7 @@ def run(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
 
 def test_help_and_version_do_not_wait_for_torch():
     code = (
-        "import sys, widemargin.cli as c\n"
+        "import sys, widemargin.cli.main as c\n"
         "try: c.main(['--help'])\n"
         "except SystemExit: pass\n"
         "print([m for m in ('torch', 'numpy', 'matplotlib', 'rich', 'scipy') if m in sys.modules])"
@@ -50,7 +50,7 @@ def test_no_command_shows_the_help(capsys):
 def test_losses_lists_every_loss(capsys):
     assert main(["losses"]) == 0
     out = capsys.readouterr().out
-    for name in widemargin.losses():
+    for name in widemargin.list_losses():
         assert name in out
 
 
@@ -65,7 +65,7 @@ def test_one_loss_is_explained(capsys):
 def test_losses_as_json_and_markdown(capsys):
     assert main(["losses", "--format", "json"]) == 0
     pages = json.loads(capsys.readouterr().out)
-    assert [page["name"] for page in pages] == widemargin.losses()
+    assert [page["name"] for page in pages] == widemargin.list_losses()
     assert main(["losses", "arcface", "--format=md"]) == 0
     assert "| `m` | `0.5` | 0 ≤ value ≤ 1.5708 | margin, radian |" in capsys.readouterr().out
 
@@ -100,7 +100,7 @@ def test_curves_of_all_losses_names_each_margin(tmp_path):
 
 
 def test_options_with_underscore_or_dash():
-    from widemargin.cli import normalize_flag
+    from widemargin.cli.main import normalize_flag
 
     assert normalize_flag("--data_set=a_b") == "--data-set=a_b"
     assert normalize_flag("-x_y") == "-x_y"
@@ -108,9 +108,9 @@ def test_options_with_underscore_or_dash():
 
 
 def test_main_takes_underscores(monkeypatch, capsys):
-    from widemargin import cli
+    from widemargin.cli import main as command
 
-    real = cli.build_parser
+    real = command.build_parser
 
     def with_long_option():
         top = real()
@@ -118,7 +118,7 @@ def test_main_takes_underscores(monkeypatch, capsys):
         top.set_defaults(command="x", run=lambda options: print(options.two_words))
         return top
 
-    monkeypatch.setattr(cli, "parser", with_long_option)
+    monkeypatch.setattr(command, "build_parser", with_long_option)
     assert main(["--two_words", "yes_no"]) == 0
     assert capsys.readouterr().out.strip() == "yes_no"
 
@@ -244,7 +244,7 @@ def test_bench_numerics_prints_ours_beside_the_peer(tmp_path):
 
 def test_a_warning_is_one_line_of_words():
     script = (
-        "import warnings, widemargin.cli as cli\n"
+        "import warnings, widemargin.cli.main as cli\n"
         "cli._theory = lambda options: warnings.warn('class \\x1b[31mred\\nof two lines')\n"
         "before = warnings.formatwarning\n"
         "assert cli.main(['theory', '--classes', '10']) == 0\n"
@@ -258,7 +258,7 @@ def every_command():
     """Words that name a command or one below it, and the parser of each."""
     import argparse
 
-    from widemargin.cli import build_parser
+    from widemargin.cli.main import build_parser
 
     def below(found, words):
         yield words, found

@@ -12,15 +12,15 @@ import pytest
 from sklearn.datasets import load_diabetes, make_classification
 
 from bad_tables import CASES, good, with_column
-from widemargin.catalogue import parse
-from widemargin.cli import main
-from widemargin.compare import ComparisonPlan, canonical_methods
-from widemargin.compare import compare as run_plan
-from widemargin.data.paper import paper_table1
-from widemargin.data.uci import TABLE1, load_uci_set
-from widemargin.errors import InputError
-from widemargin.recipes.table1 import ADACOS_WITH_FLOOR, TABLE1_LOSSES
-from widemargin.results import BASELINES, ResultStore
+from widemargin.cli.main import main
+from widemargin.data.tabular.uci import TABLE1, load_uci_set
+from widemargin.io.errors import InputError
+from widemargin.losses.registry import parse
+from widemargin.reproduce.paper import paper_table1
+from widemargin.reproduce.table1 import ADACOS_WITH_FLOOR, TABLE1_LOSSES
+from widemargin.tabular.compare import ComparisonPlan, canonical_methods
+from widemargin.tabular.compare import compare as run_plan
+from widemargin.tabular.results import BASELINES, ResultStore
 
 SHORT = ["--runs", "1", "--folds", "2", "--epochs", "0", "--min-steps", "5", "--hidden", "4", "4", "--jobs", "1"]
 QUICK = [*SHORT, "--no-baselines"]

@@ -6,10 +6,24 @@ import numpy as np
 import pytest
 import torch
 
-from widemargin import baselines, crossval
-from widemargin.baselines import cross_validate_baseline
-from widemargin.catalogue import losses
-from widemargin.crossval import (
+from widemargin.data.tabular.encode import (
+    MAX_DECORRELATED_COLUMNS,
+    MAX_ENCODED_COLUMNS,
+    SHRINKAGE,
+    decorrelation,
+    encode,
+    scaling,
+)
+from widemargin.data.tabular.read import read_table
+from widemargin.data.tabular.table import Column, Table
+from widemargin.data.tabular.uci import load_uci_set
+from widemargin.io.errors import InputError
+from widemargin.losses.registry import list_losses
+from widemargin.tabular import baselines, crossval
+from widemargin.tabular.baselines import cross_validate_baseline
+from widemargin.tabular.batched import StackedTrainer
+from widemargin.tabular.config import MLPConfig
+from widemargin.tabular.crossval import (
     Partition,
     build_stacked_table,
     check_cross_validation,
@@ -18,21 +32,7 @@ from widemargin.crossval import (
     predictions,
     stratified_sample,
 )
-from widemargin.data.encode import (
-    MAX_DECORRELATED_COLUMNS,
-    MAX_ENCODED_COLUMNS,
-    SHRINKAGE,
-    decorrelation,
-    encode,
-    scaling,
-)
-from widemargin.data.read import read_table
-from widemargin.data.table import Column, Table
-from widemargin.data.uci import load_uci_set
-from widemargin.errors import InputError
-from widemargin.results import BASELINES, MAJORITY
-from widemargin.stack.protocol import MLPConfig
-from widemargin.stack.train import StackedTrainer
+from widemargin.tabular.results import BASELINES, MAJORITY
 
 SMALL = MLPConfig(hidden=(16, 8), epochs=0, min_steps=40)
 
@@ -314,7 +314,7 @@ def test_iris_is_learned(loss):
 
 
 @pytest.mark.filterwarnings("ignore:.*ada.*")
-@pytest.mark.parametrize("loss", losses("margins"))
+@pytest.mark.parametrize("loss", list_losses("margins"))
 @pytest.mark.parametrize("classes", [2, 3])
 def test_every_margin_runs(loss, classes):
     draw = np.random.default_rng(0)

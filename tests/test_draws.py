@@ -13,19 +13,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from colours import draw
+from stress.trainings import difference
 from widemargin import data
-from widemargin.data.augment import Augment
-from widemargin.data.batches import EpochSampler, TensorBatches, make_sampler
-from widemargin.data.draws import BatchSlice, beta, integers, make_generator, normal, permutation, uniform
-from widemargin.data.folder import FolderBatches, load_folder
-from widemargin.data.identities import split_identities
-from widemargin.data.images import Images
-from widemargin.data.stratified import stratified_split, stratified_subset
-from widemargin.others.sampled import sample_classes
-from widemargin.run import TrainConfig
-from widemargin.selftest.trainings import difference
-from widemargin.training.loop import train
-from widemargin.training.unseen import evaluate_embeddings, sampled_pairs
+from widemargin.data.images.augment import Augment
+from widemargin.data.images.batches import EpochSampler, TensorBatches, make_sampler
+from widemargin.data.images.folder import FolderBatches, load_folder
+from widemargin.data.images.identities import split_identities
+from widemargin.data.images.sets import Images, stratified_split, stratified_subset
+from widemargin.head.backends.sampled import sample_classes
+from widemargin.numerics.random import BatchSlice, beta, integers, make_generator, normal, permutation, uniform
+from widemargin.recognition.evaluation import evaluate_embeddings, sampled_pairs
+from widemargin.training.config import TrainConfig
+from widemargin.training.train import train
 
 POLICY = "rand-m9-mstd0.5-inc1"
 
@@ -168,7 +167,7 @@ def test_batches_made_beside_a_thread_that_changes_the_default_dtype(kind, tmp_p
     if kind == "memory":
         batches = TensorBatches(images(144, size=12), 12, EVERYTHING, 0)
     else:
-        pytest.importorskip("widemargin.mended_torchvision")  # timm needs torchvision
+        pytest.importorskip("widemargin.models.torchvision_compat")  # timm needs torchvision
         augment = replace(EVERYTHING, timm=True) if kind == "timm" else EVERYTHING
         batches = FolderBatches(load_folder(draw(tmp_path)).train, 12, augment, 0, workers=1, repeated_augmentation=3)
     wanted = [parts(batch) for batch in batches.iter_epoch(0)]

@@ -20,12 +20,13 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import check_dataframe_column_names_consistency, parametrize_with_checks
 
 import widemargin as wm
-from widemargin import MarginClassifier, crossval
-from widemargin.data.encode import encode
-from widemargin.data.table import Column, Table
-from widemargin.stack.protocol import MLPConfig
-from widemargin.stack.single import train_validation_split
-from widemargin.stack.train import StackedTrainer
+from widemargin import MarginClassifier
+from widemargin.data.tabular.encode import encode
+from widemargin.data.tabular.table import Column, Table
+from widemargin.tabular import crossval
+from widemargin.tabular.batched import StackedTrainer
+from widemargin.tabular.config import MLPConfig
+from widemargin.tabular.single import train_validation_split
 
 LOSSES = [
     "arcgrad(s=5)",

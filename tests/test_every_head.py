@@ -14,8 +14,8 @@ import torch
 
 import every_head_worker as worker
 from every_head import LOSSES, SIZES, cases, errors, expected, run, together
-from widemargin import catalogue
-from widemargin.others import fused, sweep
+from widemargin.head.backends import class_blocks, kernels
+from widemargin.losses import registry
 
 
 def try_all(some):
@@ -33,19 +33,19 @@ def try_all(some):
 @pytest.fixture
 def compiling(monkeypatch):
     """Compiled kernels for small heads too, with several blocks of classes."""
-    monkeypatch.setattr(fused, "FROM", 0)
-    monkeypatch.setattr(sweep, "rows_of_a_block", lambda samples, dim: 64)
+    monkeypatch.setattr(kernels, "FROM", 0)
+    monkeypatch.setattr(class_blocks, "rows_of_a_block", lambda samples, dim: 64)
 
 
 @pytest.fixture
 def plain(monkeypatch):
     """No compiled kernels; blocks so small that a head has several."""
     monkeypatch.setenv("WIDEMARGIN_FUSED", "0")
-    monkeypatch.setattr(sweep, "rows_of_a_block", lambda samples, dim: 2)
+    monkeypatch.setattr(class_blocks, "rows_of_a_block", lambda samples, dim: 2)
 
 
 def test_every_loss_of_the_catalogue_has_a_reference():
-    assert sorted(LOSSES) == sorted(catalogue.losses("margins"))
+    assert sorted(LOSSES) == sorted(registry.list_losses("margins"))
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -57,10 +57,10 @@ def test_small_heads(part, plain):
 def test_heads_of_many_logits_with_compiled_kernels(loss, monkeypatch):
     """Where `auto` compiles by itself; the first variant of a loss in single precision."""
     case = next(case for case in cases(len(_KINDS), 7, size="beyond", dtype="float32", **_LARGE) if case.loss == loss)
-    made = set(fused._kernel_cache)
+    made = set(kernels._kernel_cache)
     try_all([case])
-    if fused.can_compile(torch.device("cpu")):
-        assert set(fused._kernel_cache) > made, "nothing was compiled"
+    if kernels.can_compile(torch.device("cpu")):
+        assert set(kernels._kernel_cache) > made, "nothing was compiled"
 
 
 _KINDS = [(loss, variant) for loss, variants in LOSSES.items() for variant in range(len(variants))]

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 import widemargin as wm
-from widemargin.cli import main
-from widemargin.training.finished import load_run
+from widemargin.cli.main import main
+from widemargin.training.run import load_run
 
 
 @pytest.fixture(scope="module", params=["arcgrad", "softmax(bias=True)", "triplet", "a_softmax"])
@@ -114,7 +114,7 @@ def test_onnxruntime_leaves_nothing_at_home(run, tmp_path):
 
 
 def test_the_environment_is_as_it_was_after_an_export(monkeypatch):
-    from widemargin.onnx_file import _isolate_onnxruntime
+    from widemargin.export.onnx import _isolate_onnxruntime
 
     monkeypatch.setenv("XDG_CACHE_HOME", "mine")
     monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)

@@ -13,16 +13,14 @@ import pytest
 import torch
 
 from colours import FAST, draw
-from widemargin.cli import main
-from widemargin.errors import InputError
-from widemargin.run import TrainConfig
-from widemargin.selftest.trainings import difference
-from widemargin.training.diagnosis import DivergedError
-from widemargin.training.launch import launch_fabric
-from widemargin.training.loop import train
-from widemargin.training.moving import Trainer
-from widemargin.training.stopping import handle_stop_signals
-from widemargin.training.writing import translate_disk_errors, write_text_atomic
+from stress.trainings import difference
+from widemargin.cli.main import main
+from widemargin.io.errors import InputError
+from widemargin.io.writing import translate_disk_errors, write_text_atomic
+from widemargin.training.config import TrainConfig
+from widemargin.training.distributed import handle_stop_signals, launch_fabric
+from widemargin.training.train import train
+from widemargin.training.trainer import DivergedError, Trainer
 
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = [*FAST, "--epochs", "2", "--hold-out", "0.2", "--ema", "0.9", "--quiet"]

@@ -11,12 +11,12 @@ import pytest
 import torch
 from PIL import Image
 
-from widemargin.data.augment import Augment, build_augment
-from widemargin.data.batches import TensorBatches
-from widemargin.data.decode import MAX_PIXELS, crop_and_resize, read_image, resize_and_centre_crop
-from widemargin.data.folder import FolderBatches, load_folder
-from widemargin.data.images import subset
-from widemargin.errors import InputError
+from widemargin.data.images.augment import Augment, build_augment
+from widemargin.data.images.batches import TensorBatches
+from widemargin.data.images.decode import MAX_PIXELS, crop_and_resize, read_image, resize_and_centre_crop
+from widemargin.data.images.folder import FolderBatches, load_folder
+from widemargin.data.images.sets import subset
+from widemargin.io.errors import InputError
 
 
 def picture(seed=0, size=(40, 30)) -> Image.Image:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from widemargin.cli import main
-from widemargin.errors import InputError
-from widemargin.folder_lock import LOCK_FILE_NAME, lock_folder
+from widemargin.cli.main import main
+from widemargin.io.errors import InputError
+from widemargin.io.locks import LOCK_FILE_NAME, lock_folder
 
 HOLD = """
 import os, sys, time
-from widemargin.folder_lock import alone_in
+from widemargin.io.locks import alone_in
 with alone_in(sys.argv[1]):
     child = os.fork() if sys.argv[2] == "child" else 1
     if child == 0:
@@ -91,8 +91,8 @@ def test_only_one_of_many_has_it_at_any_time(tmp_path):
     work = """
 import sys, time
 from pathlib import Path
-from widemargin.errors import InputError
-from widemargin.folder_lock import alone_in
+from widemargin.io.errors import InputError
+from widemargin.io.locks import alone_in
 folder, done, until = Path(sys.argv[1]), 0, time.monotonic() + 30
 while done < 20 and time.monotonic() < until:
     try:

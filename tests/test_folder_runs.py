@@ -13,13 +13,13 @@ import torch
 from PIL import Image
 
 from test_train import assert_same, lines
-from widemargin.cli import main
-from widemargin.data.folder import scan_folder, split_folder_by_count
-from widemargin.data.manifest import REMOVED_PARTS, Manifest
-from widemargin.errors import InputError
-from widemargin.hub_folder import load
-from widemargin.training import folder_inputs
-from widemargin.training.finished import load_run
+from widemargin.cli.main import main
+from widemargin.data.images.folder import scan_folder, split_folder_by_count
+from widemargin.data.images.manifest import REMOVED_PARTS, Manifest
+from widemargin.export.hub import load
+from widemargin.io.errors import InputError
+from widemargin.training import inputs as run_inputs
+from widemargin.training.run import load_run
 
 SMALL = ["fast(widths=(4, 4, 8))", "arcgrad(s=10)", "--input-size", "16", "--batch-size", "8", "--augment", "fast"]
 SMALL += ["--opt", "sgd", "--lr", "0.05", "--epochs", "2", "--quiet"]
@@ -128,7 +128,7 @@ def test_removed_and_changed_images_are_left_out_and_told(place, capsys, monkeyp
     inputs = load_run(run).load_inputs(None)
     assert (len(inputs.test), len(inputs.train)) == (10, 0)
     assert set(found["manifest"]["paths"]["changed"]) == {tested[-1], trained[-1]}
-    monkeypatch.setattr(folder_inputs, "_HASHED", 0)  # a large folder: of training images only sizes are looked at
+    monkeypatch.setattr(run_inputs, "_HASHED", 0)  # a large folder: of training images only sizes are looked at
     inputs = load_run(run).load_inputs(None)
     assert inputs.changes.changed == (tested[-1],)
     assert len(inputs.test) == 10
@@ -258,8 +258,8 @@ def test_a_run_resumed_after_a_picture_was_added_has_the_same_bits(tmp_path, aug
     images = fill(tmp_path / "images", 12)
     words = ["--hold-out", "0.2", "--share", "0.8", "--augment", augment, "--epochs", "3"]
     assert train(images, tmp_path / "whole", *words) == 0
-    from widemargin.run import TrainConfig
-    from widemargin.training.loop import train as trained
+    from widemargin.training.config import TrainConfig
+    from widemargin.training.train import train as trained
 
     run = TrainConfig.read(tmp_path / "whole")
     trained(run, tmp_path / "cut", stop_after=1, quiet=True)
@@ -278,8 +278,8 @@ def test_a_run_resumed_after_a_picture_was_added_has_the_same_bits(tmp_path, aug
 @pytest.fixture
 def cut(tmp_path) -> Path:
     """An unfinished run."""
-    from widemargin.run import TrainConfig
-    from widemargin.training.loop import train as trained
+    from widemargin.training.config import TrainConfig
+    from widemargin.training.train import train as trained
 
     images = fill(tmp_path / "images", 12)
     options = {"input_size": 16, "batch_size": 8, "augment": "fast", "opt": "sgd", "lr": 0.05, "epochs": 2}
@@ -356,10 +356,10 @@ def test_a_new_class_alone_is_told_when_a_run_goes_on(cut):
 
 def test_a_run_left_in_an_epoch_goes_on_with_fewer_steps(cut, tmp_path):
     """More steps were done of the epoch than it has now."""
-    from widemargin.run import TrainConfig
-    from widemargin.training.moving import Trainer
-    from widemargin.training.stopping import StopRequest
-    from widemargin.training.telling import ProgressReporter
+    from widemargin.training.config import TrainConfig
+    from widemargin.training.distributed import StopRequest
+    from widemargin.training.logging import ProgressReporter
+    from widemargin.training.trainer import Trainer
 
     run = replace(TrainConfig.read(cut / "run"), repeated_augmentation=4)
     training = Trainer(run, None)
@@ -423,9 +423,9 @@ def test_a_fixed_set_has_nothing_to_assign(capsys):
 def former(tmp_path, monkeypatch) -> Path:
     """A run as version 0.1.0 left it: drawn from the number of files, with no manifest."""
     images = fill(tmp_path / "images", 12)
-    real = folder_inputs.load_folder_inputs
+    real = run_inputs.load_folder_inputs
     monkeypatch.setattr(
-        folder_inputs, "of_folder", lambda run, root, manifest, begun, *more: real(run, root, None, True, *more)
+        run_inputs, "of_folder", lambda run, root, manifest, begun, *more: real(run, root, None, True, *more)
     )
     with pytest.warns(UserWarning, match="no manifest"):
         assert train(images, tmp_path / "run", "--hold-out", "0.2") == 0

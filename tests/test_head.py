@@ -340,14 +340,14 @@ def test_only_weights_with_a_length_are_decayed():
 
 
 def test_auto_road_streams_when_the_logits_would_not_fit(monkeypatch):
-    from widemargin.others import choose
+    from widemargin.head.backends import select
 
     x, y = batch()
     head = wm.Head(D, C, "arcface(s=8)")
     assert head.active_backend is None
     expected = head(x, y)
     assert head.active_backend == "dense"
-    monkeypatch.setattr(choose, "DENSE_ENTRIES", 10)
+    monkeypatch.setattr(select, "DENSE_ENTRIES", 10)
     torch.testing.assert_close(head(x, y), expected)
     assert head.active_backend == "stream"
 
@@ -528,7 +528,7 @@ def test_a_nan_stays_visible(spec, road):
 
 @pytest.mark.parametrize("spec", ["softmax(bias=True)", "arcface(s=8)", "arcgrad", "a_softmax"])
 def test_second_derivatives_of_a_streamed_head(spec, monkeypatch):
-    from widemargin.others import again
+    from widemargin.head.backends import stream
 
     x, y = batch(dtype=torch.float64)
     found = []
@@ -540,7 +540,7 @@ def test_second_derivatives_of_a_streamed_head(spec, monkeypatch):
         found.append((*first, *second))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
-    monkeypatch.setattr(again, "_MOST", 10)
+    monkeypatch.setattr(stream, "_MOST", 10)
     with pytest.raises(wm.InputError, match="cannot be differentiated twice"):
         torch.autograd.grad(head(x, y).sum(), x, create_graph=True)
 
@@ -693,7 +693,7 @@ def test_without_a_number_the_optimizers_own_decay_counts():
 def test_a_learnable_number_inside_phi_gets_its_gradient_on_both_roads():
     from dataclasses import dataclass
 
-    from widemargin.option import option
+    from widemargin.losses.base import option
 
     @dataclass(frozen=True, repr=False)
     class Bent(wm.Margin):
@@ -715,7 +715,7 @@ def test_a_learnable_number_inside_phi_gets_its_gradient_on_both_roads():
 
 def test_a_small_batch_over_many_classes_makes_no_copy_of_the_weights():
     """With N = 2 the blocks are bounded by D, not by N: no normalised copy of W appears."""
-    from widemargin.others.sweep import max_block_rows
+    from widemargin.head.backends.class_blocks import max_block_rows
 
     assert max_block_rows(2, 128) * 128 <= 1 << 20
     assert max_block_rows(256, 512) * 256 <= 1 << 18

@@ -9,20 +9,13 @@ import pytest
 import torch
 from scipy import stats as scipy_stats
 
-from widemargin.bench import coverage
-from widemargin.bench.coverage_table import markdown, verdict
-from widemargin.cli import main
-from widemargin.errors import InputError
-from widemargin.metrics import pair_tables
+from benchmarks import coverage
+from benchmarks.coverage import markdown, verdict
+from widemargin.cli.main import main
+from widemargin.io.errors import InputError
+from widemargin.metrics import pair_counts
 from widemargin.metrics.fewshot import few_shot_metrics
-from widemargin.metrics.folds import (
-    fold_accuracies,
-    fold_accuracies_from_counts,
-    identity_folds,
-    linked_folds,
-    pair_folds,
-)
-from widemargin.metrics.identity_intervals import (
+from widemargin.metrics.intervals import (
     VarianceEstimate,
     difference_p_value,
     jackknife_interval,
@@ -32,11 +25,17 @@ from widemargin.metrics.identity_intervals import (
 )
 from widemargin.metrics.openset import open_set_metrics
 from widemargin.metrics.retrieval import retrieval_metrics
+from widemargin.metrics.roc import (
+    fold_accuracies,
+    fold_accuracies_from_counts,
+    identity_folds,
+    linked_folds,
+    pair_folds,
+)
 from widemargin.metrics.verification import roc_curve, tar_at, verification_metrics, verification_metrics_of_embeddings
-from widemargin.report import pairs as pictures
-from widemargin.training.pair_lists import select_pairs
-from widemargin.training.protocols import PROTOCOLS, ProtocolSettings, calibrated_threshold
-from widemargin.training.unseen import evaluate_embeddings
+from widemargin.recognition.evaluation import evaluate_embeddings
+from widemargin.recognition.protocols import PROTOCOLS, ProtocolSettings, calibrated_threshold, select_pairs
+from widemargin.viz import pair_charts as pictures
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -74,8 +73,8 @@ def test_every_distinct_pair_counts_once():
 def test_streamed_counts_are_exact_and_give_the_same_figures(monkeypatch):
     x, y = crowd(40, 5)
     kept = verification_metrics_of_embeddings(x, y)
-    monkeypatch.setattr(pair_tables, "IN_MEMORY", 0)
-    monkeypatch.setattr(pair_tables, "_AT_ONCE", 700)  # several blocks
+    monkeypatch.setattr(pair_counts, "IN_MEMORY", 0)
+    monkeypatch.setattr(pair_counts, "_AT_ONCE", 700)  # several blocks
     streamed = verification_metrics_of_embeddings(x, y)
     assert (streamed.num_same, streamed.num_different, streamed.num_folds) == (
         kept.num_same,
@@ -89,10 +88,10 @@ def test_streamed_counts_are_exact_and_give_the_same_figures(monkeypatch):
         assert (one.value, one.low, one.high) == pytest.approx((other.value, other.low, other.high), abs=2e-3)
     unit = torch.nn.functional.normalize(x).numpy()
     labels = np.unique(y.numpy(), return_inverse=True)[1]
-    same, different = pair_tables.streamed_counts(unit, labels)
+    same, different = pair_counts.streamed_counts(unit, labels)
     scores, a, b = all_scores(x, y)
     for threshold in (0.0, 0.25, 0.5):
-        accepted = pair_tables.bin_edges() >= threshold
+        accepted = pair_counts.bin_edges() >= threshold
         assert same[accepted].sum() == ((a == b) & (scores >= threshold)).sum()
         assert different[accepted].sum() == ((a != b) & (scores >= threshold)).sum()
 
@@ -100,7 +99,7 @@ def test_streamed_counts_are_exact_and_give_the_same_figures(monkeypatch):
 def test_many_identities_are_left_out_in_groups(monkeypatch):
     x, y = crowd(60, 4)
     one_by_one = verification_metrics_of_embeddings(x, y)
-    monkeypatch.setattr(pair_tables, "UNITS", 30)
+    monkeypatch.setattr(pair_counts, "UNITS", 30)
     grouped = verification_metrics_of_embeddings(x, y)
     assert len(grouped.leave_one_out["auc"]) <= 30 < len(one_by_one.leave_one_out["auc"])
     widths = [found.auc.high - found.auc.low for found in (one_by_one, grouped)]

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from file_server import FileServer
-from widemargin.data.image_catalogue import IMAGE_SETS, OriginalFile
-from widemargin.data.images import Images, image_set_names, load_images, split_off, subset
-from widemargin.errors import InputError
+from widemargin.data.images.originals import IMAGE_SETS, OriginalFile
+from widemargin.data.images.sets import Images, image_set_names, load_images, split_off, subset
+from widemargin.io.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 CIFAR_FILES = [f"data_batch_{k}.bin" for k in range(1, 6)] + ["test_batch.bin"]
@@ -466,5 +466,5 @@ def test_a_share_that_leaves_nothing_is_one_line(share):
 
 
 def test_tables_are_read_without_torch():
-    code = "import sys, widemargin.data.read; assert 'torch' not in sys.modules, 'torch'"
+    code = "import sys, widemargin.data.tabular.read; assert 'torch' not in sys.modules, 'torch'"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from widemargin.catalogue import parse, parse_margin
-from widemargin.cli import main
+from widemargin.cli.main import main
 from widemargin.lab import curves
-from widemargin.lab.families import CLASS_COUNTS, FAMILIES, SCALES, Family
-from widemargin.margin import Margin, split_softmax
+from widemargin.lab.curves import CLASS_COUNTS, FAMILIES, SCALES, Family
+from widemargin.losses.margin import Margin, split_softmax
+from widemargin.losses.registry import parse, parse_margin
 from widemargin.theory import boundary_angle, decision_function, gap_gradient, gap_loss, suggest_scale, target_curve
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import widemargin as wm
-from widemargin.catalogue import Sum, loss_class
+from widemargin.losses.registry import Sum, loss_class
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,9 @@ def test_not_text_at_all():
         wm.parse(64)
 
 
-@pytest.mark.parametrize("name", wm.losses())
+@pytest.mark.parametrize("name", wm.list_losses())
 def test_every_loss_has_its_page(name):
-    from widemargin.listing import describe_loss
+    from widemargin.viz.terminal import describe_loss
 
     facts = describe_loss(loss_class(name))
     assert facts["sentence"].endswith(".") or facts["sentence"].endswith("`.")
@@ -149,7 +149,7 @@ def test_rubbish_never_gives_anything_but_a_loss_or_one_line(text):
     assert "\n" not in said
 
 
-words = st.sampled_from([*wm.losses(), "warmup", "s", "m", "lam", "mining", "hard", "True", "0.5", "-3", "1e400"])
+words = st.sampled_from([*wm.list_losses(), "warmup", "s", "m", "lam", "mining", "hard", "True", "0.5", "-3", "1e400"])
 marks = st.sampled_from(["(", ")", ",", "=", "+", "*", "[", "]", " ", "."])
 
 
@@ -162,7 +162,7 @@ def test_almost_right_never_gives_anything_but_a_loss_or_one_line(text):
 def test_numbers_survive_writing_and_reading(s, m, steps):
     value = wm.ArcFace(s=s, m=m)
     assert wm.parse(repr(value)) == value
-    from widemargin.schedule import Warmup
+    from widemargin.losses.schedule import Warmup
 
     moving = wm.ArcFace(s=s, m=Warmup(0, m, steps=steps))
     assert wm.parse(repr(moving)) == moving

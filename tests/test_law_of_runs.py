@@ -17,14 +17,12 @@ import pytest
 import torch
 from PIL import Image
 
-from widemargin.errors import StoppedError
-from widemargin.run import OPTIMIZERS, PRECISIONS, SCHEDULES, TrainConfig
-from widemargin.selftest.commands import CommandProcess, run_command
-from widemargin.selftest.trainings import difference
-from widemargin.spelling import build_train_command
-from widemargin.training import loop
-from widemargin.training.loop import train
-from widemargin.training.moving import Trainer
+from stress.commands import CommandProcess, run_command
+from stress.trainings import difference
+from widemargin.io.errors import StoppedError
+from widemargin.training.config import OPTIMIZERS, PRECISIONS, SCHEDULES, TrainConfig, build_train_command
+from widemargin.training.train import train
+from widemargin.training.trainer import Trainer
 
 CLASSES, EACH, SIDE = 8, 9, 12
 VIT = "vit_tiny_patch16_224(patch_size=4, depth=1, embed_dim=24, num_heads=2)"
@@ -153,7 +151,7 @@ def stopped(after: int, monkeypatch: pytest.MonkeyPatch):
         yield StopAt(after)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "stopping", stopping)
+        patch.setattr(train, "stopping", stopping)
         yield
 
 

@@ -10,13 +10,14 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 import widemargin as wm
-from widemargin import angle, catalogue
-from widemargin.bench import numerics
-from widemargin.others import sweep
-from widemargin.schedule import Schedule
+from benchmarks import numerics
+from widemargin.head.backends import class_blocks
+from widemargin.losses import registry
+from widemargin.losses.schedule import Schedule
+from widemargin.numerics import angles
 
 N, C, D = 7, 5, 6
-MARGINS = catalogue.losses("margins")
+MARGINS = registry.list_losses("margins")
 every_margin = pytest.mark.parametrize("name", MARGINS)
 
 
@@ -156,7 +157,7 @@ def test_degenerate_points_are_finite(name, dtype, autocast, road):
 @every_margin
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_streamed_road_is_the_dense_road(name, smoothing, monkeypatch):
-    monkeypatch.setattr(sweep, "rows_of_a_block", lambda n, d: 2)
+    monkeypatch.setattr(class_blocks, "rows_of_a_block", lambda n, d: 2)
     x, y = batch()
     kind = type(wm.parse(name))
     learnt = {option: wm.Learnable(7) for option, (rule, _) in kind.options().items() if rule.allows_learnable}
@@ -187,8 +188,8 @@ def test_loss_is_the_cross_entropy_of_its_logits(name):
 def test_functional_form_is_a_fresh_head(name):
     x, y = batch()
     head = head_of(name)
-    unit, length = angle.unit_and_norm(x)
-    weight_unit, weight_length = angle.unit_and_norm(head.weight)
+    unit, length = angles.unit_and_norm(x)
+    weight_unit, weight_length = angles.unit_and_norm(head.weight)
     radius = length.unsqueeze(1) * torch.ones(1, C, dtype=x.dtype)
     if head.margin.keeps_w:
         radius = radius * weight_length

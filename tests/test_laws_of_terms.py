@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import widemargin as wm
-from widemargin.catalogue import losses
+from widemargin.losses.registry import list_losses
 
 N, C, D = 9, 3, 5
-every_term = pytest.mark.parametrize("name", losses("terms"))
-every_criterion = pytest.mark.parametrize("name", losses("classical"))
+every_term = pytest.mark.parametrize("name", list_losses("terms"))
+every_criterion = pytest.mark.parametrize("name", list_losses("classical"))
 
 
 def batch(dtype=torch.float64):
@@ -88,7 +88,7 @@ def test_evaluation_moves_nothing(name):
         assert torch.equal(value, before[key])
 
 
-@pytest.mark.parametrize("name", [*losses("terms"), *losses("classical")])
+@pytest.mark.parametrize("name", [*list_losses("terms"), *list_losses("classical")])
 def test_repr_is_the_parse_string(name):
     value = wm.parse(name)
     assert wm.parse(repr(value)) == value == copy.deepcopy(value)

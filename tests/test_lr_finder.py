@@ -12,22 +12,22 @@ import torch
 
 from colours import FAST, draw
 from test_run import described
-from widemargin.cli import main
-from widemargin.commands.find_lr import report_rate_test
-from widemargin.errors import InputError
-from widemargin.run import OPTIMIZERS, TrainConfig
-from widemargin.training.loop import train
+from widemargin.cli.main import main
+from widemargin.cli.train import report_rate_test
+from widemargin.io.errors import InputError
+from widemargin.training.config import OPTIMIZERS, TrainConfig
+from widemargin.training.logging import ProgressReporter
 from widemargin.training.lr_finder import (
     MAX_LR,
     MIN_LR,
     find_lowest_loss_lr,
     has_loss_risen,
+    render_lr_svg,
     run_lr_range_test,
     smooth_losses,
 )
-from widemargin.training.lr_picture import render_lr_svg
-from widemargin.training.moving import Trainer
-from widemargin.training.telling import ProgressReporter
+from widemargin.training.train import train
+from widemargin.training.trainer import Trainer
 
 RATES = [MIN_LR * (MAX_LR / MIN_LR) ** (k / 99) for k in range(100)]
 

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from widemargin.cli import main
-from widemargin.data.folder import load_folder
-from widemargin.data.images import Images, ImageSet
+from stress import corpus
+from widemargin.cli.main import main
+from widemargin.data.images.folder import load_folder
+from widemargin.data.images.sets import Images, ImageSet
 from widemargin.metrics.confusion import MAX_MATRIX_CLASSES, Confusion
-from widemargin.report.confusion import most_common_confusions
-from widemargin.run import TrainConfig
-from widemargin.selftest import corpus
-from widemargin.training.loop import train
+from widemargin.training.config import TrainConfig
+from widemargin.training.train import train
+from widemargin.viz.matrices import most_common_confusions
 
 
 def made(classes: int, each: int = 1) -> ImageSet:
@@ -39,7 +39,7 @@ def test_a_record_grows_with_the_classes_not_with_their_square(tmp_path, monkeyp
     sizes = []
     for classes in (1000, 3000):
         data = made(classes)
-        monkeypatch.setattr("widemargin.data.images.load_images", lambda name, folder, data=data: data)
+        monkeypatch.setattr("widemargin.data.images.sets.load_images", lambda name, folder, data=data: data)
         folder = tmp_path / str(classes)
         record = train(run_of(classes), folder, quiet=True)
         sizes.append((folder / "record.json").stat().st_size)
@@ -120,8 +120,7 @@ def test_a_record_whose_confusion_was_edited_is_one_line(text, said, tmp_path, c
 
 def test_names_of_another_number_of_classes_are_not_used(tmp_path):
     """A record and a checkpoint that do not belong together make a page all the same."""
-    from widemargin.report.run_page import runs_page
-    from widemargin.report.told import RunSummary
+    from widemargin.viz.run_page import RunSummary, runs_page
 
     record = {"confusion": Confusion.from_json([[3, 1, 0], [0, 2, 0], [1, 0, 4]])}
     for classes in ((), ("a", "b", "c"), ("a", "b")):

@@ -5,8 +5,8 @@ import torch
 from sklearn.metrics import average_precision_score
 
 from widemargin import MarginModel, Objective
-from widemargin.backbones.build import build_backbone
-from widemargin.data.images import load_images
+from widemargin.data.images.sets import load_images
+from widemargin.models.build import build_backbone
 
 
 @pytest.fixture(scope="module")

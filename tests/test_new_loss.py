@@ -119,14 +119,14 @@ def test_it_is_listed_explained_and_documented(copy_with_new_losses):
 
 def test_it_is_drawn(copy_with_new_losses):
     run(copy_with_new_losses, "-c", "import matplotlib; matplotlib.rcParams['svg.fonttype'] = 'none'\n"
-        "from widemargin.cli import main; raise SystemExit(main(['curves', '--out', 'all.svg']))")  # fmt: skip
+        "from widemargin.cli.main import main; raise SystemExit(main(['curves', '--out', 'all.svg']))")  # fmt: skip
     drawn = (copy_with_new_losses / "all.svg").read_text()
     assert "halved" in drawn
     assert "shrink" in drawn
 
 
 def test_it_is_benchmarked(copy_with_new_losses):
-    code = "from widemargin.bench import numerics; print([c.name for c in numerics.contestants()])"
+    code = "from benchmarks import numerics; print([c.name for c in numerics.contestants()])"
     assert "halved(s=20, w=0.5)" in run(copy_with_new_losses, "-c", code)
 
 

@@ -10,14 +10,13 @@ from safetensors.torch import load_file, save_file
 
 import widemargin as wm
 from colours import FAST, draw
-from widemargin.cli import main
-from widemargin.errors import InputError
-from widemargin.run import TrainConfig
-from widemargin.selftest.prey import update_checksums
-from widemargin.training.diagnosis import DivergedError
-from widemargin.training.finished import load_run
-from widemargin.training.loop import train
-from widemargin.training.moving import Trainer
+from stress.fixtures import update_checksums
+from widemargin.cli.main import main
+from widemargin.io.errors import InputError
+from widemargin.training.config import TrainConfig
+from widemargin.training.run import load_run
+from widemargin.training.train import train
+from widemargin.training.trainer import DivergedError, Trainer
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +175,7 @@ def test_running_statistics_that_are_not_finite_take_no_good_checkpoints_place(i
 
 def test_a_network_may_be_built_with_buffers_that_are_not_finite(images, tmp_path, monkeypatch):
     """A mask of minus infinities is no damage: it is there before any training."""
-    from widemargin.backbones.fast import FastNet
+    from widemargin.models.fast import FastNet
 
     original = FastNet.__init__
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 from PIL import Image
 
-from widemargin.data import omniglot
-from widemargin.data.images import load_images
-from widemargin.errors import InputError
+from widemargin.data.images import sets
+from widemargin.data.images.sets import load_images
+from widemargin.io.errors import InputError
 
 
 @pytest.fixture(scope="module")
 def arrays(data_dir):
-    return omniglot._read_omniglot_npz(data_dir / "omniglot" / omniglot.OMNIGLOT_ARRAYS_FILE)
+    return sets._read_omniglot_npz(data_dir / "omniglot" / sets.OMNIGLOT_ARRAYS_FILE)
 
 
 def archive(images, labels, drawer, names, keep) -> bytes:
@@ -45,7 +45,7 @@ def test_omniglot_is_omniglot(data_dir):
 def test_the_original_archives_give_the_same_set(arrays, data_dir, tmp_path):
     images, labels, drawer, names = arrays
     halves = (lambda name: name < "J", lambda name: name >= "G")  # some characters are in both, as in the originals
-    for name, keep in zip(omniglot.OMNIGLOT_ARCHIVES, halves, strict=True):
+    for name, keep in zip(sets.OMNIGLOT_ARCHIVES, halves, strict=True):
         (tmp_path / name).write_bytes(archive(images, labels, drawer, names, keep))
     one, other = load_images("omniglot", tmp_path), load_images("omniglot", data_dir)
     assert one.class_names == other.class_names
@@ -55,7 +55,7 @@ def test_the_original_archives_give_the_same_set(arrays, data_dir, tmp_path):
 
 def test_what_is_not_omniglot_is_one_line(arrays, tmp_path):
     images, labels, drawer, names = arrays
-    path = tmp_path / omniglot.OMNIGLOT_ARRAYS_FILE
+    path = tmp_path / sets.OMNIGLOT_ARRAYS_FILE
     np.savez(path, images=images[:-1], labels=labels[:-1], drawer=drawer[:-1], names=np.array(names))
     with pytest.raises(InputError, match="4839 images of 242 characters, Omniglot has 4840 of 242"):
         load_images("omniglot", tmp_path)
@@ -68,7 +68,7 @@ def test_what_is_not_omniglot_is_one_line(arrays, tmp_path):
     with pytest.raises(InputError, match="not Omniglot's arrays"):
         load_images("omniglot", tmp_path)
     path.unlink()
-    for name in omniglot.OMNIGLOT_ARCHIVES:
+    for name in sets.OMNIGLOT_ARCHIVES:
         (tmp_path / name).write_bytes(b"not a zip")
     with pytest.raises(InputError, match="the archive cannot be read"):
         load_images("omniglot", tmp_path)

@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.metrics import roc_curve as sk_roc
 from sklearn.neighbors import KNeighborsClassifier
 
-from widemargin.errors import InputError
+from widemargin.io.errors import InputError
 from widemargin.metrics.fewshot import few_shot_metrics, knn_accuracy
 from widemargin.metrics.openset import open_set_metrics
 from widemargin.metrics.retrieval import nearest_neighbors, retrieval_metrics

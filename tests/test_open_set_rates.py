@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from widemargin.metrics.verification import roc_curve
-from widemargin.report import pairs as pictures
-from widemargin.training.protocols import PROTOCOLS, ProtocolSettings
-from widemargin.training.unseen import evaluate_embeddings
+from widemargin.recognition.evaluation import evaluate_embeddings
+from widemargin.recognition.protocols import PROTOCOLS, ProtocolSettings
+from widemargin.viz import pair_charts as pictures
 
 
 def crowd(identities, images, seed=0, dim=16):

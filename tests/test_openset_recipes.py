@@ -10,20 +10,13 @@ import pytest
 import torch
 from PIL import Image
 
-from widemargin.cli import main
-from widemargin.data.augment import Augment
-from widemargin.errors import InputError
-from widemargin.recipes.parts import (
-    openset_claim,
-    openset_identities,
-    openset_lines,
-    openset_sphere,
-    openset_table,
-    traditional,
-)
-from widemargin.run import TrainConfig
+from widemargin.cli.main import main
+from widemargin.data.images.augment import Augment
+from widemargin.io.errors import InputError
+from widemargin.recognition.evaluation import sampled_pairs
+from widemargin.reproduce.parts import openset_claims, openset_methods, openset_table
+from widemargin.training.config import TrainConfig
 from widemargin.training.siamese import ImagePairs, PairNetwork, SiameseConfig, pair_scores, train_siamese
-from widemargin.training.unseen import sampled_pairs
 
 TINY = {"model": "fast(widths=(8, 8, 8), bias=False)", "dim": 8, "epochs": 1}
 
@@ -34,7 +27,7 @@ def records(path):
 
 @pytest.fixture
 def tiny_faces(monkeypatch):
-    monkeypatch.setattr(openset_lines, "FACES", replace(openset_lines.FACES_CONFIG, input_size=20, **TINY))
+    monkeypatch.setattr(openset_methods, "FACES", replace(openset_methods.FACES_CONFIG, input_size=20, **TINY))
 
 
 def test_every_line_of_the_faces_is_done_once(tiny_faces, data_dir, tmp_path, capsys):
@@ -45,8 +38,8 @@ def test_every_line_of_the_faces_is_done_once(tiny_faces, data_dir, tmp_path, ca
     assert "16 of 16 runs are finished" in first.out
     found = records(tmp_path / "out" / "records.jsonl")
     assert {line["loss"] for line in found} == {
-        *openset_lines.OPENSET_LOSSES,
-        *openset_lines.PEER_LOSSES,
+        *openset_methods.OPENSET_LOSSES,
+        *openset_methods.PEER_LOSSES,
         "l1(pixels)",
         "l1(histograms)",
     }
@@ -88,15 +81,15 @@ def _made_older(runs):
         record["test"]["auc"] = 12.0
         older = {name: value for name, value in record.items() if name not in ("intervals", "evaluation")}
         (folder / "record.json").write_text(json.dumps(older))
-        (folder / openset_identities.IDENTITIES_FILE).unlink()
+        (folder / openset_table.IDENTITIES_FILE).unlink()
     return folders
 
 
 def test_a_siamese_run_that_kept_no_network_is_trained_again(data_dir, tmp_path, monkeypatch, capsys):
-    base = replace(openset_lines.OMNIGLOT_CONFIG, data="orl_faces", input_size=20, **TINY)
-    line = next(line for line in openset_lines.list_methods(base, siamese=True) if "apart" in line.name)
+    base = replace(openset_methods.OMNIGLOT_CONFIG, data="orl_faces", input_size=20, **TINY)
+    line = next(line for line in openset_methods.list_methods(base, siamese=True) if "apart" in line.name)
     line = replace(line, config=replace(line.config, epochs=1))
-    few = "widemargin.recipes.parts.siamese_judging"
+    few = "widemargin.reproduce.parts.openset_methods"
     monkeypatch.setattr(f"{few}._OF_EACH", 400)
     monkeypatch.setattr(f"{few}._EPISODES", 20)
     monkeypatch.setattr(
@@ -109,18 +102,18 @@ def test_a_siamese_run_that_kept_no_network_is_trained_again(data_dir, tmp_path,
     folder = next((tmp_path / "runs").iterdir())
     first = json.loads((folder / "record.json").read_text())
     assert first["intervals"]["auc"][0] < first["test"]["auc"]
-    identities = (folder / openset_identities.IDENTITIES_FILE).read_text()
+    identities = (folder / openset_table.IDENTITIES_FILE).read_text()
     assert len(json.loads(identities)["without"]["auc"]) == 20
-    (folder / openset_identities.IDENTITIES_FILE).unlink()
+    (folder / openset_table.IDENTITIES_FILE).unlink()
     (folder / "network.safetensors").unlink()
     capsys.readouterr()
     assert openset_table.complete_openset_runs([line], range(1), options, "t") is not None
     assert "kept no network and is trained again" in capsys.readouterr().err
-    assert (folder / openset_identities.IDENTITIES_FILE).read_text() == identities
-    (folder / openset_identities.IDENTITIES_FILE).write_text("[]")
-    assert not openset_identities.is_current(folder)
+    assert (folder / openset_table.IDENTITIES_FILE).read_text() == identities
+    (folder / openset_table.IDENTITIES_FILE).write_text("[]")
+    assert not openset_table.is_current(folder)
     with pytest.raises(InputError, match="delete it to have the run judged again"):
-        openset_identities.read_split_score(folder, "auc", 90.0)
+        openset_table.read_split_score(folder, "auc", 90.0)
 
 
 def splits(effects, noise, seed, shift=0.0, seeds=3, training=0.0):
@@ -130,18 +123,18 @@ def splits(effects, noise, seed, shift=0.0, seeds=3, training=0.0):
         part = np.random.default_rng(100 + k).choice(len(effects), len(effects) // 2, replace=False)
         values = 80 + shift + effects[part] + noise * draw.normal(size=len(part)) + training * draw.normal()
         without = {f"c{name}": (values.sum() - v) / (len(part) - 1) for name, v in zip(part, values, strict=True)}
-        found[k] = openset_identities.SplitScore(float(values.mean()), without)
+        found[k] = openset_table.SplitScore(float(values.mean()), without)
     return found
 
 
 def test_lines_are_told_apart_by_identities_they_share():
     effects = np.random.default_rng(0).normal(0, 8, 60)  # large, and the same for all lines
     lines = {"a": splits(effects, 1.0, 1), "b": splits(effects, 1.0, 2), "c": splits(effects, 1.0, 3, shift=4.0)}
-    found = {(each.method_a, each.method_b): each for each in openset_identities.compare_methods(lines)}
+    found = {(each.method_a, each.method_b): each for each in openset_table.compare_methods(lines)}
     assert not found["a", "b"].is_significant
     assert found["a", "c"].is_significant
     assert found["a", "c"].difference == pytest.approx(-4, abs=0.6)
-    low, high = openset_identities.pooled_interval(list(lines["a"].values()))
+    low, high = openset_table.pooled_interval(list(lines["a"].values()))
     assert high - low > 3 > found["a", "c"].half_width  # a line by itself is far less sure than a difference
     names = openset_table.significant_differences(list(found.values()), "auc")
     assert names["c"] == (["a", "b"], [])
@@ -156,16 +149,16 @@ def test_equal_lines_are_told_apart_in_no_more_than_a_twentieth_of_cases(trainin
     for trial in range(200):
         effects = np.random.default_rng(trial).normal(0, 8, 40)
         runs = {name: splits(effects, 3.0, 1000 * trial + k, training=training) for k, name in enumerate("abcdef")}
-        apart += any(each.is_significant for each in openset_identities.compare_methods(runs))
+        apart += any(each.is_significant for each in openset_table.compare_methods(runs))
     assert apart / 200 <= 0.05 + 2 * (0.05 * 0.95 / 200) ** 0.5
 
 
 def test_one_split_tells_nothing_apart():
     effects = np.zeros(40)
     lines = {name: splits(effects, 1.0, k, shift=10.0 * k, seeds=1) for k, name in enumerate("ab")}
-    assert openset_identities.compare_methods(lines) == []
-    ten = {0: openset_identities.SplitScore(80.0, {f"c{k}": 80.0 + 0.1 * k for k in range(9)})}
-    assert openset_identities.pooled_interval(list(ten.values())) is None  # of nine identities
+    assert openset_table.compare_methods(lines) == []
+    ten = {0: openset_table.SplitScore(80.0, {f"c{k}": 80.0 + 0.1 * k for k in range(9)})}
+    assert openset_table.pooled_interval(list(ten.values())) is None  # of nine identities
 
 
 def test_pixels_under_l1_are_what_a_loop_says(data_dir):
@@ -173,13 +166,13 @@ def test_pixels_under_l1_are_what_a_loop_says(data_dir):
     x = torch.randint(256, (30, 1, 12, 12), generator=draw, dtype=torch.uint8)
     y = torch.arange(30) // 5
     x[:, :, :6] = (40 * y).to(torch.uint8).view(-1, 1, 1, 1)
-    found = traditional.evaluate_l1_features(x, y, 12, "pixels", 0)
+    found = openset_methods.evaluate_l1_features(x, y, 12, "pixels", 0)
     right = 0
     for i in range(30):
         gaps = [(int((x[i].int() - x[j].int()).abs().sum()), j) for j in range(30) if j != i]
         right += int(y[min(gaps)[1]] == y[i])
     assert found.values["recall1"] == pytest.approx(100 * right / 30)
-    bins = traditional.histograms(torch.tensor([[0.0, 7.9, 8.0, 255.0]]))
+    bins = openset_methods.histograms(torch.tensor([[0.0, 7.9, 8.0, 255.0]]))
     assert bins[0, 0] == 0.5
     assert bins[0, 1] == bins[0, 31] == 0.25
 
@@ -199,11 +192,11 @@ def test_verdicts_pair_seeds_and_need_several():
 
 
 def test_the_claim_chooses_on_held_out_images(data_dir, tmp_path, monkeypatch, capsys):
-    base = replace(openset_lines.FACES_CONFIG, input_size=20, val_fraction=0.2, **TINY)
-    ground = openset_claim.ClaimDataset(
+    base = replace(openset_methods.FACES_CONFIG, input_size=20, val_fraction=0.2, **TINY)
+    ground = openset_claims.ClaimDataset(
         "faces", base, "recall1", "recall@1 in percent", (6.0, 16.0), ("adaacos", "adacos")
     )
-    monkeypatch.setattr(openset_claim, "GROUNDS", (ground,))
+    monkeypatch.setattr(openset_claims, "GROUNDS", (ground,))
     command = ["reproduce", "openset", "adaacos", "--seeds", "2", "--runs", str(tmp_path / "runs")]
     assert main([*command, "--out", str(tmp_path / "out"), "--data-dir", str(data_dir)]) == 0
     said = capsys.readouterr().out
@@ -223,10 +216,10 @@ def test_the_claim_chooses_on_held_out_images(data_dir, tmp_path, monkeypatch, c
 
 def test_six_digits_are_drawn_on_a_sphere(data_dir, tmp_path, monkeypatch, capsys):
     small = replace(
-        openset_sphere.SPHERE_CONFIG, model="fast(widths=(8, 8, 8), bias=False)", epochs=1, train_fraction=0.01
+        openset_claims.SPHERE_CONFIG, model="fast(widths=(8, 8, 8), bias=False)", epochs=1, train_fraction=0.01
     )
-    monkeypatch.setattr(openset_sphere, "BASE", small)
-    monkeypatch.setattr(openset_sphere, "LOSSES", openset_sphere.SPHERE_LOSSES[-2:])
+    monkeypatch.setattr(openset_claims, "BASE", small)
+    monkeypatch.setattr(openset_claims, "LOSSES", openset_claims.SPHERE_LOSSES[-2:])
     command = ["reproduce", "openset", "sphere", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
     assert main([*command, "--data-dir", str(data_dir)]) == 0
     assert capsys.readouterr().out.count("pairs of one digit") == 2
@@ -317,7 +310,7 @@ def test_what_a_siamese_network_cannot_learn_from_is_one_line(tmp_path, capsys):
 
 
 def test_a_length_of_the_embeddings_can_be_asked_for():
-    from widemargin.training.network import build_margin_model
+    from widemargin.training.model import build_margin_model
 
     sees = {"classes": ["a", "b", "c"], "channels": 1, "size": 12}
     run = TrainConfig(model="fast(widths=(8, 8, 8))", loss="arcface", embedding_dim=3)

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from widemargin.origin import source_commit
+from widemargin.io.provenance import source_commit
 
 
 @pytest.fixture
@@ -69,5 +69,5 @@ def test_a_git_that_never_answers_is_not_waited_for(checkout, tmp_path, monkeypa
     fake.write_text("#!/bin/sh\nexec sleep 60\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr("widemargin.origin._PATIENCE", 0.2)
+    monkeypatch.setattr("widemargin.io.provenance._PATIENCE", 0.2)
     assert source_commit(checkout[0]) is None

@@ -6,9 +6,9 @@ import zipfile
 import pytest
 import torch
 
-from widemargin.data import orl
-from widemargin.data.images import load_images
-from widemargin.errors import InputError
+from widemargin.data.images import sets
+from widemargin.data.images.sets import load_images
+from widemargin.io.errors import InputError
 
 
 def test_faces_are_the_faces(data_dir):
@@ -21,7 +21,7 @@ def test_faces_are_the_faces(data_dir):
 
 
 def test_the_archive_gives_the_same_faces(data_dir, tmp_path):
-    with zipfile.ZipFile(tmp_path / orl.ORL_ARCHIVE, "w") as archive:
+    with zipfile.ZipFile(tmp_path / sets.ORL_ARCHIVE, "w") as archive:
         archive.writestr("att_faces/README", "not a picture")
         for path in sorted((data_dir / "orl_faces").glob("s*/*.pgm")):
             archive.write(path, f"att_faces/{path.parent.name}/{path.name}")
@@ -44,7 +44,7 @@ def test_what_is_missing_cut_or_changed_is_one_line(data_dir, tmp_path):
     path.unlink()
     with pytest.raises(InputError, match=r"s7/3\.pgm: cannot be read"):
         load_images("orl_faces", tmp_path)
-    with zipfile.ZipFile(tmp_path / orl.ORL_ARCHIVE, "w") as archive:
+    with zipfile.ZipFile(tmp_path / sets.ORL_ARCHIVE, "w") as archive:
         archive.writestr("att_faces/s1/1.pgm", whole)
     shutil.rmtree(copy)
     with pytest.raises(InputError, match=r"s1/10\.pgm is missing"):

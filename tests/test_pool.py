@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from widemargin.errors import InputError
-from widemargin.pool import run_all
+from widemargin.io.errors import InputError
+from widemargin.io.worker_pool import run_all
 
 
 def square(value, told):
@@ -111,7 +111,7 @@ def busy(kind, told):
 PARENT = """
 import sys, threading
 import test_pool
-from widemargin.pool import run_all
+from widemargin.io.worker_pool import run_all
 
 def work():
     for _ in run_all(test_pool.busy, [(sys.argv[1],), (sys.argv[1],)], 2, lambda share: None):

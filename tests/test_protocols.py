@@ -9,10 +9,10 @@ import torch
 from PIL import Image
 
 from shades import draw
-from widemargin.cli import main
-from widemargin.errors import InputError
-from widemargin.training.finished import load_run
-from widemargin.training.protocols import PROTOCOLS, ProtocolSettings, read_pairs
+from widemargin.cli.main import main
+from widemargin.io.errors import InputError
+from widemargin.recognition.protocols import PROTOCOLS, ProtocolSettings, read_pairs
+from widemargin.training.run import load_run
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +182,7 @@ def test_a_set_by_name_is_embedded_as_the_run_sees_images(tmp_path, data_dir, ca
     ]
     assert main([*words, "--opt", "adamw", "--data-dir", str(data_dir), "--out", str(tmp_path / "run"), "--quiet"]) == 0
     done = load_run(tmp_path / "run")
-    from widemargin.data.images import load_images
+    from widemargin.data.images.sets import load_images
 
     some = load_images("mnist", data_dir).test.take(torch.arange(7))
     [(x, y)] = list(done.eval_batches(some))
@@ -210,7 +210,7 @@ def test_the_page_shows_pairs_and_neighbours_and_escapes_names(run, capsys):
     assert page.count('class="near"') == 12
     assert "data:image/png;base64," in page
     assert "://" not in page.replace("http://www.w3.org/2000/svg", "")
-    from widemargin.report.neighbours import neighbour_row
+    from widemargin.viz.embeddings import neighbour_row
 
     assert "<script>" not in neighbour_row(("data:", "<script>"), [("data:", '"><script>', 0.5)])
     capsys.readouterr()

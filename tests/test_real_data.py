@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import widemargin as wm
-from widemargin.catalogue import losses
+from widemargin.losses.registry import list_losses
 
 
 def table(path) -> tuple[torch.Tensor, torch.Tensor, list[str]]:
@@ -19,7 +19,7 @@ def table(path) -> tuple[torch.Tensor, torch.Tensor, list[str]]:
     return (features - features.mean(0)) / features.std(0), labels, names
 
 
-@pytest.mark.parametrize("name", losses("margins"))
+@pytest.mark.parametrize("name", list_losses("margins"))
 @pytest.mark.parametrize(("stem", "least"), [("iris", 0.94), ("user_knowledge_modeling", 0.85)])
 def test_a_margin_learns_a_real_table(data_dir, stem, name, least):
     x, y, names = table(data_dir / "uci" / f"{stem}.csv")

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from small_sets import write_small_cifar
-from widemargin.cli import main
-from widemargin.errors import InputError
-from widemargin.recipes import seed_resnet18, seed_vit_tiny
-from widemargin.recipes.parts import executors, image_settings, run_list
-from widemargin.recipes.parts.beside import MetricColumn
-from widemargin.recipes.parts.image_settings import HEADLINE_CONFIG, IMAGE_LOSSES, make_image_config
-from widemargin.recipes.parts.seed_command import make_seed_config
-from widemargin.report.dot_rows import draw_strip_plot
-from widemargin.report.ridges import draw_ridgeline
-from widemargin.run import TrainConfig
+from widemargin.cli.main import main
+from widemargin.io.errors import InputError
+from widemargin.reproduce import seed_resnet18, seed_vit_tiny
+from widemargin.reproduce.parts import image_runs, runs
+from widemargin.reproduce.parts.image_runs import HEADLINE_CONFIG, IMAGE_LOSSES, make_image_config
+from widemargin.reproduce.parts.image_tables import MetricColumn
+from widemargin.reproduce.parts.seed_command import make_seed_config
+from widemargin.training.config import TrainConfig
+from widemargin.viz.charts import draw_strip_plot
+from widemargin.viz.matrices import draw_ridgeline
 
 TINY = TrainConfig(
     data="cifar10", model="fast(widths=(8, 8, 8))", loss="arcgrad(s=10)", epochs=1, batch_size=50, opt="adamw", lr=0.01
@@ -26,7 +26,7 @@ TINY = TrainConfig(
 @pytest.fixture
 def tiny_sizes(monkeypatch):
     """The CPU size, smaller still: a test wants the way, not the figures."""
-    monkeypatch.setattr(image_settings, "_CPU", replace(TINY, augment="paper"))
+    monkeypatch.setattr(image_runs, "_CPU", replace(TINY, augment="paper"))
 
 
 def lines(path: Path) -> list[dict]:
@@ -76,16 +76,16 @@ def test_the_headlines_seed_is_fixed_and_nothing_is_held_out():
 
 
 def test_folders_tell_runs_apart_and_do_not_depend_on_names():
-    here = run_list.run_folder(TINY, Path("runs"))
-    assert run_list.run_folder(replace(TINY, name="anything"), Path("runs")) == here
+    here = runs.run_folder(TINY, Path("runs"))
+    assert runs.run_folder(replace(TINY, name="anything"), Path("runs")) == here
     others = [
         replace(TINY, seed=1),
         replace(TINY, train_fraction=0.5),
         replace(TINY, loss="softmax"),
         replace(TINY, lr=0.02),
     ]
-    assert len({here, *(run_list.run_folder(run, Path("runs")) for run in others)}) == 5
-    assert run_list.unique_configs([TINY, *others, TINY]) == [TINY, *others]
+    assert len({here, *(runs.run_folder(run, Path("runs")) for run in others)}) == 5
+    assert runs.unique_configs([TINY, *others, TINY]) == [TINY, *others]
 
 
 # ---------------------------------------------------------------- from the command to the page
@@ -110,7 +110,7 @@ def test_a_table_is_made_once_and_shared(tmp_path, monkeypatch, tiny_sizes, caps
     def no_training(*_, **__):
         raise AssertionError("a finished run was trained again")
 
-    monkeypatch.setattr("widemargin.training.loop.train", no_training)
+    monkeypatch.setattr("widemargin.training.train.train", no_training)
     assert main(["reproduce", "table6", *common, "--out", str(tmp_path / "six")]) == 0
     assert main(["reproduce", "table4", *common, "--augment", "paper", "--out", str(tmp_path / "four")]) == 0
     assert main(["reproduce", "figure4", *common, "--out", str(tmp_path / "f4")]) == 0
@@ -123,8 +123,8 @@ def test_a_table_is_made_once_and_shared(tmp_path, monkeypatch, tiny_sizes, caps
 def test_figure_3_with_fewer_images(tmp_path, monkeypatch, tiny_sizes, capsys):
     data = write_small_cifar("cifar10", tmp_path / "data", monkeypatch, train=500)
     words = ["--size", "cpu", "--seeds", "1", "--runs", str(tmp_path / "runs"), "--data-dir", str(data)]
-    monkeypatch.setattr("widemargin.recipes.figure3.SHARES", (1.0, 0.2))
-    monkeypatch.setattr("widemargin.recipes.figure3.COMPARED", ("arcgrad", "soft"))
+    monkeypatch.setattr("widemargin.reproduce.figure3.SHARES", (1.0, 0.2))
+    monkeypatch.setattr("widemargin.reproduce.figure3.COMPARED", ("arcgrad", "soft"))
     assert main(["reproduce", "figure3", *words, "--out", str(tmp_path / "out")]) == 0
     assert "20 %" in capsys.readouterr().out
     assert sorted({record["share"] for record in lines(tmp_path / "out" / "records.jsonl")}) == [0.2, 1.0]
@@ -133,9 +133,9 @@ def test_figure_3_with_fewer_images(tmp_path, monkeypatch, tiny_sizes, capsys):
 
 def test_cifar_100_in_the_official_layout(tmp_path, monkeypatch, tiny_sizes, capsys):
     data = write_small_cifar("cifar100", tmp_path / "data", monkeypatch)
-    monkeypatch.setattr(image_settings, "METHODS", {"arcgrad": "arcgrad(s=10)"})
-    monkeypatch.setattr("widemargin.recipes.parts.image_table.METHODS", IMAGE_LOSSES)
-    monkeypatch.setattr("widemargin.recipes.parts.image_table.BESIDE", {})
+    monkeypatch.setattr(image_runs, "METHODS", {"arcgrad": "arcgrad(s=10)"})
+    monkeypatch.setattr("widemargin.reproduce.parts.image_tables.METHODS", IMAGE_LOSSES)
+    monkeypatch.setattr("widemargin.reproduce.parts.image_tables.BESIDE", {})
     words = ["--size", "cpu", "--seeds", "1", "--runs", str(tmp_path / "runs"), "--data-dir", str(data)]
     assert main(["reproduce", "table5", *words, "--out", str(tmp_path / "out")]) == 0
     assert "75.12" in capsys.readouterr().out
@@ -143,18 +143,18 @@ def test_cifar_100_in_the_official_layout(tmp_path, monkeypatch, tiny_sizes, cap
 
 
 def test_a_spoilt_record_is_one_line(tmp_path):
-    folder = run_list.run_folder(TINY, tmp_path)
+    folder = runs.run_folder(TINY, tmp_path)
     folder.mkdir()
     (folder / "record.json").write_text("{}")
     with pytest.raises(InputError, match="not the record of a run; delete its folder"):
-        run_list.read_record(TINY, tmp_path)
+        runs.read_record(TINY, tmp_path)
 
 
 def test_a_run_that_diverges_does_not_keep_the_others(tmp_path, monkeypatch, capsys):
     data = write_small_cifar("cifar10", tmp_path / "data", monkeypatch)
     wild = replace(TINY, lr=1e30, opt="sgd", loss="softmax")
-    executors.run_locally([wild, TINY], tmp_path / "runs", str(data))
-    assert run_list.missing_configs([wild, TINY], tmp_path / "runs") == [wild]
+    runs.run_locally([wild, TINY], tmp_path / "runs", str(data))
+    assert runs.missing_configs([wild, TINY], tmp_path / "runs") == [wild]
     assert "loss" in capsys.readouterr().err
 
 
@@ -165,18 +165,18 @@ def test_jobs_do_what_a_process_does(tmp_path, data_dir):
     """submitit's own local executor: real processes, on real images."""
     pytest.importorskip("submitit")
     run = replace(TINY, train_fraction=0.01)
-    jobs = executors.submit_jobs([run], tmp_path / "jobs", str(data_dir), cluster="local", timeout_min=5)
+    jobs = runs.submit_jobs([run], tmp_path / "jobs", str(data_dir), cluster="local", timeout_min=5)
     [answer] = [job.result() for job in jobs]
-    executors.run_locally([run], tmp_path / "here", str(data_dir))
-    sent, here = (run_list.read_record(run, tmp_path / place) for place in ("jobs", "here"))
+    runs.run_locally([run], tmp_path / "here", str(data_dir))
+    sent, here = (runs.read_record(run, tmp_path / place) for place in ("jobs", "here"))
     assert answer == sent["test"]
     assert sent["test"]["top1"] == here["test"]["top1"]  # threads differ, and with them last digits of the loss
-    assert not run_list.missing_configs([run], tmp_path / "jobs")
+    assert not runs.missing_configs([run], tmp_path / "jobs")
 
 
 def test_a_preempted_job_is_sent_again():
     pytest.importorskip("submitit")
-    job = executors.Job(TINY.to_json(), "folder", None)
+    job = runs.Job(TINY.to_json(), "folder", None)
     again = job.checkpoint()
     assert again.function is job
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from widemargin.selftest.check import load_checks
+from stress.check import load_checks
 
 ROOT = Path(__file__).resolve().parents[1]
 

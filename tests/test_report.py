@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from widemargin import stats
-from widemargin.catalogue import losses
-from widemargin.cli import build_parser, main
-from widemargin.commands import tabular
-from widemargin.compare import PAPER_LOSSES, ComparisonPlan
-from widemargin.report import advice, page, svg
-from widemargin.report.compare_page import comparison_page
-from widemargin.report.comparison import build_comparison, comparison_to_json
-from widemargin.report.palette import loss_colour
-from widemargin.report.terminal import print_comparison
-from widemargin.results import Result, parse_result_line
+from widemargin.cli.main import build_parser, main
+from widemargin.losses.registry import list_losses
+from widemargin.tabular import arguments, comparison
+from widemargin.tabular.compare import PAPER_LOSSES, ComparisonPlan
+from widemargin.tabular.comparison import build_comparison, comparison_to_json
+from widemargin.tabular.comparison_table import print_comparison
+from widemargin.tabular.results import Result, parse_result_line
+from widemargin.viz import charts, page
+from widemargin.viz.charts import loss_colour
+from widemargin.viz.comparison_page import comparison_page
 
 RECORDS = Path(__file__).parents[1] / "records" / "table1.jsonl"
 
@@ -240,7 +240,7 @@ def test_settings_that_underfit_give_no_statement_anywhere(capsys):
     options = "--hidden 256 64 --batch 64 --lr 0.005 --weight-decay 0.01 --dropout 0 --epochs 20"
     assert f"Try, with another --out: {options}." in found.verdict
     ComparisonPlan(
-        [], [], mlp_config=tabular.mlp_config_from_options(build_parser().parse_args(["compare", *options.split()]))
+        [], [], mlp_config=arguments.mlp_config_from_options(build_parser().parse_args(["compare", *options.split()]))
     )  # they exist
     out, read, text = shown(found, capsys)
     words = " ".join(data for tag, data in read.texts if tag != "style")
@@ -292,13 +292,13 @@ def test_baselines_stand_below_and_take_no_part_in_ranks_and_marks(capsys):
 def test_a_baseline_far_below_does_not_squeeze_the_picture():
     names, spans = ["a", "b", "majority", "forest"], [(94.0, 97.0), (95.0, 98.0), (20.0, 30.0), (90.0, 94.0)]
     means = [95.5, 96.5, 25.0, 92.0]
-    drawn = svg.draw_intervals(names, means, spans, ["#111111"] * 4, "percent", "title", num_references=2)
+    drawn = charts.draw_intervals(names, means, spans, ["#111111"] * 4, "percent", "title", num_references=2)
     ticks = [float(data) for tag, data in Reader(drawn).texts if re.fullmatch(r"\d+", data)]
     assert min(ticks) >= 89
     assert drawn.count("<polygon") == 1  # an arrow for the majority class
     assert drawn.count("<circle") == 3
     assert "25.00" in drawn
-    everything = svg.draw_intervals(names, means, spans, ["#111111"] * 4, "percent", "title")
+    everything = charts.draw_intervals(names, means, spans, ["#111111"] * 4, "percent", "title")
     assert "<polygon" not in everything
 
 
@@ -349,19 +349,21 @@ def test_a_statement_without_baselines_is_cautious_where_training_accuracy_is_lo
 
 def test_settings_that_were_tried_already_are_not_proposed_again():
     tried = {"hidden": [256, 64], "batch": 64, "lr": 0.005, "weight_decay": 0.01, "dropout": 0.0, "epochs": 20.0}
-    more = advice.suggest_options_against_underfitting({"protocol": tried})
+    more = comparison.suggest_options_against_underfitting({"protocol": tried})
     assert more == "--hidden 512 128 --batch 64 --lr 0.005 --weight-decay 0.01 --dropout 0 --epochs 40"
-    assert advice.suggest_options_against_underfitting({"protocol": {"hidden": [8]}}).startswith(
+    assert comparison.suggest_options_against_underfitting({"protocol": {"hidden": [8]}}).startswith(
         "--hidden 256 64 --batch"
     )
-    assert advice.suggest_options_against_underfitting({"protocol": {"hidden": [300, 300, 30]}}).startswith(
+    assert comparison.suggest_options_against_underfitting({"protocol": {"hidden": [300, 300, 30]}}).startswith(
         "--hidden 300 300 64 --batch"
     )
-    assert advice.suggest_options_against_overfitting({"protocol": {"weight_decay": 2}}).startswith(
+    assert comparison.suggest_options_against_overfitting({"protocol": {"weight_decay": 2}}).startswith(
         "--dropout 0.5 --weight-decay 6"
     )
     for odd in ({}, {"protocol": {"hidden": 5}}, {"protocol": {"lr": "x"}}, {"protocol": {"what": 1}}):
-        assert advice.suggest_options_against_underfitting(odd) == advice.suggest_options_against_underfitting({})
+        assert comparison.suggest_options_against_underfitting(odd) == comparison.suggest_options_against_underfitting(
+            {}
+        )
 
 
 def test_sets_without_a_statement_are_left_out_of_the_ranks(capsys):
@@ -422,7 +424,7 @@ def results(methods, sets, parts=10):
 @pytest.mark.parametrize("sets", [1, 2, 15, 60])
 @pytest.mark.parametrize("methods", [1, 2, 7, 14])
 def test_a_page_of_any_size_is_one_file_in_order(sets, methods):
-    names = list(dict.fromkeys([*PAPER_LOSSES, *losses("margins")]))[:methods]
+    names = list(dict.fromkeys([*PAPER_LOSSES, *list_losses("margins")]))[:methods]
     found = build_comparison(results(names, [f"set{k}" for k in range(sets)]))
     read = checked(comparison_page(found, ["A sentence on the data."], "widemargin compare"))
     text = " ".join(data for _, data in read.texts)
@@ -527,7 +529,7 @@ def test_parts_of_a_page():
     ("low", "high"), [(0, 1), (92.3, 97.8), (-3, 3), (0, 100), (1e-7, 3e-7), (33.3, 33.4), (99.99, 100.01), (1, 1e6)]
 )
 def test_ticks_are_round_even_and_inside(low, high):
-    found = svg.tick_values(low, high)
+    found = charts.tick_values(low, high)
     assert 3 <= len(found) <= 9
     assert all(low - 1e-9 <= tick <= high + 1e-9 for tick in found)
     steps = np.diff(found)
@@ -537,16 +539,16 @@ def test_ticks_are_round_even_and_inside(low, high):
 
 
 def test_the_reach_of_an_axis():
-    low, high = svg.axis_limits([90.0, 100.0, 95.0], 0.1)
+    low, high = charts.axis_limits([90.0, 100.0, 95.0], 0.1)
     assert (low, high) == (89.0, 101.0)
     for same in ([5.0], [5.0, 5.0], [5.0, 5.0 + 1e-9]):
-        low, high = svg.axis_limits(same, 0.1)
+        low, high = charts.axis_limits(same, 0.1)
         assert low < 4.5
         assert high > 5.5
 
 
 def test_a_bar_joins_the_members_of_a_group_and_nobody_else():
-    picture = svg.draw_critical_difference_diagram(
+    picture = charts.draw_critical_difference_diagram(
         ["a", "b", "c", "d"], [1.0, 1.5, 3.0, 4.0], [(0, 1), (2, 3)], "rank", "t", (1.2, "cd")
     )
     places = {}
@@ -556,13 +558,13 @@ def test_a_bar_joins_the_members_of_a_group_and_nobody_else():
     covered = [{name for name, x in places.items() if low <= x <= high} for low, high in bars]
     assert covered == [{"a", "b"}, {"c", "d"}]
     assert places["a"] < places["b"] < places["c"] < places["d"]
-    turned = svg.draw_critical_difference_diagram(["a", "b"], [80.0, 90.0], [], "accuracy", "t", best_left=False)
+    turned = charts.draw_critical_difference_diagram(["a", "b"], [80.0, 90.0], [], "accuracy", "t", best_left=False)
     places = [float(x) for x in re.findall(r'points="([\d.]+),', turned)]
     assert places == sorted(places)  # the best, which is b, is drawn first and to the left
 
 
 def test_dots_stand_where_their_values_are():
-    picture = svg.draw_intervals(
+    picture = charts.draw_intervals(
         ["a", "b", "c"], [90, 95, 92], [(88, 92), (94, 96), (91, 93)], ["#111"] * 3, "percent", "t"
     )
     spots = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', picture)]
@@ -582,11 +584,11 @@ def test_long_names_are_cut_in_pictures_only():
 
 
 def test_a_loss_has_one_colour_whatever_its_options():
-    for name in losses("margins"):
+    for name in list_losses("margins"):
         assert loss_colour(name) == loss_colour(f"{name}(s=5)") == loss_colour(f"{name}(s=30, m=[0.1, 0.2])")
         assert re.fullmatch("#[0-9A-F]{6}", loss_colour(name), re.IGNORECASE)
         assert loss_colour(f"{name}(s=5) + 0.1*center(alpha=0.5)") == loss_colour("softmax + 0.02*center(alpha=0.5)")
-    margins = [loss_colour(name) for name in losses("margins")]
+    margins = [loss_colour(name) for name in list_losses("margins")]
     assert len(set(margins)) == len(margins)
     assert loss_colour("random_forest") == loss_colour("random_forest")
     assert all(a != b for a, b in pairwise(map(loss_colour, ("softmax", "m_softmax", "l_softmax", "a_softmax"))))

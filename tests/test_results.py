@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from widemargin import __version__
-from widemargin.cli import main
-from widemargin.compare import ComparisonPlan, find_stored_result, missing_results
-from widemargin.data.table import Column, Table
-from widemargin.data.uci import load_uci_set
-from widemargin.errors import InputError
-from widemargin.results import MAJORITY, Result, ResultStore, fingerprint, make_result, parse_result_line
-from widemargin.stack.protocol import MLPConfig
+from widemargin.cli.main import main
+from widemargin.data.tabular.table import Column, Table
+from widemargin.data.tabular.uci import load_uci_set
+from widemargin.io.errors import InputError
+from widemargin.tabular.compare import ComparisonPlan, find_stored_result, missing_results
+from widemargin.tabular.config import MLPConfig
+from widemargin.tabular.results import MAJORITY, Result, ResultStore, fingerprint, make_result, parse_result_line
 
 ANGLES = {"wc_intra": 0.1, "w_inter": 2.0, "c_inter": 2.1}
 SCHEMA = ["set", "loss", "mean", "std", "folds", "seed", "seconds", "versions", "settings", "angles", "train"]

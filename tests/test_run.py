@@ -5,10 +5,10 @@ import shlex
 
 import pytest
 
-from widemargin.cli import build_parser, main
-from widemargin.commands.train import config_from_options
-from widemargin.errors import InputError
-from widemargin.run import TrainConfig
+from widemargin.cli.main import build_parser, main
+from widemargin.cli.train import config_from_options
+from widemargin.io.errors import InputError
+from widemargin.training.config import TrainConfig
 
 # The two commands of seed 000, with `vitrun eval_cls_margin.py` replaced and parentheses quoted.
 VIT = """--ckpt_freq 2 --opt adamw --lr 0.001 --weight_decay 0.05   --batch_size=256 --ra=3 --smoothing=0.1 --reprob 0.1
@@ -31,7 +31,7 @@ TRANSFORM = {
 
 def described(words: str) -> TrainConfig:
     """The run of a command line, as the command itself reads it."""
-    from widemargin.cli import normalize_flag
+    from widemargin.cli.main import normalize_flag
 
     return config_from_options(
         build_parser().parse_args(["train", *(normalize_flag(word) for word in shlex.split(words))])
@@ -95,7 +95,7 @@ def test_the_seeds_resnet_command(monkeypatch):
 def test_the_seeds_augmentation_is_what_their_script_does():
     from types import SimpleNamespace
 
-    from widemargin.data.augment import build_augment
+    from widemargin.data.images.augment import build_augment
 
     run = described(VIT)
     made = build_augment(run.augment, SimpleNamespace(mean=(0.0,), std=(1.0,)), size=32, **run.augment_options)
@@ -109,7 +109,7 @@ def test_the_seeds_augmentation_is_what_their_script_does():
     [("softmax", "normface(s=10)"), ("arcface", "arcface(s=10, m=0.5)"), ("arcgrad", "arcgrad(s=10)")],
 )
 def test_margin_losses_of_the_seeds(given, means):
-    from widemargin.catalogue import parse
+    from widemargin.losses.registry import parse
 
     assert parse(described(f"--margin-loss {given}").loss) == parse(means)
 
@@ -217,7 +217,7 @@ def test_a_folder_that_is_no_run(tmp_path):
 
 
 def test_folder_names_cannot_climb(monkeypatch):
-    from widemargin.commands.train import _run_folder_name
+    from widemargin.cli.train import _run_folder_name
 
     assert "/" not in _run_folder_name(TrainConfig(name="../../etc/x"))
     assert not _run_folder_name(TrainConfig(name="..")).startswith(".")

@@ -7,10 +7,10 @@ from html import escape
 import pytest
 
 from colours import FAST, draw
-from widemargin.cli import main
+from widemargin.cli.main import main
 from widemargin.metrics.confusion import Confusion
-from widemargin.report.confusion import draw_confusion_matrix, most_common_confusions
-from widemargin.report.epochs import EpochSeries, draw_epoch_curves
+from widemargin.viz.lines import EpochSeries, draw_epoch_curves
+from widemargin.viz.matrices import draw_confusion_matrix, most_common_confusions
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import widemargin as wm
-from widemargin.others.sampled import sample_classes
+from widemargin.head.backends.sampled import sample_classes
 
 D, C = 8, 50
 

@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import widemargin as wm
-from widemargin.backbones.build import parse_model
-from widemargin.errors import InputError
-from widemargin.seedflags import parse_gin, seed_loss_spec
+from widemargin.io.errors import InputError
+from widemargin.models.build import parse_model
+from widemargin.reproduce.seed_flags import parse_gin, seed_loss_spec
 
 TRANSFORM = {"scale": (0.8, 1.0), "mean": (0.4914, 0.4822, 0.4465), "std": (0.2470, 0.2435, 0.2616)}
 FIRST = (

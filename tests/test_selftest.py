@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from colours import FAST, draw
-from widemargin.cli import main
-from widemargin.errors import InputError
-from widemargin.selftest import check
-from widemargin.selftest.check import Check, CheckContext, Outcome
-from widemargin.selftest.run import select_checks
-from widemargin.selftest.trainings import difference
+from stress import check
+from stress.check import Check, CheckContext, Outcome
+from stress.run import select_checks
+from stress.trainings import difference
+from widemargin.cli.main import main
+from widemargin.io.errors import InputError
 
 FOLDERS: list[Path] = []
 
@@ -45,7 +45,7 @@ def those(monkeypatch):
 
     def put(*checks: Check) -> None:
         monkeypatch.setattr(
-            "widemargin.selftest.run.find",
+            "stress.run.find",
             lambda only=None: [one for one in checks if only is None or one.name in only],
         )
 
@@ -199,7 +199,7 @@ def test_faults_are_survived(name, tmp_path):
 
 def test_a_killed_run_is_the_same(tmp_path, monkeypatch):
     """The check of 50 kills, with two."""
-    from widemargin.selftest.checks import killed
+    from stress.checks import killed
 
     monkeypatch.setattr(killed, "KILLS", {False: 2, True: 50})
     found = killed.run(CheckContext(False, tmp_path))

@@ -10,8 +10,8 @@ import torch
 
 import sharded_worker as worker
 import widemargin as wm
-from widemargin.others.shard import ClassShard
-from widemargin.sharded_checkpoint import load_sharded, save_sharded
+from widemargin.head.backends.sharded import ClassShard
+from widemargin.head.sharded_checkpoint import load_sharded, save_sharded
 
 
 def launch(folder: Path, ranks: int) -> list[dict]:

@@ -8,9 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test_run import RESNET, VIT, described
-from widemargin.backbones.build import parse_model
-from widemargin.run import OPTIMIZERS, PRECISIONS, SCHEDULES, TrainConfig
-from widemargin.spelling import build_train_command, format_with_options
+from widemargin.models.build import parse_model
+from widemargin.training.config import (
+    OPTIMIZERS,
+    PRECISIONS,
+    SCHEDULES,
+    TrainConfig,
+    build_train_command,
+    format_with_options,
+)
 
 # Another value than the usual one for every field of a run.
 OTHER = {
@@ -196,7 +202,7 @@ def test_options_stand_in_the_name():
     ],
 )
 def test_mistakes_in_an_augmentation_are_one_line(words, says, tmp_path, data_dir, capsys):
-    from widemargin.cli import main
+    from widemargin.cli.main import main
 
     given = ["train", "mnist", "fast", "softmax", *shlex.split(words), "--out", str(tmp_path / "run")]
     assert main([*given, "--data-dir", str(data_dir)]) == 2

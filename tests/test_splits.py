@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from widemargin.data.changes import FolderChanges, diff_manifest, update_manifest
-from widemargin.data.folder import create_manifest, load_folder, scan_folder
-from widemargin.data.manifest import MANIFEST_COLUMNS, PARTS, REMOVED_PARTS, Manifest, ManifestRow
-from widemargin.data.splits import (
+from widemargin.data.images.changes import FolderChanges, diff_manifest, update_manifest
+from widemargin.data.images.folder import create_manifest, load_folder, scan_folder
+from widemargin.data.images.manifest import MANIFEST_COLUMNS, PARTS, REMOVED_PARTS, Manifest, ManifestRow
+from widemargin.data.images.splits import (
     SplitConfig,
     UnassignedFile,
     assign_parts,
@@ -19,7 +19,7 @@ from widemargin.data.splits import (
     rows_to_test,
     unseen_classes,
 )
-from widemargin.errors import InputError
+from widemargin.io.errors import InputError
 
 
 def write(root: Path, name: str, content: str) -> Path:
@@ -555,7 +555,7 @@ def test_what_is_no_manifest_at_all_is_one_line(tmp_path, monkeypatch):
         file.truncate(2 << 30)  # a hole: takes no disk
     with pytest.raises(InputError, match="more than 1 GiB"):
         Manifest.read(tmp_path / "huge.csv")
-    monkeypatch.setattr("widemargin.data.manifest.LARGEST", 500)
+    monkeypatch.setattr("widemargin.data.images.manifest.LARGEST", 500)
     with pytest.raises(InputError, match="too many"):
         list(Manifest(tuple(ManifestRow(f"{k}", "cat", "train", 1, "0" * 64) for k in range(10))).to_csv())
 

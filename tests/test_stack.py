@@ -9,18 +9,15 @@ import pytest
 import torch
 
 import widemargin as wm
-from widemargin import crossval
-from widemargin.catalogue import losses
-from widemargin.data.table import Column, Table
-from widemargin.others.dense import DenseBackend
-from widemargin.others.rays import NormalizedEmbeddings
-from widemargin.others.road import compute_margin_loss
-from widemargin.others.stacked import StackedBackend
-from widemargin.stack import train
-from widemargin.stack.angles import stack_angles
-from widemargin.stack.objective import StackedHead, StackedObjective
-from widemargin.stack.protocol import MLPConfig
-from widemargin.stack.train import StackedTable, StackedTrainer
+from widemargin.data.tabular.table import Column, Table
+from widemargin.head.backends.base import NormalizedEmbeddings, compute_margin_loss
+from widemargin.head.backends.dense import DenseBackend
+from widemargin.head.backends.stacked import StackedBackend
+from widemargin.losses.registry import list_losses
+from widemargin.tabular import batched, crossval
+from widemargin.tabular.batched import StackedTable, StackedTrainer, stack_angles
+from widemargin.tabular.batched_objective import StackedHead, StackedObjective
+from widemargin.tabular.config import MLPConfig
 
 K, N, F, C = 3, 41, 5, 4
 # Layers wide enough that no embedding hangs on a single hidden unit: on the unit sphere the true gradient of that
@@ -42,8 +39,8 @@ SPECIAL = [
     "cross_entropy(smoothing=0.1)",
     "focal",
 ]
-every_loss = pytest.mark.parametrize("spec", [*losses("margins"), *SPECIAL])
-every_margin = pytest.mark.parametrize("spec", [*losses("margins"), *SPECIAL[:6]])
+every_loss = pytest.mark.parametrize("spec", [*list_losses("margins"), *SPECIAL])
+every_margin = pytest.mark.parametrize("spec", [*list_losses("margins"), *SPECIAL[:6]])
 
 
 def table(gaps=True):
@@ -102,7 +99,7 @@ def test_model_k_of_a_stack_is_that_model_alone(spec):
 
 
 def has_a_margin(spec):
-    return spec.partition("(")[0].partition(" ")[0] in losses("margins")
+    return spec.partition("(")[0].partition(" ")[0] in list_losses("margins")
 
 
 def plain_pytorch(spec, k, start, protocol, steps, batch):
@@ -161,7 +158,7 @@ def plain_pytorch(spec, k, start, protocol, steps, batch):
     ("spec", "smoothing"),
     [
         (spec, share)
-        for spec in (*losses("margins"), *SPECIAL)
+        for spec in (*list_losses("margins"), *SPECIAL)
         for share in (0.0, 0.1)
         if has_a_margin(spec) or not share
     ],
@@ -185,7 +182,7 @@ def test_a_stack_is_the_plain_loop_fold_by_fold(spec, smoothing):
 
 def test_training_in_pieces_is_training_at_once(monkeypatch):
     at_once = trained("adacos + 0.02*center")[0]
-    monkeypatch.setattr(train, "_SLAB", 2 * K * 8 * F)
+    monkeypatch.setattr(batched, "_SLAB", 2 * K * 8 * F)
     in_slabs = trained("adacos + 0.02*center")[0]
     x, y, parts = table()
     piecewise = StackedTrainer("adacos + 0.02*center", rows_of(x, y, range(K)), parts, SEEDS, PROTOCOL, (24, 8))

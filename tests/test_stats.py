@@ -15,7 +15,7 @@ from scipy import stats as scipy_stats
 
 import widemargin as wm
 from widemargin import stats
-from widemargin.stats.reference import FoldAccuracies, verdict_if_not_comparable
+from widemargin.stats.verdict import FoldAccuracies, verdict_if_not_comparable
 
 # Demšar 2006, Table 6: AUC of C4.5 without and with m, cf and both tuned. On the 13th set his ranks tell
 # the last two apart, which three printed decimals do not.
@@ -159,13 +159,13 @@ def test_few_sets_with_ties_have_the_share_of_all_orders():
 
 
 def test_random_permutations_agree_with_all_of_them(monkeypatch):
-    from widemargin.stats import friedman_ranks
+    from widemargin.stats import ranks
 
     for seed in range(4):
         scores = random_table(seed, n=5, k=4)
         exact = stats.friedman(scores)
         with monkeypatch.context() as patch:
-            patch.setattr(friedman_ranks, "_all_permutations", lambda *_: None)
+            patch.setattr(ranks, "_all_permutations", lambda *_: None)
             drawn = stats.friedman(scores)
         assert (exact.test, drawn.test) == ("all permutations", "random permutations")
         assert drawn.p == pytest.approx(exact.p, abs=5 * math.sqrt(0.25 / 99_999))

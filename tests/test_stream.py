@@ -11,16 +11,16 @@ import pytest
 import torch
 
 import widemargin as wm
-from widemargin import angle
-from widemargin.others import fused, sweep
-from widemargin.others.room import GradBuffer
+from widemargin.head.backends import class_blocks, kernels
+from widemargin.head.backends.stream import GradBuffer
+from widemargin.numerics import angles
 
 D, C = 16, 300
 
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(sweep, "rows_of_a_block", lambda samples, dim: 64)
+    monkeypatch.setattr(class_blocks, "rows_of_a_block", lambda samples, dim: 64)
 
 
 def batch(n=12, d=D, c=C, dtype=torch.float64):
@@ -95,19 +95,19 @@ def test_a_later_block_far_above_the_first(small_blocks):
 
 
 def test_a_later_block_far_above_the_first_with_compiled_kernels(small_blocks, monkeypatch):
-    monkeypatch.setattr(fused, "FROM", 0)
+    monkeypatch.setattr(kernels, "FROM", 0)
     test_a_later_block_far_above_the_first(None)
-    assert not fused._warned_reasons
+    assert not kernels._warned_reasons
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("loss", ["arcgrad(s=120)", "softmax(bias=True)"])
 def test_a_first_block_that_is_the_target_alone(loss, compiled, monkeypatch):
     """The second label of a mixup walks from the last block on, which may hold one class: no other to begin with."""
-    monkeypatch.setattr(sweep, "rows_of_a_block", lambda samples, dim: 64)
+    monkeypatch.setattr(class_blocks, "rows_of_a_block", lambda samples, dim: 64)
     if compiled:
-        monkeypatch.setattr(fused, "FROM", 0)
-    classes = next(c for c in range(65, 1000) if c % sweep.balance_block_rows(c, 64) == 1)
+        monkeypatch.setattr(kernels, "FROM", 0)
+    classes = next(c for c in range(65, 1000) if c % class_blocks.balance_block_rows(c, 64) == 1)
     dense, streamed = pair(loss, torch.float32, c=classes)
     if dense.bias is not None:
         for head in (dense, streamed):
@@ -205,7 +205,7 @@ def test_room_for_another_shape_is_fresh():
 
 # ---------------------------------------------------------------- compiled kernels
 
-needs_compiler = pytest.mark.skipif(not fused.can_compile(torch.device("cpu")), reason="no C++ compiler")
+needs_compiler = pytest.mark.skipif(not kernels.can_compile(torch.device("cpu")), reason="no C++ compiler")
 
 
 @needs_compiler
@@ -223,30 +223,30 @@ needs_compiler = pytest.mark.skipif(not fused.can_compile(torch.device("cpu")), 
 )
 def test_compiled_kernels_are_the_plain_ones(spec, monkeypatch):
     monkeypatch.setenv("CI", "true")  # PyTorch then refuses what it would only call slowly, such as writing in place
-    monkeypatch.setattr(sweep, "rows_of_a_block", lambda samples, dim: 128)
+    monkeypatch.setattr(class_blocks, "rows_of_a_block", lambda samples, dim: 128)
     x, y = batch(dtype=torch.float32)
     plain, compiled = (wm.Head(D, C, spec, backend="stream", label_smoothing=0.1) for _ in range(2))
     compiled.load_state_dict(plain.state_dict())
     for _ in range(2):
-        monkeypatch.setattr(fused, "FROM", 1 << 60)
+        monkeypatch.setattr(kernels, "FROM", 1 << 60)
         wanted = gradients(plain, x, y)
-        monkeypatch.setattr(fused, "FROM", 0)
-        made = len(fused._kernel_cache)
+        monkeypatch.setattr(kernels, "FROM", 0)
+        made = len(kernels._kernel_cache)
         assert_same(wanted, gradients(compiled, x, y), rtol=1e-5, atol=1e-6)
-    assert len(fused._kernel_cache) == made  # a second step compiles nothing
-    assert not fused._warned_reasons
+    assert len(kernels._kernel_cache) == made  # a second step compiles nothing
+    assert not kernels._warned_reasons
 
 
 def test_a_compiler_that_fails_is_said_once_and_done_without(monkeypatch):
-    monkeypatch.setattr(fused, "FROM", 0)
-    monkeypatch.setattr(sweep, "rows_of_a_block", lambda samples, dim: 128)
-    monkeypatch.setattr(fused, "_made", {})
-    monkeypatch.setattr(fused, "_reasons", set())
+    monkeypatch.setattr(kernels, "FROM", 0)
+    monkeypatch.setattr(class_blocks, "rows_of_a_block", lambda samples, dim: 128)
+    monkeypatch.setattr(kernels, "_made", {})
+    monkeypatch.setattr(kernels, "_reasons", set())
 
     def broken(*_):
         raise RuntimeError("no such compiler\nmore")
 
-    monkeypatch.setattr(fused, "_traced", broken)
+    monkeypatch.setattr(kernels, "_traced", broken)
     x, y = batch()
     dense, streamed = pair("arcface(s=20)")
     with pytest.warns(UserWarning, match=r"for arcface \(sums\), plain PyTorch does its work: no such compiler$"):
@@ -259,15 +259,15 @@ def test_a_compiler_that_fails_is_said_once_and_done_without(monkeypatch):
 
 def test_kernels_can_be_switched_off(monkeypatch):
     monkeypatch.setenv("WIDEMARGIN_FUSED", "0")
-    assert not fused.can_compile(torch.device("cpu"))
+    assert not kernels.can_compile(torch.device("cpu"))
 
 
 def test_the_short_arccos_is_as_good_as_single_precision():
     cos = torch.linspace(-1.0, 1.0, 200_001, dtype=torch.float64)
-    with angle.use_polynomial_arccos():
-        found = angle.safe_arccos(cos.float())
-        odd = angle.safe_arccos(torch.tensor([1.0000001, -1.0000001, float("nan")]))
-        wide = angle.safe_arccos(cos)
+    with angles.use_polynomial_arccos():
+        found = angles.safe_arccos(cos.float())
+        odd = angles.safe_arccos(torch.tensor([1.0000001, -1.0000001, float("nan")]))
+        wide = angles.safe_arccos(cos)
     exact = torch.acos(cos.float().double())
     assert (found.double() - exact).abs().max() < 5e-7
     near = exact > 1e-3
@@ -276,7 +276,7 @@ def test_the_short_arccos_is_as_good_as_single_precision():
     assert odd[1] == pytest.approx(torch.pi, abs=1e-6)
     assert odd[2].isnan()
     assert torch.equal(wide, torch.acos(cos))  # double precision keeps the library's
-    assert torch.equal(angle.safe_arccos(cos.float()), torch.acos(cos.float()))
+    assert torch.equal(angles.safe_arccos(cos.float()), torch.acos(cos.float()))
 
 
 def test_two_threads_are_never_given_the_same_memory(monkeypatch):
@@ -323,12 +323,12 @@ def test_training_calls_of_several_threads_are_all_counted():
 
 def test_a_thread_that_compiles_changes_no_bit_of_another():
     cos = torch.linspace(-0.99, 0.99, 1000)
-    alone, beside = angle.safe_arccos(cos), []
-    with angle.use_polynomial_arccos():
-        thread = threading.Thread(target=lambda: beside.append(angle.safe_arccos(cos)))
+    alone, beside = angles.safe_arccos(cos), []
+    with angles.use_polynomial_arccos():
+        thread = threading.Thread(target=lambda: beside.append(angles.safe_arccos(cos)))
         thread.start()
         thread.join()
-        assert not torch.equal(angle.safe_arccos(cos), alone)
+        assert not torch.equal(angles.safe_arccos(cos), alone)
     assert torch.equal(beside[0], alone)
 
 
@@ -365,8 +365,8 @@ def test_a_kept_storage_of_a_gradient_is_not_written_again():
 
 def test_a_scale_kept_in_fp64_and_one_adapted_in_fp32_meet_the_same_kernel(monkeypatch):
     """AdaCos asks for the sum with its old scale, then with the new one, in one sweep over the classes."""
-    monkeypatch.setattr(fused, "FROM", 0)
-    monkeypatch.setattr(sweep, "rows_of_a_block", lambda samples, dim: 64)
+    monkeypatch.setattr(kernels, "FROM", 0)
+    monkeypatch.setattr(class_blocks, "rows_of_a_block", lambda samples, dim: 64)
     x, y = batch(dtype=torch.float32)
     dense, streamed = pair("adacos", dtype=torch.float32)
     for _ in range(3):

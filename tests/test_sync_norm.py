@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-import widemargin.mended_torchvision  # noqa: F401  timm needs torchvision
-from widemargin.backbones.build import build_backbone
-from widemargin.backbones.neck import Neck
-from widemargin.classifier import MarginModel
-from widemargin.errors import InputError
-from widemargin.objective import Objective
-from widemargin.training.sync_norm import convert_sync_batchnorm
+import widemargin.models.torchvision_compat  # noqa: F401  timm needs torchvision
+from widemargin.head.objective import Objective
+from widemargin.io.errors import InputError
+from widemargin.models.attach import MarginModel
+from widemargin.models.build import build_backbone
+from widemargin.models.neck import Neck
+from widemargin.training.distributed import convert_sync_batchnorm
 
 NAMES = ["fast(width=0.125)", "resnet18", "timm:resnet18", "timm:efficientnet_b0", "timm:regnety_002"]
 

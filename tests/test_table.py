@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_diabetes
 
 from bad_tables import CASES, CLASSES, good, rows, with_column
-from widemargin.data.read import read_table
-from widemargin.data.table import class_order
-from widemargin.errors import InputError
+from widemargin.data.tabular.read import read_table
+from widemargin.data.tabular.table import class_order
+from widemargin.io.errors import InputError
 
 
 @pytest.fixture(autouse=True)
@@ -254,7 +254,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
 def test_reading_needs_no_torch():
     import subprocess
 
-    code = "import sys, widemargin.data.read, widemargin.data.uci, widemargin.data.paper; print('torch' in sys.modules)"
+    code = "import sys, widemargin.data.tabular.read, widemargin.data.tabular.uci, widemargin.reproduce.paper; print('torch' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import widemargin as wm
-from widemargin.terms._mining import MINERS, MiningConfig
-from widemargin.terms._pairs import pair_masks
+from widemargin.losses.pairs._mining import MINERS, MiningConfig
+from widemargin.losses.pairs._pairs import pair_masks
 
 MININGS = ("all", "hard", "semihard", "distance", "pool")
 EVERY_PAIRWISE = (

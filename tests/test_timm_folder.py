@@ -16,20 +16,20 @@ import pytest
 import torch
 from PIL import Image
 
-import widemargin.mended_torchvision  # noqa: F401  before timm
+import widemargin.models.torchvision_compat  # noqa: F401  before timm
 from test_train import assert_same
-from widemargin.cli import main
-from widemargin.data import timm_transforms
-from widemargin.data.augment import Augment, build_augment
-from widemargin.data.batches import TensorBatches
-from widemargin.data.decode import read_image
-from widemargin.data.draws import make_generator
-from widemargin.data.folder import IMAGENET_MEAN, IMAGENET_STD, FolderBatches, load_folder
-from widemargin.data.images import Images
-from widemargin.errors import InputError
-from widemargin.run import TrainConfig
+from widemargin.cli.main import main
+from widemargin.data.images import timm_transforms
+from widemargin.data.images.augment import Augment, build_augment
+from widemargin.data.images.batches import TensorBatches
+from widemargin.data.images.decode import read_image
+from widemargin.data.images.folder import IMAGENET_MEAN, IMAGENET_STD, FolderBatches, load_folder
+from widemargin.data.images.sets import Images
+from widemargin.io.errors import InputError
+from widemargin.numerics.random import make_generator
+from widemargin.training.config import TrainConfig
 from widemargin.training.inputs import load_inputs
-from widemargin.training.loop import train
+from widemargin.training.train import train
 
 SIZE = 24
 
@@ -232,8 +232,8 @@ def test_a_process_that_dies_is_one_line_and_others_end_with_their_batches(found
 def test_processes_leave_with_a_killed_first_one(folder):
     code = (
         "import multiprocessing, sys, time\n"
-        "from widemargin.data.augment import augment_of\n"
-        "from widemargin.data.folder import FolderBatches, load_folder\n"
+        "from widemargin.data.images.sets.augment import augment_of\n"
+        "from widemargin.data.images.sets.folder import FolderBatches, load_folder\n"
         "if __name__ == '__main__':\n"
         "    found = load_folder(sys.argv[1])\n"
         "    batches = FolderBatches(found.train, 4, augment_of('timm', found, 16), 0, workers=1)\n"
@@ -293,7 +293,7 @@ def test_nonsense_and_a_missing_timm_are_one_line(found, monkeypatch):
 
 
 def test_a_resumed_run_is_the_uninterrupted_one(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("widemargin.data.folder._workers", lambda: 1)
+    monkeypatch.setattr("widemargin.data.images.sets.folder._workers", lambda: 1)
     run = TrainConfig(
         data=str(folder),
         model="vit_tiny_patch16_224(patch_size=8, depth=1, embed_dim=24, num_heads=2)",

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from widemargin.cli import main
+from widemargin.cli.main import main
 from widemargin.theory import angular_margin
 from widemargin.tour import classical, margins, pairs
 from widemargin.tour.gallery import LOSSES, gallery_html, load_gallery

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from colours import FAST, draw
-from widemargin.run import TrainConfig
-from widemargin.training.log import MetricsLog
-from widemargin.training.loop import train
-from widemargin.training.trackers import flatten_metrics
+from widemargin.training.config import TrainConfig
+from widemargin.training.logging import MetricsLog, flatten_metrics
+from widemargin.training.train import train
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 WORKER = Path(__file__).with_name("trackers_worker.py")
@@ -161,7 +160,7 @@ def logged(folder: Path) -> dict[int, float]:
 def test_no_epoch_is_lost_when_the_clock_is_set_back_between_kill_and_resume(clock, tmp_path, monkeypatch):
     """Four sessions; each was killed after an epoch that it logged and did not keep, which the next one does again."""
     pytest.importorskip("tensorboard")
-    from widemargin.training.trackers import TensorBoard
+    from widemargin.training.logging import TensorBoard
 
     expected: dict[int, float] = {}
     boards = []

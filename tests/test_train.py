@@ -10,17 +10,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from widemargin.cli import main
-from widemargin.data.images import ImageSet, load_images
-from widemargin.errors import InputError
-from widemargin.run import TrainConfig
+from widemargin.cli.main import main
+from widemargin.data.images.sets import ImageSet, load_images
+from widemargin.io.errors import InputError
 from widemargin.training import inputs
-from widemargin.training.diagnosis import DivergedError
-from widemargin.training.log import MetricsLog
-from widemargin.training.loop import train
-from widemargin.training.moving import Trainer
-from widemargin.training.rates import PlateauScheduler, learning_rate
-from widemargin.training.telling import ProgressReporter
+from widemargin.training.config import TrainConfig
+from widemargin.training.logging import MetricsLog, ProgressReporter
+from widemargin.training.optim import PlateauScheduler, learning_rate
+from widemargin.training.train import train
+from widemargin.training.trainer import DivergedError, Trainer
 
 SMALL = TrainConfig(
     model="fast(width=0.125)",
@@ -44,7 +42,7 @@ def _loaded(name: str, folder: Path) -> ImageSet:
 @pytest.fixture(autouse=True)
 def _read_once(monkeypatch):
     """The data sets are read once for all tests of this file, and only the start of them is used."""
-    monkeypatch.setattr("widemargin.data.images.load_images", _loaded)
+    monkeypatch.setattr("widemargin.data.images.sets.load_images", _loaded)
 
 
 def lines(folder: Path) -> list[dict]:
@@ -95,7 +93,7 @@ def assert_same(one: Path, other: Path) -> None:
 def test_a_resumed_run_is_the_uninterrupted_one(changes, tmp_path, data_dir, monkeypatch):
     run = replace(SMALL, **changes)
     if run.schedule == "plateau":  # impatient, so that it has something to remember
-        monkeypatch.setattr("widemargin.training.moving.Plateau.__init__.__defaults__", (0, 0.1))
+        monkeypatch.setattr("widemargin.training.trainer.Plateau.__init__.__defaults__", (0, 0.1))
     train(run, tmp_path / "whole", data_dir=data_dir, stop_after=3)
     train(run, tmp_path / "parts", data_dir=data_dir, stop_after=1)
     torch.rand(7)  # what else a process does must not matter
@@ -240,7 +238,7 @@ def test_start_from_another_run(tmp_path, data_dir):
 def test_whitening_comes_back_with_the_checkpoint(tmp_path, data_dir, monkeypatch):
     train(SMALL, tmp_path / "run", data_dir=data_dir, stop_after=1)
     kept = load_file(tmp_path / "run" / "checkpoints" / "last" / "model.safetensors")["backbone.filters"]
-    monkeypatch.setattr("widemargin.backbones.fast.Fast.whiten", None)  # a resumed run must not need it
+    monkeypatch.setattr("widemargin.models.fast.Fast.whiten", None)  # a resumed run must not need it
     training = Trainer(SMALL, data_dir, resume=True)
     assert not torch.equal(training.model.backbone.filters, kept)
     training.restore(tmp_path / "run" / "checkpoints" / "last")
@@ -316,6 +314,6 @@ def test_missing_extras_are_one_line(module, data_dir, monkeypatch):
 
 
 def test_missing_logs_are_one_line(tmp_path, data_dir, monkeypatch):
-    monkeypatch.setattr("widemargin.training.log.find_spec", lambda name: None)
+    monkeypatch.setattr("widemargin.training.logging.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"--logger wandb needs it: pip install \"widemargin\[wandb\]\""):
         train(SMALL, tmp_path / "run", data_dir=data_dir, loggers=["wandb"])

@@ -14,11 +14,11 @@ import torch
 
 from colours import FAST, draw
 from test_train import assert_same, lines
-from widemargin.cli import build_parser, main
-from widemargin.errors import InputError
-from widemargin.run import TrainConfig
+from widemargin.cli.main import build_parser, main
+from widemargin.io.errors import InputError
+from widemargin.training.config import TrainConfig
 from widemargin.training.inputs import load_inputs
-from widemargin.training.moving import Trainer
+from widemargin.training.trainer import Trainer
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
@@ -43,7 +43,7 @@ def test_a_folder_is_decoded_once_or_batch_by_batch(folder, monkeypatch):
     small = load_inputs(run, None)
     assert tuple(small.train.x.shape) == (48, 3, 16, 16)
     assert small.class_names == ("blue", "green", "red")
-    monkeypatch.setattr("widemargin.data.folder.FolderImages.fits", lambda *_: False)
+    monkeypatch.setattr("widemargin.data.images.folder.FolderImages.fits", lambda *_: False)
     large = load_inputs(run, None)
     assert not hasattr(large.train, "x")
     assert large.input_spec["channels"] == 3

@@ -16,10 +16,10 @@ import pytest
 
 from colours import FAST, draw
 from test_run import described
-from widemargin.cli import main
-from widemargin.origin import source_commit
-from widemargin.run import TrainConfig
-from widemargin.training.loop import train
+from widemargin.cli.main import main
+from widemargin.io.provenance import source_commit
+from widemargin.training.config import TrainConfig
+from widemargin.training.train import train
 
 ENVIRONMENT = {
     **{k: v for k, v in os.environ.items() if k not in ("COLUMNS", "FORCE_COLOR", "LINES", "WANDB_NAME")},

@@ -7,10 +7,11 @@ import pytest
 
 from file_server import FileServer
 from originals import originals, pack
-from widemargin.data import fetch, paper
-from widemargin.data.fetch import FetchError
-from widemargin.data.uci import SETS, TABLE1, load_uci_set, uci_set_names
-from widemargin.errors import InputError
+from widemargin.data import download
+from widemargin.data.download import FetchError
+from widemargin.data.tabular.uci import SETS, TABLE1, load_uci_set, uci_set_names
+from widemargin.io.errors import InputError
+from widemargin.reproduce import paper
 
 COUNTS = {
     "pima_indians_diabetes": {"0": 262, "1": 130},
@@ -110,7 +111,7 @@ def test_download_clean_check_keep(server, empty_cache, name):
     table = load_uci_set(name)
     assert len(table) == entry.shape[2]
     kept = empty_cache / "uci" / entry.file_name
-    assert fetch.sha256_hex(kept.read_bytes()) == entry.sha256
+    assert download.sha256_hex(kept.read_bytes()) == entry.sha256
     assert [path.name for path in kept.parent.iterdir()] == [entry.file_name]
     asked = len(server.asked)
     again = load_uci_set(name)
@@ -224,35 +225,35 @@ def test_a_cache_that_cannot_be_written_is_one_line(server, tmp_path, monkeypatc
 def test_the_cache_follows_the_environment(tmp_path, monkeypatch):
     monkeypatch.delenv("WIDEMARGIN_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert fetch.cache_dir() == tmp_path / "widemargin"
+    assert download.cache_dir() == tmp_path / "widemargin"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert fetch.cache_dir() == tmp_path / ".cache" / "widemargin"
+    assert download.cache_dir() == tmp_path / ".cache" / "widemargin"
 
 
 def test_only_https_is_fetched_also_after_a_redirect(server, tmp_path, monkeypatch):
     server.answers = [302]
     with pytest.raises(FetchError, match="ftp"):
-        fetch.fetch("https://host/file", tmp_path / "got")
+        download.fetch("https://host/file", tmp_path / "got")
     monkeypatch.delenv("WIDEMARGIN_MIRROR")
     for address in ("file:///etc/passwd", "ftp://host/file", "data:,x", "http://host/file", "http://127.0.0.1.host/x"):
         with pytest.raises(FetchError, match="only https"):
-            fetch.fetch(address, tmp_path / "got")
+            download.fetch(address, tmp_path / "got")
     assert list(tmp_path.glob("got*")) == []
 
 
 def test_a_fetched_file_is_checked_bounded_and_fetched_once(server, tmp_path):
     server.files["/file"] = b"content"
-    path, right = tmp_path / "got", fetch.sha256_hex(b"content")
+    path, right = tmp_path / "got", download.sha256_hex(b"content")
     with pytest.raises(FetchError, match="7 bytes, more than"):
-        fetch.fetch("https://host/file", path, max_bytes=6)
+        download.fetch("https://host/file", path, max_bytes=6)
     with pytest.raises(FetchError, match=f"its SHA-256 is {right}, expected 00; deleted"):
-        fetch.fetch("https://host/file", path, sha256="00")
+        download.fetch("https://host/file", path, sha256="00")
     assert not path.exists()
-    assert fetch.fetch("https://host/file", path, sha256=right).read_bytes() == b"content"
+    assert download.fetch("https://host/file", path, sha256=right).read_bytes() == b"content"
     asked = len(server.asked)
-    fetch.fetch("https://host/file", path, sha256=right)
+    download.fetch("https://host/file", path, sha256=right)
     assert len(server.asked) == asked
     path.write_bytes(b"damaged")
-    assert fetch.fetch("https://host/file", path, sha256=right).read_bytes() == b"content"
+    assert download.fetch("https://host/file", path, sha256=right).read_bytes() == b"content"
     assert [entry.name for entry in tmp_path.iterdir()] == ["got"]

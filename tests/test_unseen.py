@@ -7,14 +7,14 @@ import torch
 
 import widemargin as wm
 from small_sets import write_small_cifar
-from widemargin.cli import main
-from widemargin.data.batches import make_sampler
-from widemargin.data.identities import check_disjoint_identities, concat_images, split_identities
-from widemargin.data.images import Images
-from widemargin.run import TrainConfig
-from widemargin.training.mined import MiningMeter
-from widemargin.training.telling import open_reporter
-from widemargin.training.unseen import distinct_pairs, evaluate_embeddings, sampled_pairs
+from widemargin.cli.main import main
+from widemargin.data.images.batches import make_sampler
+from widemargin.data.images.identities import check_disjoint_identities, concat_images, split_identities
+from widemargin.data.images.sets import Images
+from widemargin.recognition.evaluation import distinct_pairs, evaluate_embeddings, sampled_pairs
+from widemargin.training.config import TrainConfig
+from widemargin.training.epoch_statistics import MiningMeter
+from widemargin.training.logging import open_reporter
 
 
 def images(counts) -> Images:

@@ -4,8 +4,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from widemargin.run import TrainConfig
-from widemargin.training.loop import train
+from widemargin.training.config import TrainConfig
+from widemargin.training.train import train
 
 
 def main(images: str, folder: Path) -> None:

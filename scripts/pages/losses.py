@@ -12,16 +12,16 @@ from typing import Any
 import torch
 
 import widemargin as wm
-from widemargin.catalogue import loss_class, parse
-from widemargin.criterion import Criterion
-from widemargin.curves import criterion_curve, term_curve
-from widemargin.listing import FAMILY_TITLES, describe_loss, option_table
-from widemargin.margin import Margin
-from widemargin.option import Loss
-from widemargin.report.palette import loss_colour
-from widemargin.report.xy import AxesSpec, Curve, draw_xy_chart
-from widemargin.term import Term
+from widemargin.losses.base import Loss
+from widemargin.losses.criterion import Criterion
+from widemargin.losses.margin import Margin
+from widemargin.losses.pair_loss import PairLoss
+from widemargin.losses.registry import loss_class, parse
 from widemargin.theory import decision_function, gradient_curve, target_curve
+from widemargin.viz.charts import loss_colour
+from widemargin.viz.curves import criterion_curve, term_curve
+from widemargin.viz.lines import AxesSpec, Curve, draw_xy_chart
+from widemargin.viz.terminal import FAMILY_TITLES, describe_loss, option_table
 
 from .typeset import typeset
 
@@ -38,7 +38,7 @@ def write(out: Path) -> None:
     """All of them, into `losses/` and `losses.md`."""
     (out / "losses").mkdir(exist_ok=True)
     shelves: dict[str, list[str]] = defaultdict(list)
-    for kind in map(loss_class, wm.losses()):
+    for kind in map(loss_class, wm.list_losses()):
         (out / "losses" / f"{kind.name}.md").write_text(one(kind), encoding="utf-8")
         facts = describe_loss(kind)
         what = facts["sentence"].partition(": ")[2] or facts["sentence"]
@@ -92,7 +92,7 @@ def pictures(kind: type[Loss]) -> list[str]:
         ink = loss_colour(kind.name)
         if isinstance(value, Margin):
             return _of_margin(kind, ink, theta)
-        if isinstance(value, Term):
+        if isinstance(value, PairLoss):
             drawn = [Curve(kind.name, _pairs(DEGREES, term_curve(value, theta)), ink)]
             picture = _picture(drawn, (0, 180), "angle to a sample of another class", "loss", "°", repr(value))
             words = f"`{value!r}`: loss of an anchor with a sample of its own class 20° away."

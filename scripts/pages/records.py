@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from widemargin.bench.numerics import TARGET_LOSSES
-from widemargin.data.paper import paper_table1 as paper_table1
-from widemargin.data.paper import read_paper_table as paper_rows
-from widemargin.recipes.parts.image_settings import EXTRA_LOSSES
-from widemargin.recipes.parts.image_settings import IMAGE_LOSSES as IMAGE_METHODS
-from widemargin.recipes.parts.openset_table import METRICS
-from widemargin.recipes.table1 import TABLE1_LOSSES as TABLE_METHODS
-from widemargin.report.run_page import ANGLE_TITLES
+from benchmarks.numerics import TARGET_LOSSES
+from widemargin.reproduce.paper import paper_table1 as paper_table1
+from widemargin.reproduce.paper import read_paper_table as paper_rows
+from widemargin.reproduce.parts.image_runs import EXTRA_LOSSES
+from widemargin.reproduce.parts.image_runs import IMAGE_LOSSES as IMAGE_METHODS
+from widemargin.reproduce.parts.openset_table import METRICS
+from widemargin.reproduce.table1 import TABLE1_LOSSES as TABLE_METHODS
+from widemargin.viz.run_page import ANGLE_TITLES
 
 Line = Mapping[str, Any]
 

@@ -18,64 +18,68 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.1"
 
 # Where each public name lives. Losses are not listed: the catalogue finds them by file.
-_HOMES = {
-    "Anneal": "schedule",
-    "Cosine": "schedule",
-    "Criterion": "criterion",
-    "Decay": "schedule",
-    "Head": "head",
-    "InputError": "errors",
-    "Learnable": "schedule",
-    "Margin": "margin",
-    "Objective": "objective",
-    "RowOptimizer": "row_optimizer",
-    "Sum": "catalogue",
-    "Term": "term",
-    "Warmup": "schedule",
+_PUBLIC_NAMES = {
+    "Anneal": "losses.schedule",
+    "Cosine": "losses.schedule",
+    "Criterion": "losses.criterion",
+    "Decay": "losses.schedule",
+    "Head": "head.head",
+    "InputError": "io.errors",
+    "Learnable": "losses.schedule",
+    "Margin": "losses.margin",
+    "Objective": "head.objective",
+    "RowOptimizer": "head.row_optimizer",
+    "Sum": "losses.registry",
+    "PairLoss": "losses.pair_loss",
+    "Warmup": "losses.schedule",
     "AngleMeter": "metrics.angles",
     "Angles": "metrics.angles",
-    "MarginClassifier": "estimator",
-    "MarginModel": "classifier",
+    "MarginClassifier": "tabular.estimator",
+    "MarginModel": "models.attach",
     "angles": "metrics.angles",
-    "attach": "classifier",
-    "load": "hub_folder",
-    "load_sharded": "sharded_checkpoint",
-    "losses": "catalogue",
-    "margin_softmax": "margin",
-    "parse": "catalogue",
-    "parse_list": "catalogue",
-    "save_sharded": "sharded_checkpoint",
+    "attach": "models.attach",
+    "load": "export.hub",
+    "load_sharded": "head.sharded_checkpoint",
+    "list_losses": "losses.registry",
+    "margin_softmax": "losses.margin",
+    "parse": "losses.registry",
+    "parse_list": "losses.registry",
+    "save_sharded": "head.sharded_checkpoint",
     "suggest_scale": "theory",
     "theoretical_gap": "theory",
 }
 
-_ROOMS = ("metrics", "schedule", "theory")  # modules worth reaching as widemargin.theory
+_SUBMODULES = {"metrics": "metrics", "schedule": "losses.schedule", "theory": "theory"}  # reached as widemargin.theory
 
-__all__ = ["__version__", *sorted(_HOMES)]  # noqa: PLE0604  (strings all)
+__all__ = ["__version__", *sorted(_PUBLIC_NAMES)]  # noqa: PLE0604  (strings all)
 
 if TYPE_CHECKING:
-    from . import metrics, schedule, theory
-    from .catalogue import Sum, losses, parse, parse_list
-    from .classifier import MarginModel, attach
-    from .criterion import Criterion
-    from .errors import InputError
-    from .estimator import MarginClassifier
-    from .head import Head
-    from .margin import Margin, margin_softmax
+    from . import metrics, theory
+    from .export.hub import load
+    from .head.head import Head
+    from .head.objective import Objective
+    from .head.row_optimizer import RowOptimizer
+    from .head.sharded_checkpoint import load_sharded, save_sharded
+    from .io.errors import InputError
+    from .losses import schedule
+    from .losses.criterion import Criterion
+    from .losses.margin import Margin, margin_softmax
+    from .losses.pair_loss import PairLoss
+    from .losses.registry import Sum, list_losses, parse, parse_list
+    from .losses.schedule import Anneal, Cosine, Decay, Learnable, Warmup
     from .metrics.angles import AngleMeter, Angles, angles
-    from .objective import Objective
-    from .schedule import Anneal, Cosine, Decay, Learnable, Warmup
-    from .term import Term
+    from .models.attach import MarginModel, attach
+    from .tabular.estimator import MarginClassifier
     from .theory import suggest_scale, theoretical_gap
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
-    elif name in _ROOMS:
-        value = importlib.import_module(f".{name}", __name__)
+    if name in _PUBLIC_NAMES:
+        value = getattr(importlib.import_module(f".{_PUBLIC_NAMES[name]}", __name__), name)
+    elif name in _SUBMODULES:
+        value = importlib.import_module(f".{_SUBMODULES[name]}", __name__)
     elif name[:1].isupper():
-        from .catalogue import find_loss_class
+        from .losses.registry import find_loss_class
 
         value = find_loss_class(name)
         if value is None:
@@ -89,6 +93,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    from .catalogue import loss_class, losses
+    from .losses.registry import list_losses, loss_class
 
-    return sorted({*__all__, *_ROOMS, *(loss_class(name).__name__ for name in losses())})
+    return sorted({*__all__, *_SUBMODULES, *(loss_class(name).__name__ for name in list_losses())})

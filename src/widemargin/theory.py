@@ -11,12 +11,12 @@ import numbers
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from .errors import InputError, format_value
+from .io.errors import InputError, format_value
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .margin import Margin
+    from .losses.margin import Margin
 
 
 _MAX_ABS_VALUE = 1e300
@@ -58,7 +58,7 @@ def _check_finite(what: str, value: Any) -> float:
 
 
 def _check_angles(what: str, theta: Any) -> Tensor:
-    from .labels import describe_type, is_plain_float
+    from .numerics.validation import describe_type, is_plain_float
 
     if not is_plain_float(theta):
         raise InputError(f"{what} must be a float tensor of angles in radians, got {describe_type(theta)}")
@@ -71,7 +71,7 @@ def suggest_scale(num_classes: int, gap: float) -> float:
 
     `s = (W₀((C−1)/e) + 1) / gap`: ask for a wide gap and get a small scale.
 
-    >>> round(suggest_scale(classes=10, gap=0.5), 4)
+    >>> round(suggest_scale(num_classes=10, gap=0.5), 4)
     4.202
     """
     gap = _check_positive("gap", gap, "of radians ")
@@ -124,11 +124,11 @@ def gaps(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     """
     import torch
 
-    from . import angle
-    from .catalogue import parse_margin
-    from .labels import check_embeddings, check_labels, describe_type, is_plain_float
-    from .others.rays import NormalizedEmbeddings
-    from .others.stream import StreamBackend
+    from .head.backends.base import NormalizedEmbeddings
+    from .head.backends.stream import StreamBackend
+    from .losses.registry import parse_margin
+    from .numerics import angles
+    from .numerics.validation import check_embeddings, check_labels, describe_type, is_plain_float
 
     if not is_plain_float(weight) or weight.ndim != 2:
         raise InputError(f"weight must be a float tensor [C, D] of class weights, got {describe_type(weight)}")
@@ -137,15 +137,15 @@ def gaps(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     check_labels(y, len(x), len(weight), embeddings.norm, x.device)
     plain = parse_margin("normface")
     backend = StreamBackend(plain, embeddings, weight.detach(), None)
-    return angle.safe_arccos(backend.largest_cosine(y.long())) - backend.target(plain, y.long()).theta
+    return angles.safe_arccos(backend.largest_cosine(y.long())) - backend.target(plain, y.long()).theta
 
 
 def target_curve(margin: Margin | str, theta: Tensor, num_classes: int = 10) -> tuple[Tensor, Tensor]:
     """Target logit and plain logit over angles θ, at ‖x‖ = ‖w‖ = 1: `s ψ(θ) − a` and `s φ(cos θ)`."""
     import torch
 
-    from .margin import target_logit
-    from .others.rays import DotProducts, compute_logits
+    from .head.backends.base import DotProducts, compute_logits
+    from .losses.margin import target_logit
 
     resolved = _resolve_margin(margin, num_classes, _check_angles("theta", theta))
     return target_logit(resolved, theta, None, None), compute_logits(
@@ -169,13 +169,13 @@ def gradient_curve(
     """`∂ loss / ∂θ_y` over target angles θ, with every other class at the angle `others`, ‖w‖ = 1.
 
     >>> import torch
-    >>> far = pull_curve("arcgrad(s=10)", torch.tensor([3.0]), classes=10)
-    >>> round(far.item(), 3)  # ArcGrad pulls with its full scale wherever the sample is wrong
+    >>> far = gradient_curve("arcgrad(s=10)", torch.tensor([3.0]), num_classes=10)
+    >>> round(far.item(), 3)  # ArcGrad pulls with its full scale wherever the stratified_sample is wrong
     10.0
     """
     import torch
 
-    from .margin import split_softmax
+    from .losses.margin import split_softmax
 
     angles = _check_angles("theta", theta).detach().clone().requires_grad_()
     resolved = _resolve_margin(margin, _check_num_classes(num_classes), angles)
@@ -203,8 +203,8 @@ def decision_function(
     """
     import torch
 
-    from .margin import target_logit
-    from .others.rays import DotProducts, compute_logits, compute_radius
+    from .head.backends.base import DotProducts, compute_logits, compute_radius
+    from .losses.margin import target_logit
 
     theta1, theta2 = _check_angles("theta1", theta1), _check_angles("theta2", theta2)
     theta1, theta2 = (t.reshape(-1) if t.ndim == 0 else t for t in (theta1, theta2))
@@ -228,7 +228,7 @@ def decision_function(
 def boundary_angle(
     margin: Margin | str, class_angle: float, num_classes: int = 2, w_norms: tuple[float, float] = (1.0, 1.0)
 ) -> float:
-    """Angle from W₁ at which class 1's training boundary lies, for classes `between` radians apart.
+    """Angle from W₁ at which class 1's training boundary lies, for classes `angle_between` radians apart.
 
     >>> round(boundary_angle("a_softmax(m=2, lam=0)", 0.9), 6)  # θ₁₂ / (m + 1)
     0.3
@@ -265,8 +265,8 @@ def _resolve_margin(margin: Margin | str, num_classes: int, like: Tensor) -> Mar
     """A margin with its numbers as a fresh head has them; annealing at its end, where it bites."""
     import torch
 
-    from .catalogue import parse_margin
-    from .margin import Margin
+    from .losses.margin import Margin
+    from .losses.registry import parse_margin
 
     value = parse_margin(margin) if isinstance(margin, str) else margin
     if not isinstance(value, Margin):

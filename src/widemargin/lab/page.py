@@ -5,11 +5,13 @@ from __future__ import annotations
 from importlib import resources
 from typing import Any
 
-from ..report import page
-from ..report.escaped import escape
-from ..report.palette import loss_colour
-from .curves import CLASS_SEPARATIONS_DEG, WANTED_GAPS_DEG
-from .families import CLASS_COUNTS, SCALES
+import torch
+
+from ..io.text import escape
+from ..reproduce.figure1 import FIGURE1_SCALES, train_snapshots
+from ..viz import page
+from ..viz.charts import loss_colour
+from .curves import CLASS_COUNTS, CLASS_SEPARATIONS_DEG, SCALES, WANTED_GAPS_DEG
 
 _PANELS = (
     ("target", "Target logit", "What the loss makes of the target's angle, at ‖w‖ = 1."),
@@ -118,3 +120,41 @@ def _films(films: list[dict[str, Any]]) -> str:
         f'<div class="many wider">{pictures}</div>'
         "</section>"
     )
+
+
+# The paper's Figure 1 as a film: angles of Iris samples and where their gradients push them, for two scales.
+
+NUM_FRAMES = 24
+_MAX_SAMPLES_PER_CLASS = 40  # samples of each class that are drawn
+
+
+def compute_film_frames(seed: int = 0) -> list[dict[str, Any]]:
+    """For each scale its frames: own angles in degrees, pulls per s, the mean gap and the theoretical one."""
+    # Most happens early: frames stand at the squares of even steps.
+    phases = {str(k): (k / (NUM_FRAMES - 1)) ** 2 for k in range(NUM_FRAMES)}
+    found = []
+    for scale in FIGURE1_SCALES:
+        moments = train_snapshots(scale, seed, phases)
+        y = moments[0].y
+        rows = torch.cat([(y == k).nonzero().squeeze(1)[:_MAX_SAMPLES_PER_CLASS] for k in range(int(y.max()) + 1)])
+        found.append(
+            {
+                "s": scale,
+                "theory": round(float(torch.tensor(moments[0].theoretical_gap).rad2deg()), 1),
+                "y": y[rows].tolist(),
+                "frames": [
+                    {
+                        "own": _round_values(moment.theta[rows, y[rows]].rad2deg(), 1),
+                        "pull": _round_values(moment.gradient[rows, y[rows]] / scale, 3),
+                        "gap": round(float(torch.tensor(moment.mean_gap).rad2deg()), 1),
+                        "right": round(moment.accuracy, 1),
+                    }
+                    for moment in moments
+                ],
+            }
+        )
+    return found
+
+
+def _round_values(values: torch.Tensor, digits: int) -> list[float]:
+    return [round(value, digits) for value in values.tolist()]

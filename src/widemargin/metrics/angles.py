@@ -17,11 +17,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .. import angle, ranks
-from ..errors import InputError
-from ..labels import check_embeddings, check_labels, describe_type, device_mismatch_error, is_plain_float
-from ..precision import widest_float_dtype
-from ..roster import allocate_class_matrix, check_integer
+from ..head.classes import allocate_class_matrix, check_integer
+from ..io.errors import InputError
+from ..numerics import distributed
+from ..numerics.angles import angle_between, safe_arccos, unit_and_norm
+from ..numerics.precision import widest_float_dtype
+from ..numerics.validation import check_embeddings, check_labels, describe_type, device_mismatch_error, is_plain_float
 
 # Up to this many classes all pairs are computed (seconds); above it pairs are drawn.
 MAX_EXACT_CLASSES = 20_000
@@ -65,7 +66,7 @@ def angles(x: Tensor, y: Tensor, W: Tensor, *, exact: bool | None = None) -> Ang
 class AngleMeter:
     """Adds up class centres over batches; `compute` adds up over ranks.
 
-    >>> meter = AngleMeter(classes=3, dim=3)
+    >>> meter = AngleMeter(num_classes=3, embedding_dim=3)
     >>> for i in range(3): meter.update(torch.eye(3)[i : i + 1], torch.tensor([i]))
     >>> round(meter.compute(torch.eye(3)).c_inter, 4)
     1.5708
@@ -106,7 +107,7 @@ class AngleMeter:
             raise InputError(f"W must be a float tensor of shape {list(self.sums.shape)}, got {given}")
         W = W.to(self.sums.device)
         sums, counts = (
-            (ranks.all_reduce_sum(self.sums), ranks.all_reduce_sum(self.counts))
+            (distributed.all_reduce_sum(self.sums), distributed.all_reduce_sum(self.counts))
             if over_ranks
             else (self.sums, self.counts)
         )
@@ -142,7 +143,7 @@ def mean_angle(rows: Tensor, indices: Tensor, exact: bool | None = None) -> tupl
 
 
 def _directions(rows: Tensor, indices: Tensor) -> Tensor:
-    return angle.unit_and_norm(rows[indices].to(widest_float_dtype(rows.device)))[0]
+    return unit_and_norm(rows[indices].to(widest_float_dtype(rows.device)))[0]
 
 
 def _mean_of_all_pairs(unit: Tensor) -> float:
@@ -150,7 +151,7 @@ def _mean_of_all_pairs(unit: Tensor) -> float:
     step = max(1, _CHUNK_ELEMENTS // count)
     total = 0.0
     for start in range(0, count, step):
-        theta = angle.safe_arccos(unit[start : start + step] @ unit[start:].T)
+        theta = safe_arccos(unit[start : start + step] @ unit[start:].T)
         total += float(theta.triu(1).sum())  # pairs i < j of this strip
     return total / (count * (count - 1) / 2)
 
@@ -159,7 +160,7 @@ def _mean_of_pairs(rows: Tensor, indices: Tensor, other_rows: Tensor, other_indi
     """Mean and standard deviation of the angles between rows `which` and their partners, in chunks."""
     step = max(1, _CHUNK_ELEMENTS // rows.shape[1])
     found = [
-        angle.angle_between(_directions(rows, a), _directions(other_rows, b))
+        angle_between(_directions(rows, a), _directions(other_rows, b))
         for a, b in zip(torch.split(indices, step), torch.split(other_indices, step), strict=True)
     ]
     theta = torch.cat(found)

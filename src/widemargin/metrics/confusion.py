@@ -40,9 +40,9 @@ class Confusion:
 
     @classmethod
     def from_predictions(cls, labels: Tensor, predictions: Tensor, num_classes: int) -> Confusion:
-        """Of labels [N] and answers [N], both from 0 up to, not including, `classes`.
+        """Of labels [N] and answers [N], both from 0 up to, not including, `num_classes`.
 
-        >>> Confusion.of(torch.tensor([0, 1, 1, 1]), torch.tensor([0, 0, 0, 1]), 2).mistakes()
+        >>> Confusion.from_predictions(torch.tensor([0, 1, 1, 1]), torch.tensor([0, 0, 0, 1]), 2).mistakes()
         [(1, 0, 2)]
         """
         labels, predictions = labels.long().cpu(), predictions.long().cpu()

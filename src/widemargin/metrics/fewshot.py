@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..angle import unit_and_norm
-from ..errors import InputError
-from ..labels import check_embeddings_and_labels
-from ..roster import check_integer
-from .identity_intervals import MIN_EVENTS, MIN_IDENTITIES, jackknife_interval
+from ..head.classes import check_integer
+from ..io.errors import InputError
+from ..numerics.angles import unit_and_norm
+from ..numerics.validation import check_embeddings_and_labels
+from .intervals import MIN_EVENTS, MIN_IDENTITIES, jackknife_interval
 from .retrieval import check_search_inputs, nearest_neighbors, percent, resolve_gallery
 
 

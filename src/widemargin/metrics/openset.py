@@ -19,9 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..angle import unit_and_norm
-from ..errors import InputError, format_value
-from .identity_intervals import MIN_EVENTS, jackknife_interval, mean_interval
+from ..io.errors import InputError, format_value
+from ..numerics.angles import unit_and_norm
+from .intervals import MIN_EVENTS, jackknife_interval, mean_interval
 from .retrieval import check_search_inputs, nearest_neighbors, percent
 from .roc import RocCurve, auc, eer, roc_curve
 

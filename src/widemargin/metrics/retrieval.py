@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..angle import unit_and_norm
-from ..errors import InputError, format_value
-from ..labels import check_embeddings_and_labels
-from ..roster import check_integer
-from .identity_intervals import leave_one_out_means, mean_interval
+from ..head.classes import check_integer
+from ..io.errors import InputError, format_value
+from ..numerics.angles import unit_and_norm
+from ..numerics.validation import check_embeddings_and_labels
+from .intervals import leave_one_out_means, mean_interval
 
 _GALLERY_BLOCK_ROWS = 16_384
 

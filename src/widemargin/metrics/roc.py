@@ -11,7 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..io.errors import InputError
+from .intervals import MIN_EVENTS
+
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -101,3 +106,138 @@ def interpolate_tar(far: FloatArray, tar: FloatArray, target_far: float) -> Floa
     share = (target_far - before) / np.maximum(behind - before, 1e-300)
     found: FloatArray = (low + np.clip(share, 0.0, 1.0) * (high - low))[..., 0]
     return found
+
+
+# Accuracy over folds (the LFW protocol): a fold is judged at the threshold that is best on the others.
+#
+# Folds are disjoint in identities where these are known: whoever is judged had no part in choosing the threshold. A pair
+# of two folds belongs to neither.
+
+NUM_FOLDS = 10
+
+
+def identity_folds(y: IntArray, num_folds: int = NUM_FOLDS, seed: int = 0) -> IntArray | None:
+    """The fold of each identity [K] of images [N] (−1 for one without images), at least two in each; None for too few.
+
+    Identities with two images or more are dealt out first, so that every fold has same pairs.
+
+    >>> identity_folds(np.array([0, 0, 1, 1, 2, 2, 3, 3]), 2).tolist()
+    [1, 0, 0, 1]
+    """
+    sizes = np.bincount(y)
+    there = np.flatnonzero(sizes)
+    num_folds = min(num_folds, int((sizes > 1).sum()), len(there) // 2)
+    if num_folds < 2:
+        return None
+    order = np.random.default_rng(seed).permutation(there)
+    order = np.concatenate((order[sizes[order] > 1], order[sizes[order] == 1]))
+    found = np.full(len(sizes), -1, dtype=np.int64)
+    found[order] = np.arange(len(order)) % num_folds
+    return found
+
+
+def linked_folds(first: IntArray, second: IntArray, num_folds: int = NUM_FOLDS) -> IntArray | None:
+    """The fold of each identity [K] so that, as far as that can be, no pair is of two folds; None for too few.
+
+    Identities that pairs join stay in one fold. Where nearly all are joined, each is dealt out by itself instead, and
+    pairs of two folds belong to none.
+
+    >>> linked_folds(np.array([0, 0, 2, 2, 4, 4, 6, 6]), np.array([0, 1, 2, 3, 4, 5, 6, 7]), 2).tolist()
+    [0, 0, 1, 1, 0, 0, 1, 1]
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    size = int(max(first.max(), second.max())) + 1
+    joined = coo_array((np.ones(len(first)), (first, second)), shape=(size, size))
+    number, group = connected_components(joined, directed=False)
+    kinds = [np.bincount(group[first[kind]], minlength=number) for kind in (first == second, first != second)]
+    shares = np.stack([kind / max(kind.sum(), 1) for kind in kinds])  # of the same and of the different pairs
+    if number < 2 * num_folds or shares.max() > 2 / num_folds:
+        return identity_folds(np.concatenate((first, second)), num_folds)
+    of_group = np.empty(number, dtype=np.int64)
+    filled = np.zeros((2, num_folds))
+    for k in np.argsort(-shares.sum(0), kind="stable").tolist():
+        of_group[k] = int(np.argmin(shares[:, k] @ filled))
+        filled[:, of_group[k]] += shares[:, k]
+    found: IntArray = of_group[group]
+    return found
+
+
+def pair_folds(first: IntArray, second: IntArray, fold_of_identity: IntArray | None) -> IntArray | None:
+    """The fold of each pair [M] from those of its identities, −1 for a pair of two folds.
+
+    None unless every fold has both kinds of pairs, and all folds together ten of each.
+    """
+    if fold_of_identity is None:
+        return None
+    a = fold_of_identity[first]
+    found: IntArray = np.where(a == fold_of_identity[second], a, -1)
+    inside = np.flatnonzero(found >= 0)
+    alike = first[inside] == second[inside]
+    kinds = [np.bincount(found[inside[kind]], minlength=int(fold_of_identity.max()) + 1) for kind in (alike, ~alike)]
+    fine = len(kinds[0]) > 1 and all(kind.min() > 0 and kind.sum() >= MIN_EVENTS for kind in kinds)
+    return found if fine else None
+
+
+def fold_accuracies(scores: FloatArray, same: BoolArray, folds: IntArray, *, balanced: bool = False) -> FloatArray:
+    """Accuracy of each fold at the threshold that is best on the others; `balanced`: each kind of pairs counts half."""
+    names = np.unique(folds[folds >= 0])
+    if len(names) < 2:
+        raise InputError("fold accuracy needs at least two folds")
+    inside = np.flatnonzero(folds >= 0)
+    inside = inside[np.argsort(-scores[inside], kind="stable")]  # what is sorted is sorted again in no time
+    scores, same, folds = scores[inside], same[inside], folds[inside]
+    if balanced and any(len(np.unique(same[folds == name])) < 2 for name in names):
+        raise InputError("balanced accuracy needs pairs of both kinds, same and different, in every fold")
+    found = []
+    for name in names:
+        here, others = folds == name, folds != name
+        threshold = best_threshold(scores[others], same[others], balanced=balanced)
+        right, kind = (scores[here] >= threshold) == same[here], same[here]
+        found.append((right[kind].mean() + right[~kind].mean()) / 2 if balanced else right.mean())
+    return np.array(found, dtype=np.float64)
+
+
+def best_threshold(scores: FloatArray, same: BoolArray, *, balanced: bool = False) -> float:
+    """The threshold with the most right answers; halfway to the next score, so that rounding does not decide."""
+    order = np.argsort(-scores, kind="stable")
+    ranked, kind = scores[order], same[order]
+    gain, loss = (1 / max(int(kind.sum()), 1), 1 / max(int((~kind).sum()), 1)) if balanced else (1, 1)
+    right = np.append(0, np.cumsum(np.where(kind, gain, -loss)))  # gained by accepting the first k
+    ends = np.append(0, np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1) + 1)
+    k = int(ends[np.argmax(right[ends])])
+    if k == 0:
+        return float(np.nextafter(ranked[0], np.inf))
+    return float(ranked[k - 1]) if k == len(ranked) else float(ranked[k - 1] / 2 + ranked[k] / 2)
+
+
+def fold_accuracies_from_counts(same: FloatArray, different: FloatArray, *, balanced: bool) -> FloatArray:
+    """Accuracy of each fold from counts in bins [..., folds, bins], the highest scores first.
+
+    Thresholds are edges of bins.
+
+    >>> fold_accuracies_from_counts(np.array([[5.0, 0], [4, 1]]), np.array([[0.0, 5], [1, 4]]), balanced=True).tolist()
+    [1.0, 0.8]
+    """
+    alike, apart = (_cumulative_accepted(counts) for counts in (same, different))
+    here = _accuracy_from_accepted(alike, apart, balanced)
+    others = _accuracy_from_accepted(
+        alike.sum(-2, keepdims=True) - alike, apart.sum(-2, keepdims=True) - apart, balanced
+    )
+    best = np.argmax(others, axis=-1)[..., None]
+    found: FloatArray = np.take_along_axis(here, best, -1)[..., 0]
+    return found
+
+
+def _cumulative_accepted(counts: FloatArray) -> FloatArray:
+    """How many are accepted down to each bin, none first."""
+    found: FloatArray = np.concatenate((np.zeros((*counts.shape[:-1], 1)), np.cumsum(counts, axis=-1)), axis=-1)
+    return found
+
+
+def _accuracy_from_accepted(same: FloatArray, different: FloatArray, balanced: bool) -> FloatArray:
+    """Share of right answers if so many of each kind are accepted, of which the last are all there are."""
+    alike, apart = np.maximum(same[..., -1:], 1e-300), np.maximum(different[..., -1:], 1e-300)
+    plain: FloatArray = (same + apart - different) / (alike + apart)
+    return (same / alike + 1.0 - different / apart) / 2 if balanced else plain

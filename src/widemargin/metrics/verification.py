@@ -16,20 +16,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import InputError, format_value
-from . import pair_tables
-from .folds import NUM_FOLDS, best_threshold, fold_accuracies, fold_accuracies_from_counts, identity_folds, pair_folds
-from .identity_intervals import MIN_EVENTS, MIN_IDENTITIES, jackknife_interval, jackknife_variance, logit
-from .pair_tables import PairCountTables, ScoredPairs
+from ..io.errors import InputError, format_value
+from . import pair_counts
+from .intervals import MIN_EVENTS, MIN_IDENTITIES, jackknife_interval, jackknife_variance, logit
+from .pair_counts import PairCountTables, ScoredPairs
 from .roc import (
+    NUM_FOLDS,
     RocCurve,
     auc,
     auc_per_curve,
+    best_threshold,
     binned_roc,
     eer,
     eer_per_curve,
     far_and_tar,
+    fold_accuracies,
+    fold_accuracies_from_counts,
+    identity_folds,
     interpolate_tar,
+    pair_folds,
     roc_curve,
     roc_index_at_far,
     roc_threshold_at_far,
@@ -38,6 +43,7 @@ from .roc import (
 
 if TYPE_CHECKING:
     from torch import Tensor
+
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -68,7 +74,7 @@ _IDENTITIES_PER_CHUNK = 100  # identities that are left out at a time where fold
 
 @dataclass(frozen=True)
 class IntervalEstimate:
-    """A figure with its 95 % interval over identities; where there is none, `why` says so in a few words."""
+    """A figure with its 95 % interval over identities; where there is none, `reason` says so in a few words."""
 
     value: float
     low: float | None
@@ -79,7 +85,7 @@ class IntervalEstimate:
     def percent_text(self) -> str:
         """In words.
 
-        >>> Interval(0.987, 0.98, 0.99).percent, Interval(1.0, None, None, "3 identities").percent
+        >>> IntervalEstimate(0.987, 0.98, 0.99).percent_text, IntervalEstimate(1.0, None, None, "3 num_identities").percent_text
         ('98.70 % (98.00 to 99.00)', '100.00 % (no interval: 3 identities)')
         """
         if self.low is None or self.high is None:
@@ -144,7 +150,7 @@ def verification_metrics(
         count = int(max(pairs.first.max(), pairs.second.max())) + 1
         if intervals and count >= MIN_IDENTITIES:
             fold = None if numbers is None else _find_identity_folds(pairs, numbers, count)
-            tables = pair_tables.tables_from_pairs(pairs, _select_thresholds(roc, fars), fold, count)
+            tables = pair_counts.tables_from_pairs(pairs, _select_thresholds(roc, fars), fold, count)
     sizes = (int(kinds.sum()), int((~kinds).sum()))
     return _compute_metrics(roc, sizes, fars, tables, accuracies, count, balanced, 0.0)
 
@@ -165,7 +171,7 @@ def verification_metrics_of_pairs(
     accuracies = None if folds is None else fold_accuracies(scores, same, folds, balanced=balanced)
     tables = None
     if intervals and count >= MIN_IDENTITIES:
-        tables = pair_tables.tables_from_pairs(
+        tables = pair_counts.tables_from_pairs(
             pairs, _select_thresholds(roc, fars), None if folds is None else fold_of_identity, count
         )
     sizes = (int(same.sum()), int((~same).sum()))
@@ -180,8 +186,8 @@ def verification_metrics_of_embeddings(
     An identity is in one fold, and a pair of two folds in none; each kind of pairs counts half in the accuracy. Up to
     `pair_tables.IN_MEMORY` pairs every score is kept; more are counted in bins of width `resolution`.
     """
-    from ..angle import unit_and_norm
-    from ..labels import check_embeddings_and_labels
+    from ..numerics.angles import unit_and_norm
+    from ..numerics.validation import check_embeddings_and_labels
 
     check_embeddings_and_labels("verification", x, y)
     _check_fars(fars)
@@ -193,17 +199,17 @@ def verification_metrics_of_embeddings(
     if not same or not different:
         raise InputError("pairs want two classes, and a class with two images")
     fold = identity_folds(labels, num_folds)
-    if same + different <= pair_tables.MAX_IN_MEMORY_PAIRS:
-        return verification_metrics_of_pairs(pair_tables.all_pairs(unit, labels), fold, fars, intervals=intervals)
-    roc = binned_roc(*pair_tables.streamed_counts(unit, labels), pair_tables.bin_edges())
+    if same + different <= pair_counts.MAX_IN_MEMORY_PAIRS:
+        return verification_metrics_of_pairs(pair_counts.all_pairs(unit, labels), fold, fars, intervals=intervals)
+    roc = binned_roc(*pair_counts.streamed_counts(unit, labels), pair_counts.bin_edges())
     accuracies = None
     if fold is not None:
-        accuracies = fold_accuracies_from_counts(*pair_tables.streamed_fold_counts(unit, labels, fold), balanced=True)
+        accuracies = fold_accuracies_from_counts(*pair_counts.streamed_fold_counts(unit, labels, fold), balanced=True)
     tables = None
     if intervals and len(sizes) >= MIN_IDENTITIES:
-        tables = pair_tables.streamed_tables(unit, labels, _select_thresholds(roc, fars), fold)
+        tables = pair_counts.streamed_tables(unit, labels, _select_thresholds(roc, fars), fold)
     return _compute_metrics(
-        roc, (same, different), fars, tables, accuracies, len(sizes), True, 2.0 / pair_tables.NUM_BINS
+        roc, (same, different), fars, tables, accuracies, len(sizes), True, 2.0 / pair_counts.NUM_BINS
     )
 
 

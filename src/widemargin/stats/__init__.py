@@ -2,8 +2,8 @@
 
 Many sets, a score each (J. Demšar, Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 7,
 2006): `ranks`, `friedman`, then `nemenyi` with its critical difference, or `wilcoxon` with Holm's correction.
-One set, many folds that overlap (Nadeau & Bengio 2003; Bouckaert & Frank 2004): `corrected_t`, `interval`,
-`not_worse`. `verdict_many_sets` and `verdict_one_set` say the outcome in words and claim nothing untested.
+One set, many folds that overlap (Nadeau & Bengio 2003; Bouckaert & Frank 2004): `corrected_t_test`, `interval`,
+`methods_not_worse`. `verdict_many_datasets` and `verdict_one_dataset` say the outcome in words and claim nothing untested.
 
 Scores are the higher the better, as a table [sets, methods]. No torch is needed.
 
@@ -12,12 +12,23 @@ Scores are the higher the better, as a table [sets, methods]. No torch is needed
 [1.17, 1.83, 3.0]
 """
 
-from .correction import holm
-from .critical import cliques, critical_difference, nemenyi, q_alpha
-from .friedman_ranks import FriedmanResult, friedman
-from .ranking import Wins, mean_ranks, ranks, wins
-from .resampled import CorrectedTResult, corrected_t_test, interval, methods_not_worse
-from .signed_ranks import PairTest, SignedRankResult, signed_rank_test, wilcoxon
+from .ranks import (
+    FriedmanResult,
+    PairTest,
+    SignedRankResult,
+    Wins,
+    cliques,
+    critical_difference,
+    friedman,
+    mean_ranks,
+    nemenyi,
+    q_alpha,
+    ranks,
+    signed_rank_test,
+    wilcoxon,
+    wins,
+)
+from .tests import CorrectedTResult, corrected_t_test, holm, interval, methods_not_worse
 from .verdict import Verdict, verdict_many_datasets, verdict_one_dataset
 
 __all__ = [

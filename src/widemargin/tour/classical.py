@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ..catalogue import parse
-from ..report.xy import AxesSpec, Curve, Marks, draw_xy_chart
+from ..losses.registry import parse
+from ..viz.lines import AxesSpec, Curve, Marks, draw_xy_chart
 from .live import Frame, Section, make_slider_figure
 
 BLUE, RED, GREEN, GOLD, PURPLE = "#4477AA", "#EE6677", "#228833", "#CCBB44", "#AA3377"

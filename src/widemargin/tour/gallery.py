@@ -12,12 +12,13 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..recipes.parts.openset_lines import DIGITS_CONFIG
-from ..report.escaped import escape
-from ..report.spokes import draw_embedding_circle
+from ..io.text import escape
+from ..reproduce.parts.openset_methods import DIGITS_CONFIG
+from ..viz.embeddings import draw_embedding_circle
 
 if TYPE_CHECKING:
     from torch import Tensor
+
 
 BASE_CONFIG = replace(DIGITS_CONFIG, embedding_dim=2, epochs=10, train_fraction=0.2, per_class=10)
 LOSSES = (
@@ -44,10 +45,10 @@ def train_gallery(runs_dir: Path, data_dir: str | None, on_progress: Callable[[s
     """Train every loss (finished runs are not repeated) and take down where some test images lie."""
     import torch
 
-    from ..recipes.parts.run_list import read_record, run_folder
-    from ..training.finished import load_run
-    from ..training.loop import train
-    from ..training.unseen import embed
+    from ..recognition.evaluation import embed
+    from ..reproduce.parts.runs import read_record, run_folder
+    from ..training.run import load_run
+    from ..training.train import train
 
     gallery: dict[str, Any] = {"run": json.loads(BASE_CONFIG.to_json()), "losses": {}}
     for loss in LOSSES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..report.escaped import escape
+from ..io.text import escape
 
 
 @dataclass(frozen=True)

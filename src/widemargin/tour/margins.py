@@ -8,10 +8,8 @@ from collections.abc import Callable
 
 import torch
 
-from ..catalogue import parse_margin
-from ..margin import BatchStatistics
-from ..report.palette import loss_colour
-from ..report.xy import AxesSpec, Curve, Marks, draw_xy_chart
+from ..losses.margin import BatchStatistics
+from ..losses.registry import parse_margin
 from ..theory import (
     angular_margin,
     boundary_angle,
@@ -21,6 +19,8 @@ from ..theory import (
     target_curve,
     theoretical_gap,
 )
+from ..viz.charts import loss_colour
+from ..viz.lines import AxesSpec, Curve, Marks, draw_xy_chart
 from .classical import BLUE, RED
 from .live import Frame, Section, make_slider_figure
 

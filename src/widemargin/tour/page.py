@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ..report import page
-from ..report.escaped import escape
+from ..io.text import escape
+from ..viz import page
 from . import classical, margins, pairs
 from .gallery import gallery_html
 from .live import SLIDER_SCRIPT, Section, slider_html

@@ -6,9 +6,9 @@ import math
 
 import torch
 
-from ..catalogue import parse
-from ..objective import Objective
-from ..report.xy import AxesSpec, Curve, Marks, draw_xy_chart
+from ..head.objective import Objective
+from ..losses.registry import parse
+from ..viz.lines import AxesSpec, Curve, Marks, draw_xy_chart
 from .classical import BLUE, GOLD, GREEN, RED
 from .live import Frame, Section, make_slider_figure
 

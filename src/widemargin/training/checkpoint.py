@@ -1,6 +1,6 @@
 """Checkpoints: tensors in safetensors, numbers in JSON, whole or not at all; nothing is ever unpickled.
 
-A checkpoint is a folder: `model.safetensors` (network, class weights, state of the loss), `training.safetensors`
+A checkpoint is a folder: `model.safetensors` (network, class weights, state of the loss), `fixture_train_argv.safetensors`
 (moments of the optimizer, averaged weights), `state.json` (step, epoch, numbers) and `sha256.json` (of these three).
 It is written beside its place, synced, and renamed, so that a killed run leaves the one before it. Of a checkpoint that
 is written again and again the one before stays as a spare (`last.old`), and serves where a disk has damaged the last.
@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .. import plain_json
-from ..bounded_files import check_not_sparse, open_regular
-from ..errors import InputError, format_value
-from ..tensor_files import SafetensorsFile, all_finite, not_finite_error, read_safetensors_header
+from ..io import bounded
+from ..io.bounded import check_not_sparse, open_regular
+from ..io.errors import InputError, format_value
+from ..io.tensor_files import SafetensorsFile, all_finite, not_finite_error, read_safetensors_header
 
 _SHA256_FILE = "sha256.json"
 _MODEL_FILE, _TRAINING_FILE, _STATE_FILE = "model.safetensors", "training.safetensors", "state.json"
@@ -179,7 +179,7 @@ class CorruptCheckpointError(InputError):
 
 def _inspect_folder(folder: Path) -> CheckpointFiles:
     try:
-        sums = plain_json.read_json(folder / _SHA256_FILE) if os.path.lexists(folder / _SHA256_FILE) else {}
+        sums = bounded.read_json(folder / _SHA256_FILE) if os.path.lexists(folder / _SHA256_FILE) else {}
         for name, wanted in sums.items():
             if name not in (
                 _MODEL_FILE,
@@ -190,7 +190,7 @@ def _inspect_folder(folder: Path) -> CheckpointFiles:
             if _sha256(folder / name) != wanted:
                 raise ValueError(f"SHA-256 of {name} is another than when it was written")
         model, training = (read_safetensors_header(folder / name) for name in (_MODEL_FILE, _TRAINING_FILE))
-        state = plain_json.read_json(folder / _STATE_FILE)
+        state = bounded.read_json(folder / _STATE_FILE)
         if not isinstance(state, dict):
             raise ValueError("state.json holds no names with values")
     except FileNotFoundError as error:
@@ -294,7 +294,7 @@ def _check_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[int, di
 def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str, sources: Mapping[str, str]) -> None:
     """Weights into a module as it was built; another shape, another set of names or a NaN is one clear line.
 
-    `held` says of each tensor which file holds it, for that line.
+    `sources` says of each tensor which file holds it, for that line.
     """
     initial_non_finite = non_finite_names(module.state_dict())
     try:

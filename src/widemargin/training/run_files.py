@@ -10,10 +10,10 @@ import json
 import math
 from typing import Any
 
-from ..errors import shorten
-from ..literal import is_number
+from ..io.errors import shorten
+from ..losses.grammar import is_number
 from ..metrics.confusion import Confusion
-from ..run import MAX_IMAGE_SIZE
+from .config import MAX_IMAGE_SIZE
 
 _EPOCH_NUMBER_FIELDS = ("loss", "train_top1", "lr", "seconds", "images_per_second", "step")
 
@@ -59,7 +59,7 @@ def parse_record(value: Any) -> dict[str, Any]:
 
 
 def check_input_spec(value: Any) -> dict[str, Any]:
-    """`sees` in a checkpoint or a model's folder: what the network must know of its images."""
+    """`input_spec` in a checkpoint or a model's folder: what the network must know of its images."""
     found = _check_mapping(value, "sees")
     classes = found.get("classes")
     if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):

@@ -17,12 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..data.augment import Augment
-from ..data.draws import make_generator, permutation, uniform
-from ..errors import InputError, unknown_name_error
-from ..objective import Objective
-from .optimizers import set_lr
-from .rates import one_cycle
+from ..data.images.augment import Augment
+from ..head.objective import Objective
+from ..io.errors import InputError, unknown_name_error
+from ..numerics.random import make_generator, permutation, uniform
+from .optim import one_cycle, set_lr
 
 MERGES = ("input", "embedding")
 _ORDER_STREAM, _STEP_STREAM = 11, 12  # what a generator is for
@@ -66,7 +65,7 @@ class PairNetwork(nn.Module):
     """Two batches of images to a logit each that they show the same."""
 
     def __init__(self, config: SiameseConfig, channels: int, size: int) -> None:
-        from ..backbones.build import build_backbone
+        from ..models.build import build_backbone
 
         super().__init__()
         self.merge = config.merge

@@ -1,0 +1,1 @@
+"""Benchmarks, from the checkout: `python -m benchmarks NAME`."""

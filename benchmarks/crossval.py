@@ -1,0 +1,173 @@
+"""Ten times ten folds of a set, three ways: our stack, the same network fold by fold in PyTorch, scikit-learn's.
+
+All three train the same shape for the same number of epochs and with the same batch size, in one process
+with the same number of threads; times are per fit, and what counts are the ratios of one run. The plain loop
+is what one would write: `nn.Linear`, `F.cross_entropy`, `torch.optim.AdamW`. The loss is softmax for all three,
+as the other two have no other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from widemargin.data.tabular.encode import EncodedTable, encode, scaling
+from widemargin.data.tabular.table import Table
+from widemargin.tabular.arguments import add_data_options
+from widemargin.tabular.config import MLPConfig
+from widemargin.tabular.crossval import Partition, cross_validate, partitions
+
+ROUNDS = 3
+PEER_NAMES = ("plain PyTorch, fold by fold", "scikit-learn's MLPClassifier")
+
+
+def measure_crossval(table: Table, epochs: float, fits: int, seed: int = 0) -> dict[str, Any]:
+    """Seconds per fit and accuracy of ours on 100 folds, and of the peers on the first `fits` of them."""
+    split = partitions(table.y, 10, 10, seed)
+    # The same amount of work for all: so many epochs, no minimum of steps, plain scaling for the peers.
+    protocol = replace(MLPConfig(), epochs=epochs, min_steps=1)
+    cross_validate(table, "softmax", split[:2], replace(protocol, epochs=1.0), seed)  # first calls are slow
+    found: dict[str, Any] = {"set": table.name, "epochs": epochs, "hidden": protocol.hidden, "batch": protocol.batch}
+    few = split[:: max(1, len(split) // fits)][:fits]
+    encoded = encode(table)
+    ways: dict[str, Callable[[], tuple[int, list[float]]]] = {
+        "ours": lambda: (len(split), cross_validate(table, "softmax", split, protocol, seed).folds),
+        PEER_NAMES[0]: lambda: (len(few), _plain_pytorch_accuracies(encoded, table, few, protocol)),
+        PEER_NAMES[1]: lambda: (len(few), _sklearn_accuracies(encoded, table, few, protocol)),
+    }
+    for _ in range(ROUNDS):  # in turn, and the best of each: what else the machine does disturbs all alike
+        for name, way in ways.items():
+            begun = time.perf_counter()
+            count, folds = way()
+            spent = (time.perf_counter() - begun) / count
+            best = min(spent, found.get(name, {}).get("seconds_per_fit", spent))
+            found[name] = {"seconds_per_fit": best, "accuracy": float(np.mean(folds))}
+    return found
+
+
+def _scale_features(encoded: EncodedTable, part: Partition) -> NDArray[np.float64]:
+    shift, scale, fill = scaling(encoded, [part.training])
+    x = encoded.x if fill is None else np.where(np.isnan(encoded.x), fill[0], encoded.x)
+    scaled: NDArray[np.float64] = x * scale[0] + shift[0]
+    return scaled
+
+
+def _plain_pytorch_accuracies(
+    encoded: EncodedTable, table: Table, split: Sequence[Partition], config: MLPConfig
+) -> list[float]:
+    """A network per fold, as one writes it."""
+    found = []
+    for k, part in enumerate(split):
+        torch.manual_seed(k)
+        x = torch.from_numpy(_scale_features(encoded, part)).float()
+        y = torch.from_numpy(table.y)
+        first, second = config.hidden
+        network = nn.Sequential(
+            nn.Linear(x.shape[1], first),
+            nn.ReLU(),
+            nn.Dropout(config.dropout),
+            nn.Linear(first, second),
+            nn.Linear(second, len(table.class_names), bias=False),
+        )
+        optimizer = torch.optim.AdamW(network.parameters(), lr=0.01)
+        rows = torch.from_numpy(part.training)
+        steps, batch = config.steps_and_batch(len(rows))
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+        done = 0
+        while done < steps:
+            for chosen in torch.split(rows[torch.randperm(len(rows))], batch):
+                if done == steps:
+                    break
+                loss = nn.functional.cross_entropy(network(x[chosen]), y[chosen])
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                schedule.step()
+                done += 1
+        network.eval()
+        with torch.no_grad():
+            answers = network(x[part.test]).argmax(1).numpy()
+        found.append(float((answers == table.y[part.test]).mean() * 100))
+    return found
+
+
+def _sklearn_accuracies(
+    encoded: EncodedTable, table: Table, split: Sequence[Partition], config: MLPConfig
+) -> list[float]:
+    """scikit-learn's network of the same shape, for the same number of epochs."""
+    from sklearn.neural_network import MLPClassifier
+
+    found = []
+    for k, part in enumerate(split):
+        x = _scale_features(encoded, part)
+        epochs = max(1, round(config.epochs))
+        model = MLPClassifier(
+            config.hidden,
+            batch_size=min(config.batch, len(part.training)),
+            max_iter=epochs,
+            n_iter_no_change=epochs,
+            random_state=k,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(x[part.training], table.y[part.training])
+        found.append(float((model.predict(x[part.test]) == table.y[part.test]).mean() * 100))
+    return found
+
+
+def print_crossval(sets: str | None, data_dir: str | None, epochs: float, fits: int, json_path: str | None) -> None:
+    """The table of ratios."""
+    from rich.table import Table as Grid
+
+    from widemargin.data.tabular.uci import load_uci_set
+    from widemargin.viz.terminal import check_writable, console
+
+    if json_path:
+        check_writable(json_path)
+    tables = [load_uci_set(name.strip(), data_dir) for name in (sets or "iris").split(",")]
+    found = [measure_crossval(table, epochs, fits) for table in tables]
+    grid = Grid(
+        title=f"Milliseconds per fit, {epochs:g} epochs, {torch.get_num_threads()} threads", title_justify="left"
+    )
+    for column in ("set", "ours", *PEER_NAMES, "times faster", "accuracy of the three"):
+        grid.add_column(column, justify="left" if column == "set" else "right", overflow="fold")
+    for row in found:
+        ours = row["ours"]["seconds_per_fit"]
+        theirs = [row[name]["seconds_per_fit"] for name in PEER_NAMES]
+        accuracy = [row[name]["accuracy"] for name in ("ours", *PEER_NAMES)]
+        grid.add_row(
+            row["set"],
+            f"{ours * 1e3:.2f}",
+            *(f"{seconds * 1e3:.1f}" for seconds in theirs),
+            " / ".join(f"{seconds / ours:.0f}×" for seconds in theirs),
+            " / ".join(f"{value:.1f}" for value in accuracy),
+        )
+    console().print(grid)
+    if json_path:
+        with open(json_path, "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=1)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options."""
+    parser.add_argument("--sets", help="names of sets, with commas (default iris)")
+    parser.add_argument("--epochs", type=float, default=60.0, help="epochs of every fit (default 60)")
+    parser.add_argument("--fits", type=int, default=5, help="fits of the peers (default 5; ours are 100)")
+    add_data_options(parser)
+    parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure and print."""
+    print_crossval(options.sets, options.data_dir, options.epochs, options.fits, options.json)

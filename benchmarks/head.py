@@ -1,0 +1,211 @@
+"""`widemargin bench head`: time, memory and gradients of heads, ours beside others'."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table
+
+from widemargin.io.progress import progress_bar
+from widemargin.viz.terminal import console
+
+from .head_timing import (
+    MIN_CLASSES_TIMED_SEPARATELY,
+    count_progress_calls,
+    list_head_implementations,
+    measure_extra_memory,
+    time_heads,
+)
+from .numerics import TARGET_LOSSES
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options."""
+    parser.add_argument(
+        "--shapes", nargs="+", metavar="N,D,C", help="samples, dimensions, classes (default: six of them)"
+    )
+    parser.add_argument("--losses", nargs="+", metavar="LOSS", help="default arcface cosface adacos arcgrad")
+    parser.add_argument(
+        "--backends", nargs="+", choices=("auto", "dense", "stream"), default=["auto"], help="of our heads"
+    )
+    parser.add_argument("--rounds", type=int, default=7, metavar="N", help="turns of each head (default 7)")
+    parser.add_argument("--no-peers", action="store_true", help="only ours and the limit")
+    parser.add_argument("--no-memory", action="store_true", help="leave out memory, which takes a process per head")
+    parser.add_argument("--distributed", action="store_true", help="also a head split over two processes")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads (default: torch's)")
+    parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
+    parser.add_argument("--page", metavar="FILE", help="also write a page with pictures and a calculator")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    import torch
+
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    shapes = [_parse_shape(text) for text in options.shapes] if options.shapes else list(SHAPES)
+    print_heads(
+        shapes,
+        options.losses or BENCHMARK_LOSSES,
+        options.backends,
+        options.rounds,
+        not options.no_peers,
+        not options.no_memory,
+        options.distributed,
+        options.json,
+        options.page,
+    )
+
+
+def _parse_shape(text: str) -> tuple[int, int, int]:
+    from widemargin.io.errors import InputError
+
+    try:
+        samples, dim, classes = (int(float(word)) for word in text.split(","))
+    except ValueError:
+        raise InputError(f"--shapes {text!r}: write samples,dimensions,classes such as 256,512,100000") from None
+    if min(samples, dim) < 1 or classes < 2:
+        raise InputError(f"--shapes {text!r}: at least one sample, one dimension and two classes")
+    return samples, dim, classes
+
+
+# The benchmark from end to end: shapes, figures, the table, the file, the page.
+
+SHAPES = (
+    (256, 512, 10),
+    (256, 128, 1000),
+    (256, 512, 1000),
+    (256, 512, 10_000),
+    (256, 512, 100_000),
+    (128, 512, 10**6),
+)
+SHARDED_SHAPE = (256, 512, 100_000)  # over two processes
+BENCHMARK_LOSSES = ["arcface", "cosface", "adacos", "arcgrad"]
+
+
+def measure_heads(
+    shapes: list[tuple[int, int, int]],
+    losses: list[str],
+    backends: list[str],
+    rounds: int,
+    *,
+    peers: bool,
+    memory: bool,
+) -> list[dict[str, Any]]:
+    """All figures of all shapes."""
+    found = []
+    for shape in shapes:
+        # A step of the largest eager heads takes half a minute and ten GiB: those of the first loss stand for all.
+        baseline_losses = losses if shape[2] < MIN_CLASSES_TIMED_SEPARATELY else losses[:1]
+        implementations = list_head_implementations(
+            losses, backends, shape[0] * shape[2], baseline_losses if peers else []
+        )
+        with progress_bar(f"heads {shape}", count_progress_calls(shape, implementations, rounds)) as on_progress:
+            row = time_heads(shape, implementations, rounds, on_progress)
+        if memory:
+            names = [c.name for c in implementations if not c.keep_grad and not c.name.endswith("compiled")]
+            with progress_bar(f"memory {shape}", len(names)) as on_progress:
+                row["mebibytes"] = {}
+                for name in names:
+                    row["mebibytes"][name] = round(measure_extra_memory(name, shape, torch.get_num_threads()), 2)
+                    on_progress(1.0)
+        found.append(row)
+    return found
+
+
+def measure_gradient_errors(losses: list[str], backends: list[str]) -> list[dict[str, Any]]:
+    """Gradient errors in fp32 against fp64, at initialisation and at small losses; ours and the peer library's."""
+    from . import numerics
+
+    rows = [
+        numerics.measure_gradient_accuracy(numerics.widemargin_loss(loss, road)) for loss in losses for road in backends
+    ]
+    rows += [
+        numerics.measure_gradient_accuracy(peer)
+        for peer in numerics.metric_learning_losses()
+        if peer.name in ("ArcFaceLoss", "CosFaceLoss")
+    ]
+    return [
+        {"name": row.name, "library": row.library, "initial": row.initial, "trained": list(row.trained)} for row in rows
+    ]
+
+
+def print_heads(
+    shapes: list[tuple[int, int, int]],
+    losses: list[str],
+    backends: list[str],
+    rounds: int,
+    peers: bool,
+    memory: bool,
+    sharded: bool,
+    json_path: str | None,
+    page_path: str | None,
+) -> None:
+    """Measure, print, write."""
+    from widemargin.viz.terminal import check_writable
+
+    from .head_page import heads_page
+    from .head_timing import measure_sharded_head
+
+    for path in filter(None, (json_path, page_path)):
+        check_writable(path)  # before minutes of measuring, not after
+    found = measure_heads(shapes, losses, backends, rounds, peers=peers, memory=memory)
+    wrong = measure_gradient_errors(losses, [road for road in backends if road != "auto"] or ["stream"])
+    for row in found:
+        print_times(row)
+    print_errors(wrong)
+    figures: dict[str, Any] = {"torch": torch.__version__, "heads": found, "errors": wrong}
+    if sharded:
+        figures["ranks"] = measure_sharded_head(SHARDED_SHAPE, losses[0], rounds)
+        print_sharded_head(figures["ranks"])
+    if json_path:
+        Path(json_path).write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    if page_path:
+        Path(page_path).write_text(heads_page(figures), encoding="utf-8")
+        print(f"wrote {page_path}")
+
+
+# Figures of heads in the terminal.
+
+
+def print_times(row: dict[str, Any]) -> None:
+    """One shape: times as ratios, memory beyond the gradient."""
+    samples, dim, classes = row["shape"]
+    seconds, memory = row["seconds"], row.get("mebibytes", {})
+    title = f"{samples} samples, {dim} dimensions, {classes:,} classes; {row['threads']} threads"
+    grid = Table(title=title, title_justify="left", title_style="bold")
+    for name in ("head", "ms", "/ limit", "/ linear + cross_entropy", "MiB beyond the gradient"):
+        grid.add_column(name, justify="left" if name == "head" else "right")
+    plain = seconds.get("linear + cross_entropy")
+    for name, spent in seconds.items():
+        beside = f"{spent / plain:.2f}" if plain else "–"
+        held = f"{memory[name]:.1f}" if name in memory else "–"
+        grid.add_row(name, f"{1e3 * spent:.2f}", f"{spent / seconds['limit']:.2f}", beside, held)
+    console().print(grid)
+
+
+def print_errors(rows: list[dict[str, Any]]) -> None:
+    """Gradient errors against fp64."""
+    grid = Table(title="Error of fp32 gradients against fp64", title_justify="left", title_style="bold")
+    for name in ("head", "library", "initial", *(f"loss {target:g}" for target in TARGET_LOSSES)):
+        grid.add_column(name, justify="left" if name in ("head", "library") else "right")
+    for row in rows:
+        cells = [row["initial"], *row["trained"]]
+        grid.add_row(row["name"], row["library"], *("–" if cell is None else f"{cell:.1e}" for cell in cells))
+    console().print(grid)
+
+
+def print_sharded_head(row: dict[str, Any]) -> None:
+    """A head over several processes."""
+    samples, dim, classes = row["shape"]
+    seconds = {name: f"{1e3 * value:.0f} ms" for name, value in row["seconds"].items()}
+    console().print(
+        f"{row['loss']} over {row['ranks']} processes of one thread, {samples} samples, {dim} dimensions, "
+        f"{classes:,} classes: {seconds['full']} a step, {row['full_over_alone']:.2f} of one process's "
+        f"{seconds['alone']}; {row['mebibytes']:.1f} MiB beyond a rank's own gradient; with rate {row['rate']:g} "
+        f"{seconds['sampled']}, {row['sampled_over_full']:.2f} of that"
+    )

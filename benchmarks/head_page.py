@@ -1,0 +1,160 @@
+"""The page of `bench head`: time and memory against the number of classes, and a calculator for any size."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from widemargin.head import costs
+from widemargin.io.text import escape
+from widemargin.viz import page
+from widemargin.viz.charts import loss_colour
+from widemargin.viz.lines import LineSpec, draw_log_lines
+
+_TABLE_ONLY_SUFFIXES = ("kept gradient", "compiled")  # ways of the same head, which would crowd the pictures
+_REFERENCE_COLORS = {"limit": "#888888", "linear + cross_entropy": "#555555"}
+
+
+def heads_page(record: dict[str, Any]) -> str:
+    """The whole page of the figures."""
+    rows = record["heads"]
+    dims = [row["shape"][1] for row in rows]
+    wide = [row for row in rows if row["shape"][1] == max(set(dims), key=dims.count)]  # one line, one dimension
+    ratios = [{**row, "ratio": {n: s / row["seconds"]["limit"] for n, s in row["seconds"].items()}} for row in wide]
+    body = [
+        page.heading("Time", "A step's time over that of three bare matrix products; 1 is the limit."),
+        page.figure(draw_log_lines(_lines(ratios, "ratio"), "classes", "time / limit", "Time over the limit")),
+    ]
+    if any("mebibytes" in row for row in wide):
+        held = [{**row, "mebibytes": {n: max(m, 0.1) for n, m in row["mebibytes"].items()}} for row in wide]
+        body += [
+            page.heading("Memory", "What a step needs beyond the gradient of the class weights, in a fresh process."),
+            page.figure(draw_log_lines(_lines(held, "mebibytes"), "classes", "MiB", "Memory beyond the gradient")),
+        ]
+    for row in rows:
+        body += [page.heading(_title(row)), _table(row)]
+    body += [page.heading("Any size, on paper", _PLAN_TEXT), _calculator(rows), _predicted_memory_table(rows)]
+    body.append(page.code("widemargin bench head --json records/heads.json --page docs/heads.html"))
+    return page.html_page(
+        "Heads: time, memory, and what any size needs", f"torch {record['torch']}, fp32", body, _SCRIPT
+    )
+
+
+_PLAN_TEXT = (
+    "Memory and time per rank of a head whose classes are split over ranks; the machine's speed is that of the three "
+    "matrix products, measured here. Change the numbers."
+)
+
+
+def _lines(rows: list[dict[str, Any]], quantity: str) -> list[LineSpec]:
+    names = dict.fromkeys(
+        name for row in rows for name in row.get(quantity, {}) if not name.endswith(_TABLE_ONLY_SUFFIXES)
+    )
+    return [
+        (
+            name,
+            [(row["shape"][2], row[quantity][name]) for row in rows if name in row.get(quantity, {})],
+            _REFERENCE_COLORS.get(name) or loss_colour(name.replace("Loss", "").lower().replace(",", " ")),
+            "eager" in name or "Loss" in name,
+        )
+        for name in names
+    ]
+
+
+def _title(row: dict[str, Any]) -> str:
+    samples, dim, classes = row["shape"]
+    return f"{samples} samples, {dim} dimensions, {classes:,} classes"
+
+
+def _table(row: dict[str, Any]) -> str:
+    seconds, memory = row["seconds"], row.get("mebibytes", {})
+    cells = [
+        [
+            (name, ""),
+            (f"{1e3 * spent:.2f}", ""),
+            (f"{spent / seconds['limit']:.2f}", ""),
+            (f"{max(0.0, memory[name]):.1f}" if name in memory else "–", ""),
+        ]
+        for name, spent in seconds.items()
+    ]
+    return page.table(("head", "ms", "time / limit", "MiB beyond the gradient"), cells)
+
+
+def matmul_flops_per_second(rows: list[dict[str, Any]]) -> float:
+    """Floating-point operations per second of the limit at the largest shape."""
+    row = max(rows, key=lambda row: row["shape"][1] * row["shape"][2])
+    samples, dim, classes = row["shape"]
+    return costs.MATMUL_FLOPS(classes, dim, samples) / float(row["seconds"]["limit"])
+
+
+def _predicted_memory_table(rows: list[dict[str, Any]]) -> str:
+    """Measured points beside what the list says."""
+    cells = []
+    for row in rows:
+        samples, dim, classes = row["shape"]
+        for name, held in row.get("mebibytes", {}).items():
+            parts = (
+                costs.WIDEMARGIN_COSTS[2:]
+                if name.endswith(("stream", "auto"))
+                else costs.EAGER_COSTS[2:]
+                if "eager" in name
+                else None
+            )
+            if parts is not None and classes >= 10_000:
+                said = costs.total(parts, classes, dim, samples, 1) / 2**20
+                cells.append([(f"{name}, {classes:,} classes", ""), (f"{said:.1f}", ""), (f"{held:.1f}", "")])
+    return page.table(("MiB beyond weights and gradient", "on paper", "measured"), cells) if cells else ""
+
+
+def _calculator(rows: list[dict[str, Any]]) -> str:
+    sets = {"ours": costs.WIDEMARGIN_COSTS, "eager": costs.EAGER_COSTS}
+    facts = {
+        "parts": {name: [asdict(part) for part in parts] for name, parts in sets.items()},
+        "optimizers": {name: [asdict(part) for part in parts] for name, parts in costs.OPTIMIZERS.items()},
+        "work": asdict(costs.MATMUL_FLOPS),
+        "speed": matmul_flops_per_second(rows),
+    }
+    fields = (
+        ("C", "classes", 10_000_000),
+        ("D", "dimensions", 512),
+        ("B", "samples, all ranks", 1024),
+        ("R", "ranks", 8),
+    )
+    inputs = "".join(
+        f'<label>{escape(text)} <input id="plan-{key}" type="number" min="1" value="{value}"></label> '
+        for key, text, value in fields
+    )
+    choice = "".join(f"<option>{escape(name)}</option>" for name in costs.OPTIMIZERS)
+    return (
+        f'<div class="plan">{inputs}<label>GFLOP/s per rank <input id="plan-S" type="number" min="1" '
+        f'value="{facts["speed"] / 1e9:.0f}"></label> '  # type: ignore[operator]
+        f'<label>optimizer <select id="plan-O">{choice}</select></label>'
+        f'<div id="plan-out" aria-live="polite"></div></div>'
+        f"{page.json_script('plan-facts', facts)}"
+    )
+
+
+# Evaluates the list of parts, whatever stands in it; the formulas are plan.py's.
+_SCRIPT = """
+(() => {
+  const facts = JSON.parse(document.getElementById('plan-facts').textContent);
+  const at = key => Math.max(1, Number(document.getElementById('plan-' + key).value) || 1);
+  const show = () => {
+    const c = at('C') / at('R'), d = at('D'), b = at('B');
+    const value = p => p.factor * c ** p.classes * d ** p.dim * b ** p.samples;
+    const more = facts.optimizers[document.getElementById('plan-O').value];
+    const size = x => x >= 2 ** 30 ? (x / 2 ** 30).toFixed(2) + ' GiB' : (x / 2 ** 20).toFixed(1) + ' MiB';
+    const out = document.getElementById('plan-out'), table = document.createElement('table');
+    const line = (...cells) => { const tr = table.insertRow(); cells.forEach(t => tr.insertCell().textContent = t); };
+    for (const [name, parts] of Object.entries(facts.parts)) {
+      const all = parts.concat(more);
+      line(name + ' head, per rank', size(all.reduce((sum, p) => sum + value(p), 0)));
+      all.forEach(p => line('    ' + p.name, size(value(p))));
+    }
+    line('three matrix products, per step and rank', (value(facts.work) / (at('S') * 1e9)).toPrecision(3) + ' s');
+    out.replaceChildren(table);
+  };
+  document.querySelectorAll('.plan input, .plan select').forEach(e => e.addEventListener('input', show));
+  show();
+})();
+"""

@@ -1,0 +1,462 @@
+"""Heads to measure: ours on their roads, pytorch-metric-learning's, and those people copy, written as they are found.
+
+The eager ones are plain autograd on all N×C logits with normalised copies of embeddings and weights; their margins
+touch the target alone and their gradients are the loss's, which is more than many copies can say.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from widemargin.head.backends import kernels
+from widemargin.io.errors import InputError
+
+
+@dataclass(frozen=True)
+class HeadImplementation:
+    """A head by its name: `make(dim, classes)` gives a module whose `forward(x, y)` is a mean loss."""
+
+    name: str
+    library: str
+    loss: str
+    """Which loss it is: heads of the same loss can be compared in their gradients."""
+    make: Callable[[int, int], nn.Module]
+    keep_grad: bool = False
+    """Whether steps zero the gradient of the step before and add to it, where others drop it."""
+
+
+class EagerHead(nn.Module):
+    """Cosines of everything with everything, and a loss on them."""
+
+    def __init__(
+        self, embedding_dim: int, num_classes: int, loss: Callable[[Tensor, Tensor, EagerHead], Tensor]
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(num_classes, embedding_dim) / embedding_dim**0.5)
+        self.loss, self.num_classes = loss, num_classes
+        self.s = math.sqrt(2.0) * math.log(max(2, num_classes - 1))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        cos = F.linear(F.normalize(x), F.normalize(self.weight)).clamp(-1 + 1e-7, 1 - 1e-7)
+        return self.loss(cos, y, self)
+
+
+class LinearCrossEntropy(nn.Module):
+    """The linear layer and cross-entropy of torch."""
+
+    def __init__(self, embedding_dim: int, num_classes: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(num_classes, embedding_dim) / embedding_dim**0.5)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(F.linear(x, self.weight), y)
+
+
+def _cross_entropy_with_target(cos: Tensor, y: Tensor, target_curve: Callable[[Tensor], Tensor], s: float) -> Tensor:
+    own = cos.gather(1, y.unsqueeze(1))
+    return F.cross_entropy(s * cos.scatter(1, y.unsqueeze(1), target_curve(own)), y)
+
+
+def _arcface(cos: Tensor, y: Tensor, head: EagerHead) -> Tensor:
+    return _cross_entropy_with_target(cos, y, lambda own: torch.cos(torch.acos(own) + 0.5), 64.0)
+
+
+def _cosface(cos: Tensor, y: Tensor, head: EagerHead) -> Tensor:
+    return _cross_entropy_with_target(cos, y, lambda own: own - 0.35, 64.0)
+
+
+def _arcgrad(cos: Tensor, y: Tensor, head: EagerHead) -> Tensor:
+    return F.cross_entropy(-10.0 * torch.acos(cos), y)
+
+
+def _adacos(cos: Tensor, y: Tensor, head: EagerHead) -> Tensor:
+    with torch.no_grad():
+        others = torch.exp(head.s * cos).scatter(1, y.unsqueeze(1), 0.0).sum(1).mean()
+        median = torch.acos(cos.gather(1, y.unsqueeze(1))).median().clamp(max=math.pi / 4)
+        head.s = float(torch.log(others) / torch.cos(median))
+    return F.cross_entropy(head.s * cos, y)
+
+
+EAGER_LOSSES = {"arcface": _arcface, "cosface": _cosface, "arcgrad": _arcgrad, "adacos": _adacos}
+
+
+class MeanLoss(nn.Module):
+    """One of our heads with the mean of its losses."""
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        self.head = head
+
+    @property
+    def weight(self) -> Tensor:
+        return cast(Tensor, self.head.weight)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        found: Tensor = self.head(x, y).mean()
+        return found
+
+
+def widemargin_head(loss: str, backend: str) -> HeadImplementation:
+    """One of our heads on a road."""
+
+    def make(dim: int, classes: int) -> nn.Module:
+        from widemargin.head.head import Head
+
+        return MeanLoss(Head(dim, classes, loss, backend=backend))
+
+    return HeadImplementation(f"{loss}, {backend}", "widemargin", loss, make)
+
+
+def with_kept_grad(implementation: HeadImplementation) -> HeadImplementation:
+    """The same with a gradient that is kept from step to step, `zero_grad(set_to_none=False)`."""
+    return replace(implementation, name=f"{implementation.name}, kept gradient", keep_grad=True)
+
+
+class CompiledMeanLoss(MeanLoss):
+    """One of our heads with compiled kernels although it is small, as with WIDEMARGIN_FUSED=1."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        before = os.environ.get("WIDEMARGIN_FUSED")
+        os.environ["WIDEMARGIN_FUSED"] = "1"
+        try:
+            return super().forward(x, y)
+        finally:
+            del os.environ["WIDEMARGIN_FUSED"]
+            if before is not None:
+                os.environ["WIDEMARGIN_FUSED"] = before
+
+
+def with_compiled_kernels(implementation: HeadImplementation) -> HeadImplementation:
+    """The same with kernels compiled on request."""
+
+    def make(dim: int, classes: int) -> nn.Module:
+        return CompiledMeanLoss(cast(MeanLoss, implementation.make(dim, classes)).head)
+
+    return replace(implementation, name=f"{implementation.name}, compiled", make=make)
+
+
+def eager_head(loss: str) -> HeadImplementation:
+    """A head as it is usually copied."""
+    return HeadImplementation(
+        f"{loss}, eager", "eager PyTorch", loss, lambda dim, classes: EagerHead(dim, classes, EAGER_LOSSES[loss])
+    )
+
+
+def linear_head() -> HeadImplementation:
+    """No margin, no normalisation: what torch does best."""
+    return HeadImplementation("linear + cross_entropy", "torch", "softmax", LinearCrossEntropy)
+
+
+def metric_learning_heads() -> Iterator[HeadImplementation]:
+    """pytorch-metric-learning's, with the same numbers; nothing if not installed."""
+    try:
+        from pytorch_metric_learning import losses as peer
+    except ImportError:
+        return
+    library = "pytorch-metric-learning"
+    yield HeadImplementation(
+        "ArcFaceLoss", library, "arcface", lambda d, c: peer.ArcFaceLoss(c, d, margin=28.6479, scale=64)
+    )
+    yield HeadImplementation(
+        "CosFaceLoss", library, "cosface", lambda d, c: peer.CosFaceLoss(c, d, margin=0.35, scale=64)
+    )
+
+
+def list_head_implementations(
+    losses: list[str], backends: list[str], num_logits: int, baseline_losses: list[str]
+) -> list[HeadImplementation]:
+    """All contestants of a round: ours of `losses`, and others' of `rivals`."""
+    found = [widemargin_head(loss, road) for loss in losses for road in backends]
+    if num_logits >= kernels.MIN_COMPILE_LOGITS:
+        found += [with_kept_grad(contestant) for contestant in found]
+    elif num_logits >= kernels.MIN_FORCED_COMPILE_LOGITS and kernels.can_compile(torch.device("cpu")):
+        found += [with_compiled_kernels(contestant) for contestant in found]
+    if baseline_losses:
+        found += [linear_head(), *(eager_head(loss) for loss in baseline_losses if loss in EAGER_LOSSES)]
+        found += [peer for peer in metric_learning_heads() if peer.loss in baseline_losses]
+    return found
+
+
+# How long a step of a head takes, against the limit: three matrix products into memory that is already there.
+#
+# Everything in one process by turns, so that what else the machine does disturbs all alike; the figure is the smallest
+# time of the rounds over the limit's smallest. A step is forward and backward to embeddings and weights, gradients set
+# to None before it, as `zero_grad()` does; the first steps of each (compiling, allocating) do not count. Heads too large
+# to stand side by side in memory are timed by turns with the limit one after the other.
+
+MIN_CLASSES_TIMED_SEPARATELY = 500_000  # classes
+
+
+def make_matmul_limit(samples: int, embedding_dim: int, num_classes: int) -> Callable[[], None]:
+    """X·Wᵀ, G·W and Gᵀ·X with preallocated results; both layouts of the logits, whichever is faster is the limit."""
+    x, weight = torch.randn(samples, embedding_dim), torch.randn(num_classes, embedding_dim)
+    logits, to_x, to_weight = (
+        torch.randn(num_classes, samples),
+        torch.empty(samples, embedding_dim),
+        torch.empty(num_classes, embedding_dim),
+    )
+
+    def products() -> None:
+        torch.mm(weight, x.T, out=logits)
+        torch.mm(logits.T, weight, out=to_x)
+        torch.mm(logits, x, out=to_weight)
+
+    return products
+
+
+def make_step(head: nn.Module, x: Tensor, y: Tensor, keep_grad: bool = False) -> Callable[[], None]:
+    """One training step without an optimizer; `keep_grad` leaves the gradients' memory in place and zeroes it."""
+
+    def step() -> None:
+        head.zero_grad(set_to_none=not keep_grad)
+        x.grad = None
+        head(x, y).backward()
+
+    return step
+
+
+def batch(samples: int, embedding_dim: int, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Random embeddings and labels, the same for all."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(samples, embedding_dim, generator=draw)
+    return x.requires_grad_(), torch.randint(num_classes, (samples,), generator=draw)
+
+
+def time_heads(
+    shape: tuple[int, int, int],
+    implementations: list[HeadImplementation],
+    rounds: int,
+    on_progress: Callable[[float], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Seconds of the limit and of every contestant."""
+    spent: dict[str, list[float]] = defaultdict(list)
+    for group, turns in _groups(shape, implementations, rounds):
+        for name, seconds in _time_interleaved(shape, group, turns, on_progress).items():
+            spent[name] += seconds
+    return {"shape": list(shape), "threads": torch.get_num_threads(), "seconds": {n: min(s) for n, s in spent.items()}}
+
+
+def count_progress_calls(shape: tuple[int, int, int], implementations: list[HeadImplementation], rounds: int) -> int:
+    """How many times `told` is called."""
+    return sum(turns * (len(group) + 1) for group, turns in _groups(shape, implementations, rounds))
+
+
+def _groups(
+    shape: tuple[int, int, int], implementations: list[HeadImplementation], rounds: int
+) -> list[tuple[list[HeadImplementation], int]]:
+    """Who stands side by side, and for how many turns."""
+    return (
+        [([contestant], min(rounds, 2)) for contestant in implementations]
+        if shape[2] >= MIN_CLASSES_TIMED_SEPARATELY
+        else [(implementations, rounds)]
+    )
+
+
+def _time_interleaved(
+    shape: tuple[int, int, int],
+    implementations: list[HeadImplementation],
+    rounds: int,
+    on_progress: Callable[[float], None],
+) -> dict[str, list[float]]:
+    samples, dim, classes = shape
+    x, y = batch(samples, dim, classes)
+    steps: dict[str, Callable[[], None]] = {"limit": make_matmul_limit(samples, dim, classes)}
+    for contestant in implementations:
+        torch.manual_seed(1)  # not the embeddings' own draw, or weights would lie along them
+        steps[contestant.name] = make_step(contestant.make(dim, classes), x, y, contestant.keep_grad)
+    spent: dict[str, list[float]] = {name: [] for name in steps}
+    for step in steps.values():
+        step(), step()
+    inner = max(1, min(200, 3_000_000 // (samples * classes)))  # small steps are timed together
+    for _ in range(rounds):
+        for name, step in steps.items():
+            begun = time.perf_counter()
+            for _ in range(inner):
+                step()
+            spent[name].append((time.perf_counter() - begun) / inner)
+            on_progress(1.0)
+    return spent
+
+
+# How much memory a step of a head takes beyond the gradient of its weights, in a fresh process each.
+#
+# The process warms up on a small head of the same kind (libraries, compiled kernels), resets the system's high-water
+# mark, makes one step of the real head, and reads the mark. What is left after taking off what was there before and
+# the gradient itself is what the head needed on the way. Linux only.
+
+_STATUS_PATH, _CLEAR_REFS_PATH = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def measure_extra_memory(name: str, shape: tuple[int, int, int], threads: int) -> float:
+    """MiB of a contestant, by its name, in a process of its own."""
+    words = [sys.executable, "-m", __name__, name, json.dumps(shape), str(threads)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InputError(f"bench head: {name} could not be measured: {done.stderr.strip().splitlines()[-1:]}")
+    return float(done.stdout.split()[-1])
+
+
+def resident_kib() -> int:
+    """KiB of memory that the process has now."""
+    return _read_status_kib("VmRSS")
+
+
+def peak_resident_kib() -> int:
+    """KiB that it had at most since the mark was reset."""
+    return _read_status_kib("VmHWM")
+
+
+def reset_peak_resident() -> None:
+    """Begin a new mark."""
+    _CLEAR_REFS_PATH.write_text("5")
+
+
+def _read_status_kib(field: str) -> int:
+    return next(int(line.split()[1]) for line in _STATUS_PATH.read_text().splitlines() if line.startswith(field))
+
+
+def _measure_step_memory(name: str, shape: tuple[int, int, int], threads: int) -> float:
+    import gc
+
+    import torch
+
+    from widemargin.head.backends import class_blocks, kernels, select
+
+    torch.set_num_threads(threads)
+    known = {c.name: c for c in (linear_head(), *(eager_head(loss) for loss in EAGER_LOSSES), *metric_learning_heads())}
+    contestant = known[name] if name in known else widemargin_head(*name.rsplit(", ", 1))
+    samples, dim, classes = shape
+    if kernels.should_compile(samples * classes, torch.device("cpu")):
+        kernels.MIN_COMPILE_LOGITS = select.MIN_STREAM_LOGITS = (
+            0  # the small head shall warm up the kernels of the large one
+        )
+    few = min(classes, 2 * class_blocks.balance_block_rows(classes, class_blocks.max_block_rows(samples, dim)))
+    x, y = batch(samples, dim, few)
+    warm = contestant.make(dim, few)
+    make_step(warm, x, y)()
+    del warm
+    x, y = batch(samples, dim, classes)
+    head = contestant.make(dim, classes)
+    step = make_step(head, x, y)
+    x.grad = torch.zeros_like(x)
+    gc.collect()
+    before = resident_kib()
+    reset_peak_resident()
+    step()
+    return (peak_resident_kib() - before) / 1024 - classes * dim * 4 / 2**20
+
+
+if __name__ == "__main__":
+    print(_measure_step_memory(sys.argv[1], tuple(json.loads(sys.argv[2])), int(sys.argv[3])))
+
+
+# A head split over two processes of one thread each, beside one process of one thread with all of it.
+#
+# Ranks are real processes that talk by gloo. The whole batch is the same: one process has all samples, each rank its
+# share. Times are the smallest of the rounds, memory is what a step needs beyond the gradient of a rank's own classes.
+
+SAMPLE_RATE = 0.1
+_RANK_TIMEOUT_SECONDS = 1800  # seconds
+
+
+def measure_sharded_head(shape: tuple[int, int, int], loss: str, rounds: int, world_size: int = 2) -> dict[str, Any]:
+    """Seconds of a step alone, over ranks, and there with a tenth of the classes drawn; MiB beyond the gradient."""
+    alone = _run_processes(shape, loss, rounds, 1)[0]
+    together = _run_processes(shape, loss, rounds, world_size)
+    slowest = {name: max(found[name] for found in together) for name in ("full", "sampled", "mebibytes")}
+    return {
+        "shape": list(shape),
+        "loss": loss,
+        "ranks": world_size,
+        "rate": SAMPLE_RATE,
+        "seconds": {"alone": alone["full"], "full": slowest["full"], "sampled": slowest["sampled"]},
+        "mebibytes": round(slowest["mebibytes"], 2),
+        "full_over_alone": slowest["full"] / alone["full"],
+        "sampled_over_full": slowest["sampled"] / slowest["full"],
+    }
+
+
+def _run_processes(shape: tuple[int, int, int], loss: str, rounds: int, world_size: int) -> list[dict[str, float]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        words = [sys.executable, "-m", __name__, json.dumps(shape), loss, str(rounds), folder]
+        common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world_size)}
+        common["OMP_NUM_THREADS"] = "1"
+        started = [
+            subprocess.Popen(words, env={**common, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
+            for rank in range(world_size)
+        ]
+        for process in started:
+            _, said = process.communicate(timeout=_RANK_TIMEOUT_SECONDS)
+            if process.returncode:
+                for other in started:
+                    other.kill()
+                raise InputError(f"bench head: a rank failed: {said.strip().splitlines()[-1:]}")
+        return [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(world_size)]
+
+
+def _measure_rank(shape: tuple[int, int, int], loss: str, rounds: int) -> dict[str, float]:
+    """What one process measures; all do the same at the same time."""
+    import torch
+    import torch.distributed as dist
+
+    from widemargin.head.head import Head
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    samples, dim, classes = shape
+    x, y = batch(samples, dim, classes)
+    share = slice(samples * rank // world, samples * (rank + 1) // world)
+    mine, labels = x.detach()[share].clone().requires_grad_(), y[share]
+    road = "stream" if world == 1 else "sharded"
+    found: dict[str, float] = {"sampled": 0.0, "mebibytes": 0.0}
+    for name, options in {"full": {}, "sampled": {"rate": SAMPLE_RATE}}.items():
+        if name == "sampled" and world == 1:
+            continue
+        torch.manual_seed(0)
+        head = Head(dim, classes, loss, backend=road, **options)  # type: ignore[arg-type]
+        step = make_step(MeanLoss(head), mine, labels)
+        step(), step()
+        spent = []
+        for _ in range(rounds):
+            dist.barrier()
+            begun = time.perf_counter()
+            step()
+            spent.append(time.perf_counter() - begun)
+        found[name] = min(spent)
+        if name == "full":
+            head.zero_grad()
+            head.grad_buffer.clear()
+            mine.grad = None
+            before = resident_kib()
+            reset_peak_resident()
+            step()
+            found["mebibytes"] = (peak_resident_kib() - before) / 1024 - len(head.weight) * dim * 4 / 2**20
+        del head, step
+    dist.barrier()
+    dist.destroy_process_group()
+    return found
+
+
+if __name__ == "__main__":
+    result = _measure_rank(tuple(json.loads(sys.argv[1])), sys.argv[2], int(sys.argv[3]))
+    Path(sys.argv[4], f"{os.environ['RANK']}.json").write_text(json.dumps(result))

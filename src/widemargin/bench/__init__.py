@@ -1,1 +1,0 @@
-"""Benchmarks against peers and against the limit, as ratios and errors in one run."""

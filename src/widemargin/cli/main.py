@@ -1,0 +1,46 @@
+"""`widemargin`: finds the command that was typed, parses its options and runs it; no torch until a job needs it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from .. import __version__
+from . import COMMANDS
+from .parser import CommandParser, run_command_line
+
+
+def build_parser(argv: Sequence[str] | None = None) -> CommandParser:
+    """The parser of `widemargin`.
+
+    With the words of a command line, only the options of the command it names are added, and only its file is imported;
+    of the other commands there is the help line. Without words, everything is added.
+    """
+    top = CommandParser(
+        prog="widemargin",
+        description="Large-margin classification and metric learning on PyTorch.",
+        epilog="Every option may be written with - or _. Losses are written like arcface(s=64, m=0.5) + 0.02*center.",
+    )
+    top.add_argument("--version", action="version", version=f"widemargin {__version__}")
+    subparsers = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
+    typed = next((word for word in argv if not word.startswith("-")), "") if argv is not None else None
+    for name, (module, summary) in COMMANDS.items():
+        parser = subparsers.add_parser(name, help=summary)
+        if typed in (None, name):
+            file = importlib.import_module(f"{__package__}.{module}")
+            add_arguments = getattr(file, f"add_{name}_arguments", None) or file.add_arguments
+            if name == "reproduce":
+                file.add_arguments(parser, None if argv is None else argv[argv.index(name) + 1 :])
+            else:
+                add_arguments(parser)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return run_command_line(build_parser, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

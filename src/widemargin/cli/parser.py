@@ -1,0 +1,137 @@
+"""Argument parsing and exit codes shared by `widemargin`, `python -m benchmarks` and `python -m stress`.
+
+A mistake of the user's is one line on standard error that names the nearest option or command, and exit code 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from ..io.errors import InputError, StoppedError, one_line, shorten
+from ..io.text import normalize_flag, plain_warnings
+
+_OUT_OF_MEMORY_PATTERN = re.compile("can't allocate memory|out of memory|not enough memory")
+_OUT_OF_MEMORY_MESSAGE = (
+    "out of memory; take a smaller --batch-size or --input-size, fewer --jobs, or a sample of the rows"
+)
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Help texts as they stand: argparse would take a percent sign in them for a format."""
+
+    def _expand_help(self, action: argparse.Action) -> str:
+        return action.help or ""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """One line for a mistake, with the nearest thing that exists, and exit code 2."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs["allow_abbrev"] = False
+        kwargs["formatter_class"] = _HelpFormatter
+        super().__init__(*args, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        found = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if found:
+            near = get_close_matches(found[1], re.findall(r"\w+", found[2]), n=1)
+            message += f"; did you mean {near[0]!r}?" if near else ""
+        self.exit(2, one_line(f"{self.prog}: {message} (see {self.prog} --help)") + "\n")
+
+    def all_actions(self) -> list[argparse.Action]:
+        """Every argument of this parser and of the commands below it."""
+        found: list[argparse.Action] = []
+        for action in self._actions:
+            found.append(action)
+            if isinstance(action, argparse._SubParsersAction):
+                found += [inner for sub in action.choices.values() for inner in sub.all_actions()]
+        return found
+
+    def subparser_for(self, words: Sequence[str]) -> CommandParser:
+        """The parser of the command that the words name, as far down as they go."""
+        found = self
+        for word in words:
+            below = next((a for a in found._actions if isinstance(a, argparse._SubParsersAction)), None)
+            if below is not None and word in below.choices:
+                found = below.choices[word]
+        return found
+
+    def all_option_strings(self) -> list[str]:
+        """Every option name of this parser and of the commands below it."""
+        return [name for action in self.all_actions() for name in action.option_strings]
+
+
+def run_command_line(build_parser: Callable[[Sequence[str]], CommandParser], argv: Sequence[str] | None = None) -> int:
+    """Parse and run a command line, and return its exit code.
+
+    0 is success, 1 a check that failed, 2 a mistake of the user's, 75 a run that was asked to stop.
+    """
+    words = [normalize_flag(word) for word in (sys.argv[1:] if argv is None else argv)]
+    top = build_parser(words)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without θ and ° gets a ? and no traceback
+            stream.reconfigure(errors="replace")
+    try:
+        subparser = top.subparser_for(words)
+        for word in words:
+            name = word.partition("=")[0]
+            if name.startswith("--") and name not in subparser.all_option_strings():
+                near = get_close_matches(name[2:], [option[2:] for option in subparser.all_option_strings()], n=1)
+                subparser.error(f"unknown option {shorten(name)}" + (f"; did you mean --{near[0]}?" if near else ""))
+        options, unknown = top.parse_known_args(words)
+        if unknown:
+            top.error(f"unknown argument {shorten(unknown[0])!r} at this place")
+        if getattr(options, "run", None) is None:
+            top.print_help()
+            return 0
+        options.argv = words
+        with plain_warnings():
+            code = options.run(options)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except InputError as error:
+        _print_error(top.prog, str(error))
+        return 2
+    except StoppedError as error:
+        _print_error(top.prog, str(error))
+        return error.exit_code
+    except MemoryError:
+        _print_error(top.prog, _OUT_OF_MEMORY_MESSAGE)
+        return 2
+    except RuntimeError as error:
+        if not _OUT_OF_MEMORY_PATTERN.search(str(error)):  # torch has no error of its own for this
+            raise
+        _print_error(top.prog, _OUT_OF_MEMORY_MESSAGE)
+        return 2
+    except BrokenPipeError:  # the reader left, as `| head` does
+        _silence_output()
+        return 0
+    except OSError as error:
+        if error.filename is not None:
+            _print_error(top.prog, f"{shorten(str(error.filename), 300)}: cannot be used ({error.strerror or error})")
+        else:
+            _print_error(top.prog, f"cannot write the output: {error.strerror or error}")
+            _silence_output()
+        return 2
+    except KeyboardInterrupt:
+        _print_error(top.prog, "interrupted; what was done is kept, the same command goes on")
+        return 130
+
+
+def _print_error(prog: str, text: str) -> None:
+    """The one line of an error: printable and never long, whatever stands in the input that it quotes."""
+    print(one_line(f"{prog}: {text}"), file=sys.stderr)
+
+
+def _silence_output() -> None:
+    """Python flushes standard output once more when it ends: let that go nowhere."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,37 @@
+"""`widemargin reproduce`: tables and figures of the ArcGrad paper, ours beside theirs."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+
+from .. import reproduce
+
+_SHARED = ("__init__", "paper", "seed_flags")  # what recipes share; the rest stands in `reproduce.parts`
+
+
+def recipe_names() -> list[str]:
+    """Names of the recipes: every file of `reproduce` that is one."""
+    return sorted(path.stem for path in Path(reproduce.__path__[0]).glob("*.py") if path.stem not in _SHARED)
+
+
+def add_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> None:
+    """One command per recipe; only the recipe that `argv` names is imported, all of them without `argv`."""
+    subparsers = parser.add_subparsers(dest="recipe", metavar="RECIPE", required=True, parser_class=type(parser))
+    for name in recipe_names():
+        text = inspect.cleandoc(_read_docstring(name))
+        recipe = subparsers.add_parser(name, help=text.partition("\n")[0], description=text)
+        if argv is None or name in argv:
+            module = importlib.import_module(f"{reproduce.__name__}.{name}")
+            module.add_arguments(recipe)
+            recipe.set_defaults(run=module.run)
+
+
+def _read_docstring(name: str) -> str:
+    """The docstring of a recipe's file, without importing it."""
+    source = Path(reproduce.__path__[0]).joinpath(f"{name}.py").read_text(encoding="utf-8")
+    return ast.get_docstring(ast.parse(source)) or ""

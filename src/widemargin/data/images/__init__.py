@@ -1,0 +1,1 @@
+"""Images by name or from folders: reading, splits, batches, augmentation."""

@@ -1,0 +1,220 @@
+"""Batches of images in memory: the order of an epoch, a part of each batch for every process, augmentation beside it.
+
+Order and augmentation follow from (seed, epoch, step) alone. So a run that goes on at any step sees the same batches
+bit for bit, and the parts of several processes are together the batch of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from ...io.errors import InputError
+from ...numerics.random import BatchSlice, make_generator, permutation
+from .augment import Augment
+from .sets import Images
+
+T = TypeVar("T")
+
+Batch = tuple[Tensor, Tensor, tuple[Tensor, Tensor] | None]
+"""Images float32 [N, C, H, W] channels last, labels [N], and if images are mixed the other labels and the share λ."""
+ORDER_STREAM, STEP_STREAM = 0, 1  # what a generator is for
+
+
+@dataclass(frozen=True)
+class EpochSampler:
+    """Which samples a process has in which step; `batch_size` is that of one process."""
+
+    num_samples: int
+    batch_size: int
+    seed: int
+    rank: int = 0
+    world_size: int = 1
+    repeated_augmentation: int = 1
+    drop_last: bool = True
+    shuffle: bool = True
+
+    def __post_init__(self) -> None:
+        for name, low in (("batch_size", 1), ("seed", 0), ("rank", 0), ("world", 1), ("repeats", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+                raise InputError(f"{name}={value!r} must be a whole number of at least {low}")
+        if self.rank >= self.world_size:
+            raise InputError(f"rank={self.rank} must be below the number of processes, {self.world_size}")
+        if len(self) == 0:
+            share = f" in each of {self.world_size} processes" if self.world_size > 1 else ""
+            raise InputError(
+                f"{self.num_samples} images make no batch of {self.batch_size}{share}; lower the batch size"
+            )
+
+    def __len__(self) -> int:
+        """Steps of an epoch."""
+        steps, rest = divmod(self.num_samples * self.repeated_augmentation, self.batch_size * self.world_size)
+        return steps + (rest > 0 and not self.drop_last)
+
+    def epoch_indices(self, epoch: int) -> Tensor:
+        """All samples in the order of the epoch, each as often in a row as it is repeated."""
+        order = torch.arange(self.num_samples, device="cpu")
+        if self.shuffle:
+            order = permutation(make_generator(ORDER_STREAM, self.seed, epoch), self.num_samples)
+        return order.repeat_interleave(self.repeated_augmentation)
+
+    def step_indices(self, order: Tensor, epoch: int, step: int, *, shuffle_batch: bool) -> tuple[Tensor, BatchSlice]:
+        """This process's samples of a step, and its rows of the random numbers.
+
+        Where neighbours will be mixed the batch is shuffled first: repeated samples stand side by side in the order.
+        """
+        generator = make_generator(STEP_STREAM, self.seed, epoch, step)
+        size = self.batch_size * self.world_size
+        batch = order[step * size : (step + 1) * size]
+        if shuffle_batch:
+            batch = batch[permutation(generator, len(batch))]
+        start, stop = (len(batch) * rank // self.world_size for rank in (self.rank, self.rank + 1))
+        return batch[start:stop], BatchSlice(generator, len(batch), start)
+
+    def steps_from(self, start: int) -> range:
+        if not 0 <= start <= len(self):
+            raise InputError(f"step {start} is not one of the {len(self)} steps of an epoch")
+        return range(start, len(self))
+
+
+def make_sampler(y: Tensor, per_class: int, *sampler_args: Any) -> EpochSampler:
+    """The order of samples with labels `y`: as they come, or in P×K batches; `how` are the fields of `EpochSampler`."""
+
+    return (
+        PKSampler(len(y), *sampler_args, y=y, per_class=per_class) if per_class else EpochSampler(len(y), *sampler_args)
+    )
+
+
+class TensorBatches:
+    """Augmented batches of images that are in memory; `len` is the number of steps of an epoch."""
+
+    def __init__(
+        self,
+        images: Images,
+        batch_size: int,
+        augment: Augment,
+        seed: int,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        repeated_augmentation: int = 1,
+        drop_last: bool = True,
+        shuffle: bool = True,
+        per_class: int = 0,
+    ) -> None:
+        if augment.timm:
+            ours = "none, paper, fast or seed"
+            raise InputError(f"--augment timm is for folders of image files; {images.name} is in memory: take {ours}")
+        self.images, self.augment = images, augment
+        self.sampler = make_sampler(
+            images.y, per_class, batch_size, seed, rank, world_size, repeated_augmentation, drop_last, shuffle
+        )
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def iter_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch from step `start` on; the next one is made while the last one is used."""
+        steps, order = self.sampler.steps_from(start), self.sampler.epoch_indices(epoch)
+        return prefetch(lambda step: self._make_batch(order, epoch, step), steps)
+
+    def _make_batch(self, order: Tensor, epoch: int, step: int) -> Batch:
+        rows, source = self.sampler.step_indices(order, epoch, step, shuffle_batch=self.augment.has_mixing)
+        x, mix = self.augment(self.images.x.index_select(0, rows), rows, epoch, source)
+        return collate_batch(x, self.images.y.index_select(0, rows), mix)
+
+
+def collate_batch(x: Tensor, y: Tensor, mix: tuple[Tensor, Tensor] | None) -> Batch:
+    """The batch with the partners' labels in place of their rows."""
+    pair = None if mix is None else (y.index_select(0, mix[0]), mix[1])
+    return x.contiguous(memory_format=torch.channels_last), y, pair
+
+
+def prefetch(make_item: Callable[[int], T], steps: range) -> Iterator[T]:
+    """`make(step)` of every step, the next one already under way in a thread; ends with the loop that leaves early."""
+    if not steps:
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="batches") as executor:
+        _limit_to_one_thread(executor)
+        future = executor.submit(make_item, steps[0])
+        for step in steps:
+            ready = future.result()
+            if step + 1 < steps.stop:
+                future = executor.submit(make_item, step + 1)
+            yield ready
+
+
+def _limit_to_one_thread(executor: ThreadPoolExecutor) -> None:
+    """Let the thread compute on one core: a second team of torch's threads would fight the network's for the others."""
+
+    def set_one_thread() -> None:
+        torch.get_num_threads()  # a thread takes over the process's number when it first asks, not before
+        torch.set_num_threads(1)
+
+    threads = torch.get_num_threads()
+    executor.submit(set_one_thread).result()
+    torch.set_num_threads(threads)  # the number is each thread's own, but later threads begin with the last one set
+
+
+# P×K batches: P classes with K images each, so that every image has partners and strangers in its batch.
+#
+# An epoch goes in rounds: in each, classes come in a random order with K of their images that were not yet seen, P
+# classes to a batch. So classes of a batch differ, every class comes as often as it has K images, and as everywhere
+# order follows from (seed, epoch) alone.
+
+
+@dataclass(frozen=True, kw_only=True)
+class PKSampler(EpochSampler):
+    """An order in P×K batches of images with labels `y`; `batch_size` is that of one process, P·K/world."""
+
+    y: Tensor
+    per_class: int
+
+    def __post_init__(self) -> None:
+        whole = self.batch_size * self.world_size
+        if self.per_class < 2:
+            raise InputError(f"per_class={self.per_class} must be at least 2: an image needs a partner of its class")
+        if whole % self.per_class:
+            raise InputError(f"a batch of {whole} images cannot hold {self.per_class} of each of its classes evenly")
+        if self.repeated_augmentation > 1:
+            raise InputError("repeated augmentation does not go with batches of so many images per class")
+        super().__post_init__()
+
+    @property
+    def classes_per_batch(self) -> int:
+        """P."""
+        return self.batch_size * self.world_size // self.per_class
+
+    def __len__(self) -> int:
+        groups = torch.bincount(self.y) // self.per_class
+        steps = sum(int((groups > turn).sum()) // self.classes_per_batch for turn in range(int(groups.max())))
+        if not steps:
+            able = int((groups > 0).sum())
+            raise InputError(
+                f"a batch wants {self.classes_per_batch} classes of at least {self.per_class} images; {able} have them"
+            )
+        return steps
+
+    def epoch_indices(self, epoch: int) -> Tensor:
+        """Samples in the order of the epoch, batch after batch."""
+        generator = make_generator(ORDER_STREAM, self.seed, epoch)
+        shuffled = permutation(generator, self.num_samples)
+        grouped = shuffled[torch.argsort(self.y[shuffled], stable=True)]  # class by class, within each at random
+        counts = torch.bincount(self.y)
+        first = counts.cumsum(0) - counts
+        groups = counts // self.per_class
+        found = []
+        for turn in range(int(groups.max())):
+            able = (groups > turn).nonzero().squeeze(1)
+            some = able[permutation(generator, len(able))]
+            some = some[: len(some) - len(some) % self.classes_per_batch]
+            within = torch.arange(self.per_class, device="cpu")
+            places = (first[some] + turn * self.per_class).unsqueeze(1) + within
+            found.append(grouped[places.flatten()])
+        return torch.cat(found)

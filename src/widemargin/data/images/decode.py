@@ -1,0 +1,170 @@
+"""Image files as RGB: decoded by PIL, turned as their camera says, and refused in one line when they are damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from io import BufferedReader
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from ...io.bounded import NotAFileError, open_regular
+from ...io.errors import InputError
+
+# Asked for by name, for PIL guesses by content: an EPS file called .png would be handed to Ghostscript.
+PIL_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+MAX_PIXELS = 89_478_485  # pixels, PIL's own bound: a small file can unpack to more memory than there is
+MAX_SIDE_PIXELS = 65_535  # pixels, JPEG's own bound: PIL keeps a pointer for every row, so that tall ribbons are dear
+MAX_IMAGE_FILE_BYTES = 1 << 29  # bytes: as many pixels in 48 bits each
+_SERIAL_DECODE_PIXELS = 1 << 24  # pixels from which on images are decoded one at a time
+_SCALE_BLOCK_PIXELS = 1 << 22  # pixels that are scaled at once
+
+Box = tuple[int, int, int, int]
+
+
+_large_image_lock = threading.Lock()
+
+
+def open_image(path: Path) -> BufferedReader:
+    """The file of an image, open for reading; one line where it is none, or larger than `MAX_IMAGE_FILE_BYTES`."""
+    try:
+        return open_regular(path, MAX_IMAGE_FILE_BYTES)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except NotAFileError as error:
+        raise InputError(f"{error}; remove it from among the images") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error}); repair or remove it") from None
+
+
+@contextmanager
+def open_decoded_image(path: Path) -> Iterator[Image.Image]:
+    """The image as RGB, upright, for as long as it is used; of large ones one at a time, whatever threads ask."""
+    with open_image(path) as file, ExitStack() as stack:
+        image = _decode_file(file, path, stack)
+        file.close()
+        yield image
+
+
+def read_image(path: Path) -> Image.Image:
+    """The image as RGB, upright."""
+    with open_decoded_image(path) as image:
+        return image
+
+
+def _decode_file(file: BinaryIO, path: Path, stack: ExitStack) -> Image.Image:
+    """What the file holds; its size is known from its header before anything is decoded."""
+    try:
+        with Image.open(file, formats=PIL_FORMATS) as opened:
+            if max(opened.size) > MAX_SIDE_PIXELS:
+                wide, tall = opened.size
+                raise InputError(
+                    f"{path}: {wide:,} × {tall:,} pixels, more than {MAX_SIDE_PIXELS:,} along a side; "
+                    "make it smaller or remove it"
+                )
+            if opened.width * opened.height > MAX_PIXELS:
+                raise Image.DecompressionBombError
+            if opened.width * opened.height > _SERIAL_DECODE_PIXELS:
+                stack.enter_context(_large_image_lock)
+            opened.load()
+            with suppress(Exception):  # a broken tag does not spoil the picture
+                ImageOps.exif_transpose(opened, in_place=True)
+            return _rgb(opened)
+    except InputError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise InputError(f"{path}: more than {MAX_PIXELS:,} pixels; make it smaller or remove it") from None
+    except MemoryError:
+        raise InputError(f"{path}: too little memory to unpack it; make it smaller or remove it") from None
+    except Exception as error:  # whatever a damaged file makes its decoder raise
+        why = (" ".join(str(error).split()) or type(error).__name__).replace(repr(file), repr(path.name))
+        raise InputError(f"{path}: cannot be read as an image ({why}); repair or remove it") from None
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    image.info.pop("transparency", None)  # PIL warns of what it means for a palette; the colours are the same
+    return (_eight_bits(image) if image.mode[0] in "IF" else image).convert("RGB")
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """16 or 32 bits a pixel scaled to 8, which PIL would clip; some rows at a time, for every copy counts."""
+    found = np.empty((image.height, image.width), dtype=np.uint8)
+    factor = np.float32(1 / 257)
+    if image.mode[0] == "F":
+        factor = np.float32(255.0 if max(_max_value(rows) for _, rows in _iter_row_blocks(image)) <= 1.0 else 1.0)
+    for top, rows in _iter_row_blocks(image):
+        found[top : top + len(rows)] = (rows * factor).round().clip(0, 255)
+    return Image.fromarray(found)
+
+
+def _max_value(rows: NDArray[np.float32]) -> float:
+    return float(rows.max(initial=0.0))
+
+
+def _iter_row_blocks(image: Image.Image) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """Rows of an image as numbers, 0 where there is none, and where they begin."""
+    count = max(1, _SCALE_BLOCK_PIXELS // max(1, image.width))
+    for top in range(0, image.height, count):
+        part = image.crop((0, top, image.width, min(image.height, top + count))) if image.height > count else image
+        yield top, np.nan_to_num(np.array(part, dtype=np.float32))
+
+
+def resize_and_centre_crop(
+    image: Image.Image, size: int, zoom: float = 1.0, interpolation: str = "bicubic"
+) -> NDArray[np.uint8]:
+    """The middle size × size pixels [H, W, 3] of the image whose shorter side is made size × zoom pixels long."""
+    short = int(size * zoom)
+    wide, tall = (max(short, int(short * side / min(image.size))) for side in image.size)
+    left, top = round((wide - size) / 2), round((tall - size) / 2)
+    if wide * tall > MAX_PIXELS:  # a ribbon: only the middle of it, or the whole would fill the memory
+        across, down = image.width / wide, image.height / tall
+        box = (left * across, top * down, (left + size) * across, (top + size) * down)
+        return np.asarray(image.resize((size, size), _pil_resampling(interpolation), box=box))
+    resized = image if image.size == (wide, tall) else image.resize((wide, tall), _pil_resampling(interpolation))
+    return np.asarray(resized.crop((left, top, left + size, top + size)))
+
+
+def crop_and_resize(image: Image.Image, box: Box, size: int, interpolation: str = "bicubic") -> NDArray[np.uint8]:
+    """The box (top, left, height, width) as size × size pixels [H, W, 3]."""
+    top, left, tall, wide = box
+    part = image.crop((left, top, left + wide, top + tall))
+    return np.asarray(part.resize((size, size), _pil_resampling(interpolation)))
+
+
+def _pil_resampling(interpolation: str) -> Image.Resampling:
+    return Image.Resampling[interpolation.upper()]
+
+
+# The content of image files, as size and SHA-256: a picture under another name is the same content.
+
+
+class FileDigest(NamedTuple):
+    """Bytes of a file and the SHA-256 of them, in hexadecimal digits."""
+
+    size: int
+    sha256: str
+
+
+def hash_file(path: Path) -> FileDigest:
+    """Read and hash a file."""
+    with open_image(path) as file:
+        try:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror or error}); repair or remove it") from None
+        return FileDigest(os.fstat(file.fileno()).st_size, digest)
+
+
+def hash_files(paths: Iterable[Path]) -> list[FileDigest]:
+    """The same for many files, in their order; hashing leaves Python's lock alone, so threads share the work."""
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1), thread_name_prefix="hash") as pool:
+        return list(pool.map(hash_file, paths))

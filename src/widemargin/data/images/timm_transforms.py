@@ -1,0 +1,127 @@
+"""timm's transforms for the images of a folder, each image with a seed of its own.
+
+They draw from the generators of Python, NumPy and torch that a whole process shares; torch's is the one the network's
+dropout draws from at the same time. So they run in processes of their own, which seed all three for every image: what
+comes out follows from the file and the seed alone, whichever process had it and whatever it did before.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import random
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import cache
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from ...io.errors import InputError
+from ...io.worker_pool import block_sigint, end_with_parent
+from .augment import Augment
+from .decode import read_image
+from .rand_augment import patch_posterize
+
+
+def timm_transform_options(augment: Augment) -> dict[str, Any]:
+    """The arguments of timm's `create_transform` for an augmentation: what it names, and nothing timm would add."""
+    mean, std = (values * 3 if len(values) == 1 else values for values in (augment.mean, augment.std))
+    return {
+        "input_size": augment.size,
+        "is_training": True,
+        "scale": augment.scale,
+        "ratio": augment.ratio,
+        "hflip": augment.hflip if augment.flip == "random" else 0.0,
+        "color_jitter": None,
+        "auto_augment": augment.auto_augment or None,
+        "interpolation": augment.interpolation,
+        "mean": mean,
+        "std": std,
+        "re_prob": augment.erase,
+        "re_mode": "pixel",
+    }
+
+
+@cache
+def make_timm_transform(augment: Augment) -> Callable[[Image.Image], Tensor]:
+    """timm's transform: an image to float32 z-scores [3, H, W]."""
+    for what, values in (("mean", augment.mean), ("std", augment.std)):
+        if len(values) not in (1, 3):
+            raise InputError(f"{what} has {len(values)} numbers, the images have 3 channels")
+    data = _import_timm("timm.data")
+    try:
+        made: Callable[[Image.Image], Tensor] = data.create_transform(**timm_transform_options(augment))
+    except (AssertionError, KeyError, ValueError):
+        raise InputError(
+            f"timm cannot read rand={augment.auto_augment!r}; write it like rand-m9-mstd0.5-inc1"
+        ) from None
+    return made
+
+
+def _import_timm(module: str) -> Any:
+    try:
+        importlib.import_module("widemargin.models.torchvision_compat")  # first, see there
+        return importlib.import_module(module)
+    except ImportError:
+        raise InputError('--augment timm needs timm: pip install "widemargin[vision]"') from None
+
+
+class TimmImageLoader:
+    """Decodes and transforms files in processes, which start with the first batch and end with this object."""
+
+    def __init__(self, augment: Augment, workers: int) -> None:
+        self.augment, self.workers = augment, workers
+        self._executor: ProcessPoolExecutor | None = None
+
+    def __call__(self, paths: Sequence[Path], seeds: Sequence[int]) -> Tensor:
+        """z-scores float32 [N, 3, H, W] of the files, each transformed under its seed."""
+        side = self.augment.size
+        shape = (len(paths), 3, side, side)
+        x = torch.empty(shape, dtype=torch.float32, device="cpu", memory_format=torch.channels_last)
+        chunk_size = max(1, min(8, len(paths) // (4 * self.workers)))
+        try:
+            with block_sigint():  # it is here that processes are started
+                found = self._get_executor().map(
+                    _load_and_transform, repeat(self.augment), paths, seeds, chunksize=chunk_size
+                )
+            for place, image in enumerate(found):
+                x[place] = torch.from_numpy(image)
+        except BrokenProcessPool:
+            self._executor = None
+            raise InputError("a process that decodes images died, most likely for lack of memory") from None
+        return x
+
+    def _get_executor(self) -> ProcessPoolExecutor:
+        if self._executor is None:
+            make_timm_transform(self.augment)  # a mistake is told here, before any process is started
+            spawn = multiprocessing.get_context("spawn")  # safe beside the threads of torch, the same on every system
+            self._executor = ProcessPoolExecutor(self.workers, mp_context=spawn, initializer=_init_worker)
+        return self._executor
+
+
+# ---------------------------------------------------------------- in a process of its own
+
+
+def _init_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears the interrupt and ends this one
+    end_with_parent(None)  # one that is killed cannot end the others, and they would wait for work for ever
+    torch.set_num_threads(1)
+    patch_posterize(_import_timm("timm.data.auto_augment"))
+
+
+def _load_and_transform(augment: Augment, path: Path, seed: int) -> NDArray[np.float32]:
+    image, transform = read_image(path), make_timm_transform(augment)
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002  as timm draws
+    torch.manual_seed(seed)
+    array: NDArray[np.float32] = transform(image).numpy()  # a tensor would be handed over by a file, not by value
+    return array

@@ -1,0 +1,383 @@
+"""Bytes of a file as text: what it is by its first bytes, which encoding, and one clear line for what is no table."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from io import StringIO
+from itertools import chain, islice
+from pathlib import Path
+from sys import getsizeof
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...io.bounded import TooLargeError, gunzip_bounded, read_stream
+from ...io.errors import InputError
+from ...io.text import escape_unprintable
+from .table import MemoryBudget, check_cells, is_missing, parse_number, quote_cell
+
+MAX_TABLE_BYTES = 1 << 30  # bytes of a table, unpacked
+MAX_ROW_CHARACTERS = 1 << 24  # characters: fifty thousand columns of three hundred
+_TEXT_CHUNK_BYTES = 1 << 20
+BYTES_NOT_IN_CP1252 = (b"\x81", b"\x8d", b"\x8f", b"\x90", b"\x9d")
+PARQUET_MAGIC = b"PAR1"
+GZIP_MAGIC = b"\x1f\x8b"
+ZIP_MAGIC = b"PK\x03\x04"
+
+EXCEL_MESSAGE = "an Excel workbook; export its sheet as CSV"
+NON_TABLE_SIGNATURES = (
+    (b"\xd0\xcf\x11\xe0", EXCEL_MESSAGE),
+    (ZIP_MAGIC, "a zip archive; unpack it and give the CSV file inside"),
+    (b"BZh", "compressed with bzip2; unpack it first"),
+    (b"\xfd7zXZ", "compressed with xz; unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd; unpack it first"),
+    (b"%PDF", "a PDF; export the table as CSV"),
+    (b"<!doctype", "a web page; download the file itself"),
+    (b"<html", "a web page; download the file itself"),
+    (b"<?xml", "an XML file; export the table as CSV"),
+    (b"@relation", "an ARFF file; export it as CSV"),
+    (b"{", "a JSON file; export it as CSV"),
+    (b"[{", "a JSON file; export it as CSV"),
+)
+BYTE_ORDER_MARKS = (  # byte order marks; UTF-32 begins as UTF-16 does, so it is asked for first
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+    (codecs.BOM_UTF8, "utf-8-sig"),
+)
+
+
+def printable_path(path: str | Path) -> str:
+    """A path as messages and pages show it: as it was given, on one line."""
+    return escape_unprintable(str(path))
+
+
+def read_table_bytes(path: Path, suggest_names: Callable[[], Iterable[str]] = tuple) -> tuple[bytes, int]:
+    """All bytes of a file or pipe, unpacked if gzipped, and how many there were before that.
+
+    `others` gives names to suggest besides the files around it.
+    """
+    file = printable_path(path)
+    try:
+        data = read_stream(path, MAX_TABLE_BYTES)
+    except TooLargeError:
+        raise InputError(f"{file}: larger than {MAX_TABLE_BYTES >> 30} GiB; take a sample of its rows") from None
+    except FileNotFoundError:
+        raise InputError(f"{file}: no such file{_suggest_file(path, suggest_names)}") from None
+    except InputError:
+        if path.is_dir():
+            raise InputError(f"{file}: a folder; give a CSV, TSV or Parquet file") from None
+        raise
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        raise InputError(f"{file}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    stored_bytes = len(data)
+    if data.startswith(GZIP_MAGIC):
+        try:
+            data = gunzip_bounded(data, MAX_TABLE_BYTES, file)
+        except (OSError, EOFError, zlib.error):
+            raise InputError(f"{file}: a damaged gzip file; compress or download it again") from None
+    return data, stored_bytes
+
+
+def _suggest_file(path: Path, suggest_names: Callable[[], Iterable[str]]) -> str:
+    try:
+        sibling_names = [entry.name for entry in path.absolute().parent.iterdir() if not entry.name.startswith(".")]
+    except OSError:
+        sibling_names = []
+    lowered = {name.lower(): name for name in (*sibling_names, *suggest_names())}
+    near = get_close_matches(path.name.lower(), lowered, n=1, cutoff=0.6)
+    return f"; did you mean {lowered[near[0]]!r}?" if near else "; give a file or the name of a data set"
+
+
+@dataclass(frozen=True)
+class EncodedText:
+    """The bytes of a text and their encoding; decoded line by line, for all of it at once may take four times as much.
+
+    >>> list(EncodedText(b"a,b\\r\\n1,2", "utf-8").line_numbers())
+    ['a,b\\r\\n', '1,2']
+    """
+
+    data: bytes
+    encoding: str
+
+    def lines(self) -> Iterable[str]:
+        """Every line with what ends it."""
+        return io.TextIOWrapper(io.BytesIO(self.data), self.encoding, newline="")
+
+    def decode_start(self, size: int) -> str:
+        """The text of the first bytes; a character that is cut off is left out."""
+        return self.data[:size].decode(self.encoding, "ignore")
+
+
+def decode_table_text(data: bytes, file: str) -> tuple[EncodedText, list[str]]:
+    """The text of a table and a note if its encoding had to be guessed."""
+    if not any(piece.strip(b" \t\r\n\0") for piece in _pieces(data)):  # all at once would be a copy of all
+        zeros = any(piece.strip() for piece in _pieces(data))
+        raise InputError(f"{file}: holds nothing but zero bytes" if zeros else f"{file}: the file is empty")
+    for mark, encoding in BYTE_ORDER_MARKS:
+        if data.startswith(mark):
+            try:
+                return _check_table_text(EncodedText(_to_utf8(data, encoding), "utf-8"), file), []
+            except UnicodeDecodeError:
+                raise InputError(f"{file}: damaged {encoding.upper()} text; save it as UTF-8") from None
+    start = data[:4096].lstrip().lower()
+    for first, what in NON_TABLE_SIGNATURES:
+        if start.startswith(first.lower()):
+            sheet = first == ZIP_MAGIC and (b"[content_types].xml" in start or file.lower().endswith((".xlsx", ".ods")))
+            raise InputError(f"{file}: is {EXCEL_MESSAGE if sheet else what}")
+    wrong = _find_non_utf8(data)
+    if wrong is None:
+        return _check_table_text(EncodedText(data, "utf-8"), file), []
+    row = data.count(b"\n", 0, wrong) + 1
+    if any(byte in data for byte in BYTES_NOT_IN_CP1252):
+        raise InputError(f"{file}: row {row} is not text in UTF-8; save the table as CSV in UTF-8")
+    text = _check_table_text(EncodedText(data, "cp1252"), file)
+    return text, [f"row {row} is not UTF-8, so the file was read as Windows-1252 text"]
+
+
+def _pieces(data: bytes) -> Iterator[bytes]:
+    return (data[start : start + _TEXT_CHUNK_BYTES] for start in range(0, len(data), _TEXT_CHUNK_BYTES))
+
+
+def _to_utf8(data: bytes, encoding: str) -> bytes:
+    """Text of another encoding as UTF-8, without its byte order mark, piece by piece."""
+    return b"".join(part.encode() for part in codecs.iterdecode(_pieces(data), encoding))
+
+
+def _find_non_utf8(data: bytes) -> int | None:
+    """The place of the first byte that is no UTF-8; None where all of them are."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    done = 0
+    for piece in chain(_pieces(data), [b""]):
+        waiting = len(decoder.getstate()[0])
+        try:
+            decoder.decode(piece, final=not piece)
+        except UnicodeDecodeError as error:
+            return done - waiting + error.start
+        done += len(piece)
+    return None
+
+
+def _check_table_text(text: EncodedText, file: str) -> EncodedText:
+    """The text, unless its characters are those of a program or picture."""
+    if b"\0" in text.data:
+        row = text.data.count(b"\n", 0, text.data.index(b"\0")) + 1
+        raise InputError(f"{file}: row {row} holds a zero byte, so this is no text; save the table as CSV in UTF-8")
+    sample = text.decode_start(65536)
+    odd = [character for character in sample if character < " " and character not in "\t\r\n\f\v\x1a"]
+    if len(odd) > len(sample) // 100:
+        raise InputError(f"{file}: holds control characters such as {quote_cell(odd[0])}, so this is no table in text")
+    data = text.data.rstrip(b"\x1a")  # the end mark of old DOS programs
+    for start in range(0, len(data) - MAX_ROW_CHARACTERS, MAX_ROW_CHARACTERS):
+        if all(data.find(mark, start, start + MAX_ROW_CHARACTERS) < 0 for mark in (b"\n", b"\r")):
+            row = max(data.count(mark, 0, start) for mark in (b"\n", b"\r")) + 1
+            raise InputError(f"{file}: row {row}: more than {MAX_ROW_CHARACTERS:,} characters; is this a table?")
+    if not any(line.strip() for line in EncodedText(data, text.encoding).lines()):
+        raise InputError(f"{file}: the file is empty")
+    return EncodedText(data, text.encoding)
+
+
+# Text as a grid of cells: the separator is found, the header checked, every row as wide as the header.
+#
+# Rows are known by the line of the file they begin in, since that is what an editor shows.
+
+Cells = Sequence[str] | NDArray[np.int64] | NDArray[np.float64]
+
+SEPARATORS = ("\t", ";", "|", ",")  # the comma last: where others fit as well, it is the decimal comma
+SAMPLE_ROWS, SAMPLE_BYTES = 50, 1 << 22  # rows and bytes looked at to find the separator
+_BUFFERED_CELLS = 1 << 16  # cells that are read before they become parts of columns
+_MAX_INTERNED_WORDS = 10_000  # different words of a column that are known again, however many rows there are
+_BYTES_PER_WORD = 100  # bytes of a dictionary for each
+
+
+@dataclass
+class Grid:
+    """A table before its columns have a kind."""
+
+    file: str
+    column_names: list[str]
+    columns: list[Cells]
+    line_numbers: Sequence[int]  # where each row begins
+    notes: list[str] = field(default_factory=list)
+    separator: str = ","
+
+
+def parse_grid(text: EncodedText, memory: MemoryBudget) -> Grid:
+    """The cells of a table in text, or an error with the row where it stops being one."""
+    file, separator = memory.file, _detect_separator(text)
+    table = _ColumnBuilder(file, separator, memory)
+    for line, cells in _records(text.lines(), separator, file):
+        table.add_row(line, cells)
+    columns, lines, first = table.finish()
+    names = [f"c{place}" for place in range(1, len(columns) + 1)]
+    notes = []
+    if _is_first_row_data(first):
+        notes.append(f"row {lines[0]} looks like data, so the columns were named c1 to c{len(columns)}")
+    else:
+        names = resolve_column_names(first[0], file)
+        del lines[0]
+        for column in columns:
+            del column[0]
+    if not lines:
+        raise InputError(f"{file}: a header but no rows")
+    while len(names) > 2 and names[-1].startswith("unnamed_") and all(map(is_missing, columns[-1])):
+        names.pop()  # a separator too many at the end of every line, as some programs write
+        columns.pop()
+    return Grid(file, names, list(columns), lines, notes, separator)
+
+
+class _ColumnBuilder:
+    """Rows that become columns as they come in; equal words are kept once, and what they take is counted."""
+
+    def __init__(self, file: str, separator: str, memory: MemoryBudget) -> None:
+        self.file, self.separator, self.memory = file, separator, memory
+        self.columns: list[list[str]] = []
+        self.line_numbers = array("q")
+        self.first_rows: list[list[str]] = []
+        self.interned_words: list[dict[str, str] | None] = []
+        self.pending_rows: list[list[str]] = []
+
+    def add_row(self, line: int, cells: list[str]) -> None:
+        """One more row, as wide as the first."""
+        if not self.line_numbers:
+            if len(cells) == 1:
+                raise InputError(
+                    f"{self.file}: one column only; "
+                    "features and classes must be separated by commas, semicolons, tabs or |"
+                )
+            self.columns, self.interned_words = [[] for _ in cells], [{} for _ in cells]
+        width = len(self.columns)
+        if len(cells) != width:
+            has = f"row {line} has {len(cells)} field{'s' if len(cells) > 1 else ''}, the first row {width}"
+            raise InputError(f"{self.file}: {has}; quote fields that hold the separator {self.separator!r}")
+        self.line_numbers.append(line)
+        if len(self.first_rows) < SAMPLE_ROWS:
+            self.first_rows.append(cells)
+        self.pending_rows.append(cells)
+        if len(self.pending_rows) * width >= _BUFFERED_CELLS:
+            self._flush()
+
+    def finish(self) -> tuple[list[list[str]], array[int], list[list[str]]]:
+        """All columns, the line where each row begins, and the first rows."""
+        if not self.line_numbers:
+            raise InputError(f"{self.file}: the file is empty")
+        self._flush()
+        return self.columns, self.line_numbers, self.first_rows
+
+    def _flush(self) -> None:
+        """The rows that wait, into their columns."""
+        self.memory.reserve_cells(len(self.pending_rows), len(self.columns))
+        check_cells(len(self.line_numbers), len(self.columns), self.file)
+        for place, cells in enumerate(zip(*self.pending_rows, strict=True)):
+            self.columns[place].extend(self._intern_words(place, cells))
+        self.pending_rows = []
+
+    def _intern_words(self, column_index: int, cells: Sequence[str]) -> Sequence[str]:
+        """Cells of a column, equal words as one object unless most of them differ."""
+        words = self.interned_words[column_index]
+        if words is None:
+            self.memory.reserve(sum(map(getsizeof, cells)))
+            return cells
+        known = len(words)
+        kept = [words.setdefault(cell, cell) for cell in cells]
+        new = len(words) - known
+        self.memory.reserve(sum(map(getsizeof, islice(reversed(words), new))) + new * _BYTES_PER_WORD)
+        if len(words) > max(_MAX_INTERNED_WORDS, len(self.line_numbers) // 2):
+            self.memory.reserve(-len(words) * _BYTES_PER_WORD)
+            self.interned_words[column_index] = None
+        return kept
+
+
+def _records(lines: Iterable[str], separator: str, file: str) -> Iterator[tuple[int, list[str]]]:
+    """Every row that is not blank, with the line it begins in."""
+    row_length = 0
+
+    def limit_row_length() -> Iterator[str]:
+        nonlocal row_length
+        for line in lines:
+            row_length += len(line)
+            if row_length > MAX_ROW_CHARACTERS:  # before anything of it becomes cells
+                raise InputError(
+                    f"{file}: row {first_line}: more than {MAX_ROW_CHARACTERS:,} characters; is a quote left open?"
+                )
+            yield line
+
+    reader = csv.reader(limit_row_length(), delimiter=separator, skipinitialspace=True, strict=True)
+    first_line = 1
+    try:
+        for cells in reader:
+            stripped = [cell.strip() for cell in cells]
+            if len(stripped) > 1 or (stripped and stripped[0]):
+                yield first_line, stripped
+            first_line, row_length = reader.line_num + 1, 0
+    except csv.Error as error:
+        if "field limit" in str(error):
+            why = f"a field of more than {csv.field_size_limit():,} characters; is a quote left open?"
+        elif "unexpected end" in str(error):
+            why = "a quote is opened and never closed; close it, or take it out"
+        else:
+            why = f"wrong quotes ({error}); write a quote inside a quoted field twice"
+        raise InputError(f"{file}: row {first_line}: {why}") from None
+
+
+def _detect_separator(text: EncodedText) -> str:
+    """The separator that gives most of the first rows as many fields as the very first."""
+    best, choice = 0.0, ","
+    start = StringIO(text.decode_start(SAMPLE_BYTES), newline="")
+    for separator in SEPARATORS:
+        widths = []
+        start.seek(0)
+        try:
+            for _, cells in islice(_records(start, separator, ""), SAMPLE_ROWS):
+                widths.append(len(cells))
+        except InputError:
+            pass  # said again, with the row, once the separator is known
+        if len(text.data) > SAMPLE_BYTES and 1 < len(widths) < SAMPLE_ROWS:
+            widths.pop()  # cut off in the middle
+        if widths and widths[0] > 1:
+            same = sum(width == widths[0] for width in widths) / len(widths)
+            if same > best:
+                best, choice = same, separator
+    return choice
+
+
+def resolve_column_names(cells: Sequence[str], file: str) -> list[str]:
+    """Names of columns, each different; those without one are named by their place."""
+    names = [name or f"unnamed_{place}" for place, name in enumerate(cells, 1)]
+    first: dict[str, int] = {}
+    for place, name in enumerate(names, 1):
+        if name in first:
+            places = f"columns {first[name]} and {place}"
+            raise InputError(f"{file}: {places} are both named {quote_cell(name)}; rename one in the header")
+        first[name] = place
+    return names
+
+
+def _is_first_row_data(rows: list[list[str]]) -> bool:
+    """Whether the first row is no header: numbers where the others have numbers, and not mere column numbers.
+
+    A header may hold numbers too (years, or the 0, 1, 2 … of a table without names), so words among
+    them need a sign of data: a decimal point or the same number twice.
+    """
+    first = rows[0]
+    numeric = [parse_number(cell) is not None for cell in first]
+    if not any(numeric) or first in ([str(i + start) for i in range(len(first))] for start in (0, 1)):
+        return False
+    if all(numeric):
+        return True
+    numbers = [cell for cell, is_number in zip(first, numeric, strict=True) if is_number]
+    if len(set(numbers)) == len(numbers) and not any("." in cell for cell in numbers):
+        return False
+    following = list(zip(*islice(rows, 1, SAMPLE_ROWS), strict=True))
+    return bool(following) and all(
+        is_missing(cell) or is_number == all(is_missing(other) or parse_number(other) is not None for other in below)
+        for cell, is_number, below in zip(first, numeric, following, strict=True)
+    )

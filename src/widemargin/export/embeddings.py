@@ -1,0 +1,86 @@
+"""Embeddings in files: .npz (NumPy) or .parquet (a table), with the names of the images and their labels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..io.errors import InputError
+
+if TYPE_CHECKING:
+    from ..training.run import Run
+
+
+@dataclass(frozen=True)
+class EmbeddingTable:
+    """Embeddings [N, D], a name and a label for each; the label of a file is the folder it lies in."""
+
+    x: Tensor
+    names: list[str]
+    labels: list[str]
+
+
+def embed_images(run: Run, data: Sequence[str], data_dir: str | None = None) -> EmbeddingTable:
+    """Embeddings of image files, of folders of them, or of a set by its name (training part, then test part)."""
+    from ..data.images.sets import canonical_set_name, load_images
+    from ..recognition.evaluation import embed
+
+    if len(data) == 1 and canonical_set_name(data[0]) and not os.path.isdir(data[0]):
+        image_set = load_images(data[0], data_dir)
+        parts, names, labels = [], [], []
+        for kind, part in (("train", image_set.train), ("test", image_set.test)):
+            parts.append(embed(run.model, run.eval_batches(part))[0])
+            names += [f"{image_set.name}/{kind}/{row}" for row in range(len(part))]
+            labels += [image_set.class_names[k] for k in part.y.tolist()]
+        return EmbeddingTable(torch.cat(parts), names, labels)
+    paths = [path for word in data for path in _find_image_files(Path(word).expanduser())]
+    return EmbeddingTable(run.embed_files(paths), [str(path) for path in paths], [path.parent.name for path in paths])
+
+
+def _find_image_files(source: Path) -> list[Path]:
+    from ..data.images.decode import IMAGE_SUFFIXES
+
+    if source.is_dir():
+        found = sorted(path for path in source.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+        if not found:
+            raise InputError(f"{source}: no images in it ({', '.join(suffix[1:] for suffix in IMAGE_SUFFIXES)})")
+        return found
+    if not source.is_file():
+        raise InputError(f"{source}: no such image, folder or image set")
+    return [source]
+
+
+def save_embeddings(path: Path, table: EmbeddingTable) -> None:
+    """The file that its ending says, whole or not at all."""
+    if path.suffix not in (".npz", ".parquet"):
+        raise InputError(f"--out {path}: embeddings are written as .npz or .parquet")
+    fresh = path.with_name(f".{path.stem}.new{path.suffix}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".npz":
+            arrays = {"embeddings": table.x.numpy(), "names": np.array(table.names), "labels": np.array(table.labels)}
+            np.savez(fresh, **arrays)  # type: ignore[arg-type]
+        else:
+            _write_parquet(fresh, table)
+        fresh.replace(path)
+    except OSError as error:
+        raise InputError(f"--out {path}: cannot be written ({error.strerror or error})") from None
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _write_parquet(path: Path, table: EmbeddingTable) -> None:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise InputError('a .parquet file needs pyarrow: pip install "widemargin[parquet]"') from None
+    rows = pa.FixedSizeListArray.from_arrays(pa.array(table.x.numpy().ravel()), table.x.shape[1])
+    pq.write_table(pa.table({"name": table.names, "label": table.labels, "embedding": rows}), path)

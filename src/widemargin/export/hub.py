@@ -1,0 +1,121 @@
+"""A trained run as a folder to hand over: weights, what is needed to use them, and a card that says what they are.
+
+    widemargin export RUN --hub FOLDER        model.safetensors, widemargin.json, README.md
+    model = widemargin.load("FOLDER")         model.embed_files([...]), model.chances("picture.png")
+
+Nothing in it is pickled, and nothing of it is executed when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..io import bounded
+from ..io.errors import InputError
+from ..io.tensor_files import TensorFileError, read_safetensors_header
+from ..io.text import escape_markdown, escape_markdown_code, escape_unprintable
+from ..training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from ..training.run import Run
+
+
+_FORMAT_VERSION = 1
+WEIGHTS_FILE, METADATA_FILE, CARD_FILE = "model.safetensors", "widemargin.json", "README.md"
+
+
+def write_weights(run: Run, path: Path) -> None:
+    """The weights alone, as they are judged."""
+    from safetensors.torch import save_file
+
+    from ..training.checkpoint import clone_contiguous
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(path.name + ".new")
+        save_file(clone_contiguous(run.model.state_dict()), fresh)
+        fresh.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+def write_folder(run: Run, folder: Path, licence: str) -> None:
+    """Weights, facts and card."""
+    write_weights(run, folder / WEIGHTS_FILE)
+    config_dict = asdict(run.config)
+    config_dict["data"], config_dict["init_from"] = (
+        Path(run.config.data).name,
+        None,
+    )  # no path of the machine it was trained on
+    metadata = {"format": _FORMAT_VERSION, "run": config_dict, "sees": run.input_spec}
+    (folder / METADATA_FILE).write_text(json.dumps(metadata, indent=1, ensure_ascii=False), encoding="utf-8")
+    (folder / CARD_FILE).write_text(model_card(run, licence), encoding="utf-8")
+
+
+def model_card(run: Run, licence: str) -> str:
+    """What the model is, in words and numbers."""
+    record = run.read_record()
+    figures = [(name, value) for name, value in record.get("test", {}).items() if isinstance(value, int | float)]
+    angles = {"wc_intra": "WC-Intra", "w_inter": "W-Inter", "c_inter": "C-Inter"}
+    lines = [
+        "---",
+        "library_name: widemargin",
+        f"license: {_yaml_quote(licence)}",
+        "---",
+        "",
+        f"# {escape_markdown(run.config.model)} on {escape_markdown(Path(run.config.data).name)}",
+        "",
+        f"Trained with `{escape_markdown_code(run.config.loss)}` for {run.config.epochs} epochs, seed {run.config.seed}, by widemargin.",
+        "",
+        "| on the test images | |",
+        "|---|---|",
+        *(f"| {name} | {value:.4g} |" for name, value in figures),
+        *(f"| {angles[k]} | {math.degrees(v):.1f}° |" for k, v in record.get("angles", {}).items() if k in angles),
+        "",
+        f"Classes: {len(run.input_spec['classes'])}. Images: {run.input_spec['channels']} channels, {run.input_spec['size']} pixels.",
+        "",
+        "```python",
+        "import widemargin",
+        "",
+        'model = widemargin.load("this folder")',
+        'model.embed_files(["picture.png"])  # compare embeddings by cosine',
+        'model.chances("picture.png")  # classes with their probabilities',
+        "```",
+        "",
+    ]
+    if record.get("command"):
+        lines += ["Made by:", "", "```bash", escape_markdown_code(str(record["command"])), "```", ""]
+    return "\n".join(lines)
+
+
+def _yaml_quote(licence: str) -> str:
+    """A licence's name as YAML takes it; other words in quotes."""
+    plain = re.fullmatch("[A-Za-z0-9 ._+-]+", licence)
+    return licence if plain else json.dumps(escape_unprintable(licence).replace("<", "‹"), ensure_ascii=False)
+
+
+def load(folder: str | Path) -> Run:
+    """The model of a folder that `widemargin export --hub` wrote, or of a run's own folder."""
+    from ..training.run import load_run, restore_run
+
+    folder = Path(folder)
+    if (folder / "run.json").is_file():
+        return load_run(folder)
+    try:
+        metadata = bounded.read_json(folder / METADATA_FILE)
+        if metadata["format"] != _FORMAT_VERSION:
+            raise InputError(f"{folder / METADATA_FILE}: format {metadata['format']!r} is not known to this version")
+        config = TrainConfig.from_json(json.dumps(metadata["run"]), str(folder / METADATA_FILE))
+        weights = read_safetensors_header(folder / WEIGHTS_FILE)
+    except FileNotFoundError as error:
+        raise InputError(f"{error.filename or folder}: not there; is {folder} a model's folder?") from None
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        if isinstance(error, InputError) and not isinstance(error, bounded.NotJSONError | TensorFileError):
+            raise
+        raise InputError(f"{folder}: damaged, cannot be read ({error})") from None
+    return restore_run(config, metadata.get("sees"), weights, folder / WEIGHTS_FILE, str(folder / METADATA_FILE))

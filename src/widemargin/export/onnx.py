@@ -1,0 +1,160 @@
+"""A run as one ONNX file: images in, embeddings and logits out; checked against PyTorch before it is handed over.
+
+In the graph: bytes to z-scores, the network, the class weights with their margin-free logits. Beside it, in one JSON
+file: how a picture becomes those bytes, the names of the classes, where it came from.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ..io.errors import InputError
+from ..io.resources import temporary_environment
+
+if TYPE_CHECKING:
+    from ..training.run import Run
+
+
+MAX_RELATIVE_DIFFERENCE = 1e-4
+_NUM_CHECK_IMAGES = 5
+
+
+class ExportModule(nn.Module):
+    """What goes into the file: uint8 images [N, C, H, W] → embeddings [N, D] and, where there are classes, logits."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.model = run.model.eval()
+        augment = run.eval_augment
+        for name in ("mean", "std"):
+            self.register_buffer(name, torch.tensor(getattr(augment, name)).view(1, -1, 1, 1))
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        x = (images.to(torch.float32) / 255.0 - self.mean) / self.std
+        embedding = self.model.embed(x)
+        if not self.model.objective.has_logits:
+            return (embedding,)
+        return embedding, self.model.objective.logits(embedding)
+
+
+def write_onnx(run: Run, path: Path) -> float:
+    """Write the file and its JSON; the largest difference to PyTorch, relative to the largest number, at most 1e-4."""
+    with _isolate_onnxruntime():
+        return _export_and_check(run, path)
+
+
+def _export_and_check(run: Run, path: Path) -> float:
+    try:
+        onnxruntime: Any = importlib.import_module("onnxruntime")
+        importlib.import_module("onnxscript")  # the exporter's own need, said here in our words
+    except ImportError:
+        raise InputError('--onnx needs onnx, onnxscript and onnxruntime: pip install "widemargin[onnx]"') from None
+    module = ExportModule(run)
+    module.model.float()
+    shape = (run.input_spec["channels"], run.input_spec["size"], run.input_spec["size"])
+    images = torch.randint(
+        256, (_NUM_CHECK_IMAGES, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
+    names = ["embedding", "logits"] if module.model.objective.has_logits else ["embedding"]
+    fresh = path.with_name(f".{path.stem}.new.onnx")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with torch.no_grad(), _suppress_export_logging():
+            torch.onnx.export(
+                module,
+                (images[:2],),
+                str(fresh),
+                input_names=["images"],
+                output_names=names,
+                dynamic_shapes={"images": {0: torch.export.Dim("batch", min=1)}},
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
+            expected = module(images)
+        session = onnxruntime.InferenceSession(str(fresh), providers=["CPUExecutionProvider"])
+        found = [session.run(None, {"images": images[:count].numpy()}) for count in (1, _NUM_CHECK_IMAGES)]
+        difference = max(
+            _difference(a[: len(b)], torch.from_numpy(b)) for got in found for a, b in zip(expected, got, strict=True)
+        )
+        if not difference <= MAX_RELATIVE_DIFFERENCE:
+            raise InputError(
+                f"{path}: onnxruntime differs from PyTorch by {difference:.1e}, more than {MAX_RELATIVE_DIFFERENCE:g}"
+            )
+        path.with_suffix(".json").write_text(
+            json.dumps(onnx_metadata(run), indent=1, ensure_ascii=False), encoding="utf-8"
+        )
+        fresh.replace(path)
+        return difference
+    except OSError as error:
+        raise InputError(f"--onnx {path}: cannot be written ({error.strerror or error})") from None
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _difference(expected: Tensor, actual: Tensor) -> float:
+    return float((expected - actual).abs().max() / expected.abs().max().clamp(min=1e-12))
+
+
+def onnx_metadata(run: Run) -> dict[str, Any]:
+    """What must be known to use the file."""
+    input_spec = run.input_spec
+    return {
+        "input": {
+            "name": "images",
+            "dtype": "uint8",
+            "shape": ["batch", input_spec["channels"], input_spec["size"], input_spec["size"]],
+            "colours": "RGB" if input_spec["channels"] == 3 else "grey",
+            "resize_shorter_side_to": int(input_spec["size"] * run.eval_augment.zoom(input_spec["native"])),
+            "then_centre_crop_to": input_spec["size"],
+            "interpolation": run.eval_augment.interpolation,
+        },
+        "outputs": {"embedding": "compare by cosine", "logits": "softmax gives probabilities"},
+        "classes": input_spec["classes"],
+        "loss": run.config.loss,
+        "model": run.config.model,
+        "data": Path(run.config.data).name,
+    }
+
+
+@contextmanager
+def _isolate_onnxruntime() -> Iterator[None]:
+    """While onnxruntime runs, it keeps its cache in a folder that goes away, and reports to nobody.
+
+    Its official builds keep a number for the machine and events for its maker in the user's cache, from its import on,
+    unless they are told before that not to (its Privacy.md).
+    """
+    with tempfile.TemporaryDirectory(prefix="widemargin-", ignore_cleanup_errors=True) as folder:
+        names = ("ORT_DISABLE_TELEMETRY", "ORT_TELEMETRY_DISABLED")  # the second in versions between
+        with temporary_environment({"XDG_CACHE_HOME": folder, **dict.fromkeys(names, "1")}):
+            yield
+
+
+@contextmanager
+def _suppress_export_logging() -> Iterator[None]:
+    """The exporter tells much that is no user's business."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,296 @@
+"""A sweep over the classes, block by block: products once, sums forward, gradients backward.
+
+The products are kept where the gradient of the class weights will be: row j of the gradient has room for D numbers,
+the products of class j with N embeddings are N. Backward reads a block of them and writes that block's gradient over
+them. So there is no N×C matrix and no fourth matrix product; where N is larger than the room, the rest is computed
+again. Never a normalised copy of the weights either: 1/‖w‖ is taken of a block while it is in cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...numerics import angles
+from . import kernels
+from .kernels import Block, KernelSpec
+
+_BLOCK_ENTRIES = (
+    1 << 18
+)  # of one block×N matrix: large enough to make up for a block's fixed cost, small beside the rest
+_MAX_SEPARATE_PRODUCTS = (
+    1 << 20
+)  # products that are so few are kept by themselves where the gradient has no room for them
+_ANCHOR_ROWS = 64
+_MIN_EXP_SUM = 0.5
+_MIN_SAFE_NORM, _MAX_SAFE_NORM = 1e-15, 1e15  # lengths whose squares and inverses are safe in fp32
+
+
+def max_block_rows(samples: int, embedding_dim: int) -> int:
+    """How many classes are worked on together at the most, 64 to 4096."""
+    most = min(_BLOCK_ENTRIES // max(samples, 1), 4 * _BLOCK_ENTRIES // max(embedding_dim, 1))
+    return min(4096, max(64, most - most % 64))
+
+
+def balance_block_rows(num_classes: int, max_rows: int) -> int:
+    """About that many rows, so that hardly any class is left for a last, smaller block: it costs more than its share.
+
+    >>> balance_block_rows(10_000, 1024), balance_block_rows(100_003, 1024), balance_block_rows(500, 1024)
+    (1000, 1000, 500)
+    """
+    if num_classes <= max_rows:
+        return max(num_classes, 1)
+    return min(range(max_rows, max_rows * 3 // 4, -1), key=lambda rows: num_classes % rows)
+
+
+class ClassBlocks:
+    """The products of embeddings `a` [N, D] with all class weights [C, D], kept as long as there is room."""
+
+    def __init__(self, divides_by_w_norm: bool, a: Tensor, weight: Tensor, grad_weight: Tensor | None) -> None:
+        self.a, self.weight, self.grad_weight, self.divides_by_w_norm = a, weight, grad_weight, divides_by_w_norm
+        self.block_rows = balance_block_rows(len(weight), max_block_rows(*a.shape))
+        self.inverse_norm = torch.empty(len(weight), dtype=a.dtype, device=a.device)
+        self.product_cache = grad_weight if grad_weight is None else _as_products(grad_weight, a)
+        self.cached_columns = 0 if self.product_cache is None else min(len(a), self.product_cache.shape[1])
+        if self.cached_columns < len(a) and len(a) * len(weight) <= _MAX_SEPARATE_PRODUCTS:
+            self.product_cache, self.cached_columns = a.new_empty(len(weight), len(a)), len(a)
+        self.is_cache_filled = self.has_norms = False
+        self.extreme_blocks: set[int] = set()  # blocks with weights of extreme or no length
+        self.scratch: Tensor | None = None
+        self.kernels: dict[Any, Callable[..., Any]] = {}
+
+    def iter_slices(self) -> Iterator[slice]:
+        """Slices of classes; from the last to the first on the way back, whose weights are still in the cache."""
+        starts = range(0, len(self.weight), self.block_rows)
+        for start in reversed(starts) if self.has_norms else starts:
+            yield slice(start, min(start + self.block_rows, len(self.weight)))
+
+    def load_rows(self, block: slice) -> tuple[Tensor, Tensor | None]:
+        """A block of class weights in the working dtype, and by what its rows were multiplied to be safe, if at all."""
+        rows = self.weight[block].to(self.a.dtype)
+        if block.start not in self.extreme_blocks:
+            return rows, None
+        # Very long, very short or zero weights: their directions, which are as good as any other's.
+        unit, length = angles.unit_and_norm(rows)
+        self.inverse_norm[block] = (length > 0).to(rows.dtype)
+        return unit, kernels.safe_reciprocal(length)
+
+    def store_inverse_norms(self, block: slice, rows: Tensor) -> bool:
+        """Take down the inverse lengths of a block's weights; whether they are safe. After their product: it waits less
+        for memory than a norm does."""
+        length = torch.linalg.vector_norm(rows, dim=1)
+        low, high = torch.stack(torch.aminmax(length)).tolist()  # one wait
+        if low > _MIN_SAFE_NORM and high < _MAX_SAFE_NORM:
+            torch.reciprocal(length, out=self.inverse_norm[block])
+            return True
+        self.extreme_blocks.add(block.start)
+        return False
+
+    def get_products(self, block: slice, rows: Tensor) -> Tensor:
+        """Products [B, N] of a block: kept ones if there are any, else computed, and kept as far as there is room."""
+        size, count = block.stop - block.start, len(self.a)
+        whole = self.product_cache is not None and self.cached_columns == count
+        if whole:
+            assert self.product_cache is not None
+            place = self.product_cache[block, :count]
+            return place if self.is_cache_filled else torch.mm(rows, self.a.T, out=place)
+        if self.scratch is None:
+            self.scratch = self.a.new_empty(self.block_rows, count)
+        place = self.scratch[:size]
+        if not self.is_cache_filled or self.product_cache is None:
+            torch.mm(rows, self.a.T, out=place)
+            if self.product_cache is not None:
+                self.product_cache[block, : self.cached_columns] = place[:, : self.cached_columns]
+            return place
+        place[:, : self.cached_columns] = self.product_cache[block, : self.cached_columns]
+        torch.mm(rows, self.a[self.cached_columns :].T, out=place[:, self.cached_columns :])
+        return place
+
+    def iter_blocks(
+        self, y: Tensor, x_norm: Tensor, bias: Tensor | None
+    ) -> Iterator[tuple[slice, Tensor, Tensor | None, Block]]:
+        """Every block as the kernels take it, with its rows and their factor."""
+        columns = y.to(torch.int32)  # half the width of the comparisons that find the targets
+        x_norm, bias = x_norm.detach(), None if bias is None else bias.detach()
+        for place in self.iter_slices():
+            rows, factor = self.load_rows(place)
+            part = None if bias is None else bias[place].to(self.a.dtype)
+            raw = self.get_products(place, rows)
+            if self.divides_by_w_norm and not self.has_norms and not self.store_inverse_norms(place, rows):
+                rows, factor = self.load_rows(place)
+                raw = self.get_products(place, rows)
+            yield place, rows, factor, Block(raw, self.inverse_norm[place], x_norm, columns - place.start, part)
+        self.is_cache_filled, self.has_norms = self.product_cache is not None, True
+
+    def run_kernel(self, function: Callable[..., Any], spec: KernelSpec, block: Block, inputs: Sequence[Tensor]) -> Any:
+        """A kernel on a block: compiled where the head is large and the block a full one."""
+        if block.dot_products.shape[0] != self.block_rows:
+            return function(spec, block, *inputs)
+        # The block is the same throughout a sweep; a kernel is compiled for the dtypes and shapes of the rest.
+        key = (function, spec, tuple((t.dtype, t.shape) for t in inputs))
+        found = self.kernels.get(key)
+        if found is None:
+            large = kernels.should_compile(len(self.a) * len(self.weight), self.a.device)
+            found = self.kernels[key] = kernels.get_kernel(function, spec, block, inputs) if large else function
+        return found(spec, block, *inputs)
+
+    # ---------------------------------------------------------------- forward
+
+    @torch.no_grad()
+    def compute_log_sum(
+        self, spec: KernelSpec, y: Tensor, x_norm: Tensor, bias: Tensor | None, margin_values: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """`L` [N] over the classes that are not the target, its own product, and the others' sum (0 if unwanted)."""
+        anchor = running = total = None
+        margin_values = [number.detach() for number in margin_values]
+        for _, _, _, block in self.iter_blocks(y, x_norm, bias):
+            if anchor is None:
+                # The largest of the first few logits serves all: sums of exp have room for e^88 above it.
+                few = block._replace(
+                    dot_products=block.dot_products[:_ANCHOR_ROWS],
+                    inverse_norm=block.inverse_norm[:_ANCHOR_ROWS],
+                    bias=_first_bias_rows(block.bias),
+                )
+                (top,) = kernels.largest_logit(spec, few, *margin_values)
+                anchor = torch.where(top == -torch.inf, torch.zeros_like(top), top)
+            found = self.run_kernel(kernels.sum_exp_logits, spec, block, (anchor, *margin_values))
+            running = found[0] if running is None else running + found[0]
+            if spec.with_logit_sum:
+                total = found[1] if total is None else total + found[1]
+        assert anchor is not None
+        assert running is not None
+        # Rarely: a later block holds a logit far above the first's; or the first few were the target alone, so that the
+        # anchor is 0 and exp underflows far below it. With a true anchor the sum is at least 1.
+        far_off = (running == torch.inf) | (running < _MIN_EXP_SUM)
+        if len(self.weight) > 1 and bool(far_off.any()):
+            anchor, running = self._exp_sum_at_max(spec, y, x_norm, bias, margin_values)
+        log_sum = (anchor.to(running.dtype) + torch.log(running)).to(self.a.dtype)
+        return log_sum, self._target_products(y), torch.zeros_like(log_sum) if total is None else total.to(self.a.dtype)
+
+    def _target_products(self, y: Tensor) -> Tensor:
+        """The products [N] of the targets, after a whole sweep; 0 where a target is another rank's."""
+        rows = y.clamp(0, len(self.weight) - 1)
+        if self.product_cache is not None and self.is_cache_filled and self.cached_columns == len(self.a):
+            found = self.product_cache[rows, torch.arange(len(rows), device=rows.device)]
+            if self.divides_by_w_norm:
+                found = found * self.inverse_norm[rows]
+        else:
+            w_rows = self.weight.index_select(0, rows).to(self.a.dtype)
+            found = (self.a * (angles.unit_and_norm(w_rows)[0] if self.divides_by_w_norm else w_rows)).sum(1)
+        return torch.where(y == rows, found, 0.0)
+
+    def _exp_sum_at_max(
+        self, spec: KernelSpec, y: Tensor, x_norm: Tensor, bias: Tensor | None, margin_values: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        tops = [
+            self.run_kernel(kernels.largest_logit, spec, block, margin_values)[0]
+            for *_, block in self.iter_blocks(y, x_norm, bias)
+        ]
+        anchor = torch.stack(tops).amax(0)
+        parts = [
+            self.run_kernel(kernels.sum_exp_logits, spec, block, (anchor, *margin_values))[0]
+            for *_, block in self.iter_blocks(y, x_norm, bias)
+        ]
+        return anchor, torch.stack(parts).sum(0)
+
+    @torch.no_grad()
+    def largest_cosine(self, spec: KernelSpec, y: Tensor, x_norm: Tensor) -> Tensor:
+        """Cosine [N] of the nearest class that is not the target."""
+        best: Tensor | None = None
+        for *_, block in self.iter_blocks(y, x_norm, None):
+            (found,) = self.run_kernel(kernels.largest_cosine, spec, block, ())
+            best = found if best is None else torch.maximum(best, found)
+        assert best is not None
+        return best
+
+    # ---------------------------------------------------------------- backward
+
+    @torch.no_grad()
+    def compute_gradients(
+        self,
+        spec: KernelSpec,
+        y: Tensor,
+        x_norm: Tensor,
+        bias: Tensor | None,
+        margin_values: Sequence[Tensor],
+        log_sum: Tensor,
+        grad_log_sum: Tensor,
+        grad_logit_sum: Tensor,
+        grad_target_product: Tensor,
+        target_w_coefficient: Tensor | None,
+        needs_a_grad: bool,
+        grad_weight: Tensor | None,
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, list[Tensor]]:
+        """Gradients to the embeddings, their lengths, the bias and the learnt numbers; that of the weights in `into`.
+
+        `to_own` [N] pulls at the targets' products; `along_own` [N] lengthens their weights, if given.
+        """
+        margin_values, log_sum = [number.detach() for number in margin_values], log_sum.detach()
+        grad_a = torch.zeros_like(self.a) if needs_a_grad else None
+        grad_x_norm = torch.zeros_like(x_norm) if spec.has_radius else None
+        grad_bias = None if bias is None else torch.empty_like(bias)
+        grad_margin_values: list[Tensor] = []
+        inside = y.clamp(0, len(self.weight) - 1)  # what another rank's class wants is 0
+        targets = None if target_w_coefficient is None else _samples_by_block(inside, self.block_rows, len(self.weight))
+        whole = grad_weight is not None and grad_weight.dtype == self.a.dtype
+        for place, rows, factor, block in self.iter_blocks(y, x_norm, bias):
+            grad_dot_products, w_coefficient, *rest = self.run_kernel(
+                kernels.gradients,
+                spec,
+                block,
+                (log_sum, grad_log_sum, grad_logit_sum, grad_target_product, *margin_values),
+            )
+            if grad_a is not None:
+                grad_a.addmm_(grad_dot_products.T, rows)
+            if grad_x_norm is not None:
+                grad_x_norm += rest.pop(0)
+            if grad_bias is not None:
+                grad_bias[place] = rest.pop(0)
+            grad_margin_values = (
+                [a.add_(b) for a, b in zip(grad_margin_values, rest, strict=True)] if grad_margin_values else rest
+            )
+            if grad_weight is None:
+                continue
+            if targets is not None and target_w_coefficient is not None:
+                samples = targets[place.start // self.block_rows]
+                w_coefficient = w_coefficient.index_add(0, inside[samples] - place.start, target_w_coefficient[samples])
+            found = (
+                torch.mm(grad_dot_products, self.a, out=grad_weight[place])
+                if whole
+                else torch.mm(grad_dot_products, self.a)
+            )
+            if self.divides_by_w_norm or spec.has_radius or targets is not None:
+                found.addcmul_(rows, w_coefficient.unsqueeze(1))
+            if factor is not None:
+                found.mul_(factor.unsqueeze(1))
+            if not whole:
+                grad_weight[place] = found
+        return grad_a, grad_x_norm, grad_bias, grad_margin_values
+
+
+def _first_bias_rows(bias: Tensor | None) -> Tensor | None:
+    return None if bias is None else bias[:_ANCHOR_ROWS]
+
+
+def _samples_by_block(y: Tensor, block_rows: int, num_classes: int) -> tuple[Tensor, ...]:
+    """For every block of classes the samples whose target lies in it."""
+    order = y.argsort()
+    ends = torch.searchsorted(
+        y[order], torch.arange(block_rows, max(block_rows, num_classes), block_rows, device=y.device)
+    )
+    return torch.tensor_split(order, ends.cpu())
+
+
+def _as_products(grad_weight: Tensor, a: Tensor) -> Tensor | None:
+    """The gradient's memory as numbers of the working dtype, [C, as many as fit into a row]."""
+    if grad_weight.dtype == a.dtype:
+        return grad_weight
+    if (
+        grad_weight.shape[1] * grad_weight.element_size() % a.element_size()
+        or grad_weight.shape[1] * grad_weight.element_size() < a.element_size()
+    ):
+        return None
+    return grad_weight.view(a.dtype)

@@ -1,0 +1,103 @@
+"""The sampled road (Partial FC): the classes of the batch and a random part of the others, drawn anew every step.
+
+Not the exact loss: the sum runs over the drawn classes alone, and adaptive numbers see only those. The gradient of the
+class weights is sparse, a row for every class drawn; `RowOptimizer` moves just these rows with any optimizer. With a
+rate of 1 nothing is drawn and everything is exact. Reference: Partial FC (arXiv 2010.05222).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...losses.margin import Margin
+from .base import NonTargetSums, NormalizedEmbeddings, Target, TargetLogit
+from .stream import GradBuffer, StreamBackend
+
+
+class _SparseGradRows(torch.autograd.Function):
+    """Some rows of the weights; their gradient is sparse."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, indices: Tensor) -> Tensor:
+        ctx.save_for_backward(indices)
+        ctx.shape = weight.shape
+        return weight.index_select(0, indices)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        (which,) = ctx.saved_tensors
+        found = torch.sparse_coo_tensor(
+            which.unsqueeze(0), gradient, ctx.shape, is_coalesced=True, check_invariants=False
+        )
+        return found, None
+
+
+@torch.no_grad()
+def sample_classes(y: Tensor, num_classes: int, sample_rate: float) -> Tensor:
+    """Classes of a step in rising order: all labels that lie within `num_classes`, and others up to the rate."""
+    scores = torch.rand(num_classes, dtype=torch.float32, device=y.device)
+    scores[y[(y >= 0) & (y < num_classes)]] = 2.0  # certain to be among the largest
+    count = max(math.ceil(sample_rate * num_classes), int((scores == 2.0).sum()), 2)
+    return scores.topk(min(count, num_classes), sorted=False).indices.sort().values
+
+
+class SampledBackend:
+    """A road over drawn classes; one drawing for everything that is asked about the same labels."""
+
+    def __init__(
+        self,
+        margin: Margin,
+        embeddings: NormalizedEmbeddings,
+        weight: Tensor,
+        bias: Tensor | None,
+        sample_rate: float,
+        grad_buffer: GradBuffer | None = None,
+    ) -> None:
+        self.margin, self.embeddings, self.weight, self.bias, self.sample_rate = (
+            margin,
+            embeddings,
+            weight,
+            bias,
+            sample_rate,
+        )
+        self.num_classes, self.x_norm = len(weight), embeddings.norm
+        self._grad_buffer, self._grad_enabled = grad_buffer, torch.is_grad_enabled()
+        self._stream_cache: tuple[Tensor, StreamBackend, Tensor] | None = None
+
+    def _get_stream(self, y: Tensor) -> tuple[StreamBackend, Tensor]:
+        """The road over the classes drawn for these labels, and the labels counted among them."""
+        if self._stream_cache is None or self._stream_cache[0] is not y:
+            which = sample_classes(y, len(self.weight), self.sample_rate)
+            with torch.set_grad_enabled(
+                self._grad_enabled
+            ):  # who asks first may be an adaptive margin, without a gradient
+                rows: Tensor = _SparseGradRows.apply(self.weight, which)  # type: ignore[no-untyped-call]
+                bias = None if self.bias is None else self.bias[which]
+            place = torch.searchsorted(which, y)
+            inside = (y >= 0) & (y < len(self.weight))  # another rank's classes are nobody's here
+            column = torch.where(inside, place, torch.full_like(place, -1))
+            self._stream_cache = (y, StreamBackend(self.margin, self.embeddings, rows, bias, self._grad_buffer), column)
+        return self._stream_cache[1], self._stream_cache[2]
+
+    def target(self, margin: Margin, y: Tensor) -> Target:
+        stream, column = self._get_stream(y)
+        return stream.target(margin, column)
+
+    def target_and_non_target(
+        self, margin: Margin, y: Tensor, with_logit_sum: bool
+    ) -> tuple[Target | TargetLogit, NonTargetSums]:
+        stream, column = self._get_stream(y)
+        found: tuple[Target | TargetLogit, NonTargetSums] = stream.target_and_non_target(margin, column, with_logit_sum)
+        return found
+
+    def non_target_sums(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> NonTargetSums:
+        return self.target_and_non_target(margin, y, with_logit_sum)[1]
+
+    def largest_cosine(self, y: Tensor) -> Tensor:
+        stream, column = self._get_stream(y)
+        found: Tensor = stream.largest_cosine(column)
+        return found

@@ -1,0 +1,74 @@
+"""Which road a head takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...io.errors import InputError, unknown_name_error
+from ...numerics.distributed import check_group
+from . import kernels
+from .base import Backend, NormalizedEmbeddings
+from .dense import DenseBackend
+from .sampled import SampledBackend
+from .sharded import ClassShard, ShardedBackend
+from .stream import StreamBackend
+
+if TYPE_CHECKING:
+    from ..head import Head
+
+
+BACKENDS = ("dense", "stream", "sharded", "sampled")
+# Above this many logits auto streams: there the streamed road has compiled kernels and is the faster one, and the dense
+# road holds several copies of the logits.
+MIN_STREAM_LOGITS = kernels.MIN_COMPILE_LOGITS
+_UNCOMPILED_STREAM_FACTOR = 8  # times as many where nothing can be compiled
+
+
+def check_backend_options(
+    backend: str, sample_rate: float, group: Any, label_smoothing: float, num_classes: int
+) -> tuple[float, ClassShard | None]:
+    """The rate, and the part of the classes that is here where they are split."""
+    if backend not in ("auto", *BACKENDS):
+        raise unknown_name_error("road", str(backend), ("auto", *BACKENDS))
+    if isinstance(sample_rate, bool) or not isinstance(sample_rate, int | float) or not 0.0 < sample_rate <= 1.0:
+        raise InputError(f"rate={sample_rate!r} must be a number above 0 and at most 1")
+    if sample_rate < 1.0 and backend not in ("sampled", "sharded"):
+        raise InputError(f'rate={sample_rate:g} belongs to road="sampled" or road="sharded", not to {backend!r}')
+    if sample_rate < 1.0 and label_smoothing:
+        raise InputError("label smoothing needs the logits of all classes: it cannot go with a rate below 1")
+    check_group(group)
+    return float(sample_rate), ClassShard.for_this_rank(num_classes, group) if backend == "sharded" else None
+
+
+def select_backend(backend: str, samples: int, num_classes: int, device: torch.device) -> str:
+    """The road that `auto` takes for so many samples and classes; any other name is its own."""
+    if backend != "auto":
+        return backend
+    logits = samples * num_classes
+    if torch.compiler.is_compiling():  # what traces a step cannot look for a compiler
+        return "stream" if logits >= MIN_STREAM_LOGITS else "dense"
+    if logits < MIN_STREAM_LOGITS:
+        return "stream" if kernels.is_compile_forced(logits) else "dense"
+    enough = logits >= _UNCOMPILED_STREAM_FACTOR * MIN_STREAM_LOGITS or kernels.can_compile(device)
+    return "stream" if enough else "dense"
+
+
+def build_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
+    """The road of a head for a batch."""
+    head.active_backend = select_backend(head.backend, len(embeddings), head.num_classes, head.weight.device)
+    if head.active_backend == "dense":
+        return DenseBackend(head.margin, embeddings, head.weight, head.bias)
+    if head.active_backend == "sharded":
+        assert head.shard is not None
+        learns = any(parameter.requires_grad for parameter in head.parameters())
+        return ShardedBackend(embeddings, head.shard, learns, lambda everyone: _build_stream_backend(head, everyone))
+    return _build_stream_backend(head, embeddings)
+
+
+def _build_stream_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
+    """Over the classes that are here: a part of them in training where a rate is given, else all."""
+    if head.sample_rate < 1.0 and head.training:
+        return SampledBackend(head.margin, embeddings, head.weight, head.bias, head.sample_rate, head.grad_buffer)
+    return StreamBackend(head.margin, embeddings, head.weight, head.bias, head.grad_buffer)

@@ -1,0 +1,401 @@
+"""Which classes a process holds when a head is split over the ranks of a group, and what the ranks exchange.
+
+Rank r holds a run of classes, cut as `torch.chunk` cuts (the last may be smaller), which is also how DTensor cuts: so
+a checkpoint written by any number of ranks can be read by any other. The exchanges below are differentiable. Losses
+are each rank's own; as under DDP, gradients are those of the mean over ranks of what each rank differentiates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ...io.errors import InputError
+from ...losses.margin import Margin
+from ...numerics import distributed
+from .base import NonTargetSums, NormalizedEmbeddings, Target, TargetLogit
+from .dense import DenseBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.distributed import ProcessGroup
+    from torch.distributed.tensor import DTensor
+
+    from .base import Backend
+
+
+@dataclass(frozen=True, eq=False)
+class ClassShard:
+    """The classes `start` to `stop` of `num_classes`, held by this process of a group."""
+
+    num_classes: int
+    rank: int
+    world_size: int
+    group: ProcessGroup | None = None
+
+    @classmethod
+    def for_this_rank(cls, num_classes: int, group: ProcessGroup | None = None) -> ClassShard:
+        """This process's part; all of it in a single process."""
+        if not (dist.is_available() and dist.is_initialized()):
+            return cls(num_classes, 0, 1)
+        shard = cls(num_classes, dist.get_rank(group), dist.get_world_size(group), group)
+        if (shard.world_size - 1) * shard.shard_size >= num_classes:
+            raise InputError(
+                f"{num_classes} classes on {shard.world_size} ranks leave one without a class; take fewer ranks"
+            )
+        return shard
+
+    @property
+    def shard_size(self) -> int:
+        """Classes of every rank but the last."""
+        return -(-self.num_classes // self.world_size)
+
+    @property
+    def start(self) -> int:
+        """The first class."""
+        return self.rank * self.shard_size
+
+    @property
+    def stop(self) -> int:
+        """Behind the last class."""
+        return min(self.start + self.shard_size, self.num_classes)
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def make_generator(self, device: torch.device) -> torch.Generator:
+        """Random numbers of this rank's own: ranks that were seeded alike must not hold the same classes."""
+        seed = int(torch.randint(2**62, ()))
+        return torch.Generator(device).manual_seed(seed ^ self.rank)
+
+    def gather_own_class_rows(self, rows: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Of all ranks' samples those of this rank's classes, and their labels counted from its first class."""
+        sizes = self.gather_sizes(y)
+        rows, y = self.all_gather(rows, sizes), self.all_gather(y, sizes) - self.start
+        own = (y >= 0) & (y < len(self))
+        return rows[own], y[own]
+
+    def __deepcopy__(self, memo: Any) -> ClassShard:
+        return self  # a process group cannot be copied
+
+    # ---------------------------------------------------------------- exchanges
+
+    def gather_rows(self, rows: Tensor) -> Tensor:
+        """The rows of all ranks, in rank order, without a gradient."""
+        return distributed.gather_rows(rows, self.group) if self.world_size > 1 else rows.detach()
+
+    def gather_sizes(self, rows: Tensor) -> list[int]:
+        """How many rows every rank has."""
+        return [size for (size,) in self._all_gather_ints([len(rows)], rows.device)]
+
+    def _all_gather_ints(self, values: list[int], device: torch.device) -> list[list[int]]:
+        """Some whole numbers of every rank."""
+        if self.world_size == 1:
+            return [values]
+        mine = torch.tensor(values, device=device)
+        found = [torch.zeros_like(mine) for _ in range(self.world_size)]
+        dist.all_gather(found, mine, group=self.group)
+        return [one.tolist() for one in found]
+
+    def sync_sizes_and_grad(self, x: Tensor, head_requires_grad: bool) -> tuple[list[int], Tensor]:
+        """How many rows every rank has, and `x` as the backward passes of all ranks need it.
+
+        Backward passes communicate, so either all ranks have one or none: where the embeddings of some rank want a
+        gradient those of all get one, wanted or not. `learns` says that the head's own parameters want one.
+        """
+        enabled = torch.is_grad_enabled()
+        flags = [len(x), int(enabled), int(enabled and x.requires_grad), int(enabled and head_requires_grad)]
+        sizes, modes, of_x, of_head = zip(*self._all_gather_ints(flags, x.device), strict=True)
+        if (any(of_x) or any(of_head)) and not all(modes):
+            raise InputError(
+                "some ranks of a sharded head are called under torch.no_grad() and others are not; their backward "
+                "passes would wait for each other: call the head alike on all ranks"
+            )
+        if (any(of_x) or any(of_head) != all(of_head)) and not x.requires_grad:
+            x = x.detach().requires_grad_()
+        return list(sizes), x
+
+    def all_gather(self, rows: Tensor, sizes: list[int]) -> Tensor:
+        """The rows of all ranks, in rank order; their gradients come home, of all ranks together."""
+        if self.world_size == 1:
+            return rows
+        found: Tensor = _AllGather.apply(rows, sizes, self)  # type: ignore[no-untyped-call]
+        return found
+
+    def all_gather_classes(self, rows: Tensor) -> Tensor:
+        """What every rank holds of its own classes, for all classes."""
+        return self.all_gather(
+            rows, [min(self.shard_size, self.num_classes - rank * self.shard_size) for rank in range(self.world_size)]
+        )
+
+    def copy_rows(self, local_rows: Tensor, destination: Tensor, target_shard: ClassShard) -> None:
+        """Rows of classes split this way to where they are under `other`, which has as many classes or more.
+
+        A rank after the other sends its rows, so that never more than one rank's are held beside one's own.
+        """
+        for rank in range(self.world_size):
+            start, stop = rank * self.shard_size, min((rank + 1) * self.shard_size, self.num_classes)
+            sent = (
+                local_rows.detach().clone()
+                if rank == self.rank
+                else local_rows.new_empty(stop - start, *local_rows.shape[1:])
+            )
+            if self.world_size > 1:
+                dist.broadcast(sent, group=self.group, group_src=rank)
+            first, last = max(start, target_shard.start), min(stop, target_shard.stop)
+            if first < last:
+                destination[first - target_shard.start : last - target_shard.start] = sent[first - start : last - start]
+
+    def all_reduce_sum(self, value: Tensor) -> Tensor:
+        """The sum over ranks, on all of them."""
+        if self.world_size == 1:
+            return value
+        found: Tensor = _AllReduceSum.apply(value, self)  # type: ignore[no-untyped-call]
+        return found
+
+    def all_reduce_logsumexp(self, value: Tensor) -> Tensor:
+        """`log Σ_r exp(value_r)`, on all ranks."""
+        if self.world_size == 1:
+            return value
+        found: Tensor = _AllReduceLogSumExp.apply(value, self)  # type: ignore[no-untyped-call]
+        return found
+
+    @torch.no_grad()
+    def all_reduce_max(self, value: Tensor) -> Tensor:
+        """The largest over ranks, without a gradient."""
+        if self.world_size > 1:
+            value = value.clone()
+            dist.all_reduce(value, dist.ReduceOp.MAX, group=self.group)
+        return value
+
+    def average_gradient(self, number: Tensor) -> Tensor:
+        """A number that all ranks hold; its gradient is the mean of theirs, so that it stays the same everywhere."""
+        if self.world_size == 1 or not number.requires_grad:
+            return number
+        found: Tensor = _AverageGradient.apply(number, self)  # type: ignore[no-untyped-call]
+        return found
+
+    def average_margin_gradients(self, margin: Margin) -> Margin:
+        """The margin with its learnable numbers shared."""
+        learnt = {n: v for n, v in margin.named_values() if isinstance(v, Tensor) and v.requires_grad}
+        return margin.with_values(**{n: self.average_gradient(v) for n, v in learnt.items()}) if learnt else margin
+
+    def scale_gradient(self, number: Tensor) -> Tensor:
+        """The same number where each rank sees only its own classes: gradients of ranks add up to the whole."""
+        if self.world_size == 1 or not number.requires_grad:
+            return number
+        found: Tensor = _ScaleGradient.apply(number, float(self.world_size))  # type: ignore[no-untyped-call]
+        return found
+
+    def all_reduce_sum_(self, value: Tensor) -> Tensor:
+        """Sum over ranks in place."""
+        dist.all_reduce(value, group=self.group)
+        return value
+
+    # ---------------------------------------------------------------- checkpoints
+
+    def as_dtensor(self, local: Tensor) -> DTensor:
+        """The rows of all ranks as one tensor to `torch.distributed.checkpoint`; its memory is that of `local`."""
+        from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+        from torch.distributed.tensor import DTensor
+        from torch.distributed.tensor import Shard as Rows
+
+        device_type = local.device.type
+        mesh = (
+            init_device_mesh(device_type, (self.world_size,))
+            if self.group is None
+            else DeviceMesh.from_group(self.group, device_type, mesh=list(range(self.world_size)))
+        )
+        shape = torch.Size((self.num_classes, *local.shape[1:]))
+        stride = torch.empty(shape, device="meta").stride()
+        return DTensor.from_local(local, mesh, [Rows(0)], run_check=False, shape=shape, stride=stride)
+
+    def write_dtensors(self, state: dict[str, Any], prefix: str) -> None:
+        """In a state dict the split tensors are whole ones."""
+        for name in ("weight", "bias"):
+            if self.world_size > 1 and state.get(prefix + name) is not None:
+                state[prefix + name] = self.as_dtensor(state[prefix + name].detach())
+
+    def local_state_dict(self, state: dict[str, Any], prefix: str) -> dict[str, Any]:
+        """The state dict with this rank's part of whole tensors, be they split already or held in one piece."""
+        found = dict(state)
+        for name in ("weight", "bias"):
+            value = found.get(prefix + name)
+            if value is not None and hasattr(value, "to_local"):
+                found[prefix + name] = value.to_local()
+            elif value is not None and len(value) == self.num_classes:
+                found[prefix + name] = value[self.start : self.stop]
+        return found
+
+
+def _refuse_second_derivative() -> None:
+    """A backward pass that is itself differentiated would have to send gradients of gradients: not written."""
+    if torch.is_grad_enabled():
+        raise InputError(
+            "a head split over several ranks cannot be differentiated twice (create_graph=True); "
+            'use road="dense" or "stream" for that'
+        )
+
+
+class _AllGather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, sizes: list[int], shard: ClassShard) -> Tensor:
+        ctx.sizes, ctx.shard = sizes, shard
+        padded = rows.new_zeros(max(sizes), *rows.shape[1:])
+        padded[: len(rows)] = rows
+        parts = [torch.empty_like(padded) for _ in sizes]
+        dist.all_gather(parts, padded, group=shard.group)
+        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        _refuse_second_derivative()
+        shard: ClassShard = ctx.shard
+        start = sum(ctx.sizes[: shard.rank])
+        # What the ranks' shards want of a sample adds up; they were told 1/R of each loss (see `_average_gradient`).
+        local_gradient = shard.all_reduce_sum_(gradient.contiguous().clone())[start : start + ctx.sizes[shard.rank]]
+        return local_gradient * shard.world_size, None, None
+
+
+def _average_gradient(shard: ClassShard, gradient: Tensor) -> Tensor:
+    """Every sample's gradient, known to the rank it lives on, as its part of the mean over ranks."""
+    _refuse_second_derivative()
+    return shard.all_reduce_sum_(gradient.contiguous().clone()) / shard.world_size
+
+
+class _AllReduceSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, shard: ClassShard) -> Tensor:
+        ctx.shard = shard
+        return shard.all_reduce_sum_(value.clone())
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return _average_gradient(ctx.shard, gradient), None
+
+
+class _AllReduceLogSumExp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, shard: ClassShard) -> Tensor:
+        parts = [torch.empty_like(value) for _ in range(shard.world_size)]
+        dist.all_gather(parts, value.contiguous(), group=shard.group)
+        found = torch.stack(parts).logsumexp(0)
+        ctx.shard = shard
+        ctx.save_for_backward(value, found)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        value, found = ctx.saved_tensors
+        return torch.exp(value - found) * _average_gradient(ctx.shard, gradient), None
+
+
+class _AverageGradient(_AllReduceSum):
+    """The same way back; forward every rank holds the number already."""
+
+    @staticmethod
+    def forward(ctx: Any, number: Tensor, shard: ClassShard) -> Tensor:
+        ctx.shard = shard
+        return number.clone()
+
+
+class _ScaleGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, number: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return number.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return gradient * ctx.factor, None
+
+
+# The sharded road: every rank streams over its own classes for the samples of all ranks.
+#
+# Exchanged are embeddings and labels (once), per sample one logsumexp, one angle and what goes with it, and back the
+# gradients of these: nothing that grows with the number of classes.
+
+
+class ShardedBackend:
+    """A road for this rank's samples over the classes of all ranks; `inner` makes the road over this rank's own.
+
+    `learns` says whether parameters of the head want a gradient.
+    """
+
+    def __init__(
+        self,
+        embeddings: NormalizedEmbeddings,
+        shard: ClassShard,
+        head_requires_grad: bool,
+        make_inner: Callable[[NormalizedEmbeddings], Backend],
+    ) -> None:
+        self.shard, self.num_classes, self.x_norm = shard, shard.num_classes, embeddings.norm
+        self.sizes, x = shard.sync_sizes_and_grad(embeddings.x, head_requires_grad)
+        start = sum(self.sizes[: shard.rank])
+        self.local_slice = slice(start, start + self.sizes[shard.rank])
+        self.inner = make_inner(NormalizedEmbeddings(shard.all_gather(x, self.sizes)))
+
+    def _local_labels(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Labels of all samples counted from this rank's first class, and which of them are its own."""
+        all_labels = self.shard.all_gather(y, self.sizes) - self.shard.start
+        return all_labels, (all_labels >= 0) & (all_labels < len(self.shard))
+
+    def _sum_from_owner(self, value: Tensor, is_own: Tensor) -> Tensor:
+        """What the rank of each sample's class knows, for this rank's samples."""
+        return self.shard.all_reduce_sum(torch.where(is_own, value, torch.zeros_like(value)))[self.local_slice]
+
+    def _sum_target_from_owner(self, target: Target, is_own: Tensor) -> Target:
+        theta, radius, bias = (None if part is None else self._sum_from_owner(part, is_own) for part in target)
+        assert theta is not None
+        return Target(theta, radius, bias)
+
+    def target(self, margin: Margin, y: Tensor) -> Target:
+        columns, is_own = self._local_labels(y)
+        return self._sum_target_from_owner(self.inner.target(margin, columns), is_own)
+
+    def target_and_non_target(
+        self, margin: Margin, y: Tensor, with_logit_sum: bool
+    ) -> tuple[Target | TargetLogit, NonTargetSums]:
+        columns, is_own = self._local_labels(y)
+        target, others = self.inner.target_and_non_target(self._scale_margin_gradients(margin), columns, with_logit_sum)
+        added = None if others.logit_sum is None else self.shard.all_reduce_sum(others.logit_sum)[self.local_slice]
+        here = NonTargetSums(self.shard.all_reduce_logsumexp(others.log_sum)[self.local_slice], added)
+        if isinstance(target, TargetLogit):
+            return TargetLogit(self._sum_from_owner(target.value, is_own)), here
+        return self._sum_target_from_owner(target, is_own), here
+
+    def non_target_sums(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> NonTargetSums:
+        return self.target_and_non_target(margin, y, with_logit_sum)[1]
+
+    def largest_cosine(self, y: Tensor) -> Tensor:
+        return self.shard.all_reduce_max(self.inner.largest_cosine(self._local_labels(y)[0]))[self.local_slice]
+
+    def _scale_margin_gradients(self, margin: Margin) -> Margin:
+        learnt = {n: v for n, v in margin.named_values() if isinstance(v, Tensor) and v.requires_grad}
+        return margin.with_values(**{n: self.shard.scale_gradient(v) for n, v in learnt.items()}) if learnt else margin
+
+
+@torch.no_grad()
+def shard_logits(
+    shard: ClassShard,
+    margin: Margin,
+    embeddings: NormalizedEmbeddings,
+    weight: Tensor,
+    bias: Tensor | None,
+    y: Tensor | None,
+) -> Tensor:
+    """Logits [N, C] of this rank's samples over the classes of all ranks, without a gradient."""
+    if y is not None:
+        raise InputError("a sharded head gives logits without labels; its loss is head(x, y)")
+    sizes = shard.gather_sizes(embeddings.norm)
+    all_embeddings = NormalizedEmbeddings(shard.all_gather(embeddings.x, sizes))
+    here = (
+        DenseBackend(margin, all_embeddings, weight, bias).logits(margin).T.contiguous()
+    )  # classes first: they are gathered
+    start = sum(sizes[: shard.rank])
+    return shard.all_gather_classes(here).T[start : start + sizes[shard.rank]]

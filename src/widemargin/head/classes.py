@@ -1,0 +1,178 @@
+"""The classes of a head: their names, new ones, and weights pointed at what is known of them."""
+
+from __future__ import annotations
+
+import json
+import numbers
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..io import bounded
+from ..io.errors import InputError, format_value, unknown_name_error
+from ..losses.base import PerClass
+from ..numerics.angles import unit_and_norm
+from ..numerics.precision import widest_float_dtype
+
+if TYPE_CHECKING:
+    from ..losses.margin import Margin
+    from .head import Head
+
+
+def check_integer(name: str, value: Any, minimum: int) -> int:
+    """A whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not minimum <= int(value) <= 2**62:
+        bound = f" of at least {minimum}" if minimum > -(2**62) else ""
+        raise InputError(f"{name}={format_value(value)} must be a whole number{bound}")
+    return int(value)
+
+
+def allocate_class_matrix(
+    num_classes: int, embedding_dim: int, device: torch.device | str | None, dtype: torch.dtype | None
+) -> Tensor:
+    """An empty matrix for class weights [C, D], or one line that says why there can be none."""
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise InputError(f"dtype={format_value(dtype)}: class weights are of a real kind such as torch.float32")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError):
+        raise InputError(f"device={format_value(device)} cannot be used here; device='cpu' always can") from None
+    try:
+        return torch.empty(num_classes, embedding_dim, device=device, dtype=dtype)
+    except (RuntimeError, MemoryError):
+        what = f"{num_classes:,} × {embedding_dim:,} class weights"
+        raise InputError(f"too little memory for {what}; split them over ranks with road='sharded'") from None
+
+
+def check_class_names(class_names: Iterable[str] | None, num_classes: int) -> list[str] | None:
+    """Class names as a list, one per class."""
+    if class_names is None:
+        return None
+    if isinstance(class_names, str) or not isinstance(class_names, Iterable):
+        raise InputError(f"class_names must be a list of {num_classes} names, got {format_value(class_names)}")
+    names = [str(name) for name in class_names]
+    if len(names) != num_classes:
+        raise InputError(f"class_names has {len(names)} names for {num_classes} classes")
+    return names
+
+
+def check_class_weight(
+    class_weight: Tensor | Sequence[float] | None, num_classes: int, device: torch.device
+) -> Tensor | None:
+    """One factor per class."""
+    if class_weight is None:
+        return None
+    try:
+        weight = torch.as_tensor(class_weight, dtype=widest_float_dtype(device), device=device)
+    except (TypeError, ValueError):
+        raise InputError(f"class_weight must be {num_classes} numbers, got {format_value(class_weight)}") from None
+    if weight.shape != (num_classes,) or not bool((torch.isfinite(weight) & (weight >= 0)).all()):
+        raise InputError(
+            f"class_weight must be {num_classes} finite numbers of at least 0, got shape {list(weight.shape)}"
+        )
+    return weight
+
+
+def encode_extra_state(margin: Margin, names: list[str] | None) -> Tensor:
+    """Margin and class names as JSON bytes in a tensor, so that any checkpoint format carries them."""
+    facts = {"format": 1, "margin": repr(margin), "class_names": names}
+    return torch.frombuffer(bytearray(json.dumps(facts).encode()), dtype=torch.uint8).clone()
+
+
+def decode_extra_state(state: Tensor) -> tuple[str, list[str] | None]:
+    """What `encode_extra_state` wrote: the margin's parse string and the class names."""
+    try:
+        facts = bounded.parse_json(state.cpu().numpy().tobytes(), "the head's extra state")
+        return facts["margin"], facts["class_names"]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError("the head's extra state is damaged: not the JSON bytes a head writes") from None
+
+
+def align_to_class_means(weight: Tensor, unit: Tensor, y: Tensor) -> Tensor:
+    """Class weights [C, D] turned to the mean of their unit embeddings; lengths and empty classes stay."""
+    mean, found = unit_and_norm(torch.zeros_like(weight, dtype=unit.dtype).index_add_(0, y, unit))
+    length = unit_and_norm(weight.to(unit.dtype))[1]
+    length = torch.where(length > 0, length, torch.ones_like(length))
+    return torch.where((found > 0).unsqueeze(1), mean * length.unsqueeze(1), weight.to(unit.dtype)).to(weight.dtype)
+
+
+def extend_head(
+    head: Head,
+    n: int,
+    class_names: Iterable[str] | None,
+    class_weight: Sequence[float] | None,
+    per_class: Mapping[str, Sequence[float]],
+) -> Head:
+    """A head with `n` more classes that knows all that `head` has learned."""
+    n = check_integer("n", n, 1)
+    if (head.class_names is None) != (class_names is None):
+        raise InputError("class_names must be given for new classes exactly when the head has names")
+    names = check_class_names(class_names, n)
+    weights = None
+    if head.margin_state.class_weight is not None:
+        if class_weight is None or len(class_weight) != n:
+            raise InputError(f"the head has class weights; give {n} of them for the new classes: class_weight=[…]")
+        weights = [*head.margin_state.class_weight.tolist(), *class_weight]
+    elif class_weight is not None:
+        raise InputError("class_weight for new classes needs a head that has class weights")
+    new = type(head)(
+        head.embedding_dim,
+        head.num_classes + n,
+        _extend_margin(head.spec, n, per_class),
+        backend=head.backend,
+        sample_rate=head.sample_rate,
+        group=head.sync_group.group,
+        label_smoothing=head.label_smoothing,
+        class_weight=weights,
+        ignore_index=head.ignore_index,
+        class_names=None if head.class_names is None else [*head.class_names, *(names or [])],
+        device=head.weight.device,
+        dtype=head.weight.dtype,
+    )
+    _copy_rows(head, new)
+    new.train(head.training)
+    known = {key: value for key, value in head.margin_state.state_dict().items() if key != "class_weight"}
+    new.margin_state.load_state_dict(known, strict=False)
+    frozen = {name for name, parameter in head.named_parameters() if not parameter.requires_grad}
+    for name, parameter in new.named_parameters():
+        parameter.requires_grad_(name not in frozen)
+    return new
+
+
+@torch.no_grad()
+def _copy_rows(head: Head, new: Head) -> None:
+    """Weights and biases of the classes that `head` has, to where they are in `new`."""
+    for old, rows in ((head.weight, new.weight), (head.bias, new.bias)):
+        if old is None or rows is None:
+            continue
+        if head.shard is None or new.shard is None:
+            rows[: len(old)] = old
+        else:
+            head.shard.copy_rows(old, rows, new.shard)
+
+
+def _extend_margin(margin: Margin, n: int, per_class: Mapping[str, Sequence[float]]) -> Margin:
+    values = dict(margin.named_values())
+    wanted = [name for name, value in values.items() if isinstance(value, PerClass)]
+    for name in per_class:
+        if name not in wanted:
+            raise unknown_name_error("per-class option of this head", name, wanted)
+    for name in wanted:
+        extra = per_class.get(name)
+        if extra is None or len(extra) != n:
+            raise InputError(f"{margin.name}: {name} is per class; give {n} numbers for the new ones: {name}=[…]")
+        values[name] = [*values[name].values, *extra]
+    return type(margin)(**values)
+
+
+def decay_groups(
+    parameters: Iterable[Tensor], decayed: Sequence[Tensor], weight_decay: float | None
+) -> list[dict[str, Any]]:
+    """Optimizer groups: `decayed_parameters` with weight decay (None: the optimizer's own), all other parameters without."""
+    free = [p for p in parameters if not any(p is d for d in decayed)]
+    first: dict[str, Any] = {"params": list(decayed)}
+    if weight_decay is not None:
+        first["weight_decay"] = weight_decay
+    return [group for group in (first, {"params": free, "weight_decay": 0.0}) if group["params"]]

@@ -1,0 +1,59 @@
+"""What a head needs on paper: memory and time per rank for any number of classes, dimensions, samples and ranks.
+
+Each part is a factor and powers of (C/R, D, B), with B the samples of all ranks: one list, which the command, the
+page's calculator and the check against measured points all read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CostTerm:
+    """`factor · (C/R)^classes · D^dim · B^samples` bytes or floating-point operations."""
+
+    name: str
+    factor: float
+    class_exponent: int = 0
+    dim_exponent: int = 0
+    sample_exponent: int = 0
+
+    def __call__(self, num_classes: float, embedding_dim: float, samples: float) -> float:
+        return (
+            self.factor
+            * num_classes**self.class_exponent
+            * embedding_dim**self.dim_exponent
+            * samples**self.sample_exponent
+        )
+
+
+# fp32. A block has about 2^18 products, four buffers of that size are in use.
+WIDEMARGIN_COSTS = (
+    CostTerm("class weights", 4, 1, 1),
+    CostTerm("their gradient, where the products are kept", 4, 1, 1),
+    CostTerm("lengths of the class weights", 4, 1),
+    CostTerm("embeddings, directions and their gradients", 4 * 6, 0, 1, 1),
+    CostTerm("blocks", 4 * 4 * 2**18),
+)
+MOMENTUM = CostTerm("momentum", 4, 1, 1)
+SECOND_MOMENT_COST = CostTerm("second moments", 4, 1, 1)
+OPTIMIZERS = {"none": (), "SGD with momentum": (MOMENTUM,), "AdamW": (MOMENTUM, SECOND_MOMENT_COST)}
+# As measured on eager heads: two copies of the weights' size on the way, and the logits several times.
+EAGER_COSTS = (
+    CostTerm("class weights", 4, 1, 1),
+    CostTerm("their gradient", 4, 1, 1),
+    CostTerm("normalised weights and their gradients", 4 * 3, 1, 1),
+    CostTerm("logits and their copies", 4 * 4, 1, 0, 1),
+    CostTerm("embeddings, directions and their gradients", 4 * 6, 0, 1, 1),
+)
+MATMUL_FLOPS = CostTerm("three matrix products", 6, 1, 1, 1)
+
+
+def total(terms: tuple[CostTerm, ...], num_classes: int, embedding_dim: int, samples: int, world_size: int) -> float:
+    """Bytes (or operations) per rank.
+
+    >>> round(total(WIDEMARGIN_COSTS[:2], 10**6, 512, 128, 1) / 2**30, 2)
+    3.81
+    """
+    return sum(part(num_classes / world_size, embedding_dim, samples) for part in terms)

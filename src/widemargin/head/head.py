@@ -1,0 +1,333 @@
+"""Head: class weights and a margin; `head(x, y)` is a loss per sample.
+
+The head owns everything that lasts: weights, step, adaptive state, learnable numbers, names. The margin stays a value.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from ..io.errors import InputError
+from ..losses.base import PerClass
+from ..losses.margin import Margin
+from ..losses.registry import parse_margin
+from ..numerics import validation
+from ..numerics.distributed import SyncGroup
+from ..numerics.precision import autocast_disabled
+from . import classes, import_weights
+from .backends.base import Backend, NormalizedEmbeddings, compute_margin_loss, logit_with_margin
+from .backends.dense import DenseBackend
+from .backends.select import build_backend, check_backend_options
+from .backends.sharded import shard_logits
+from .backends.stream import GradBuffer
+from .state import MarginState
+
+# What a head is made of beside its parameters and buffers.
+_SETTINGS: tuple[str, ...] = ("dim", "classes", "spec", "margin", "road", "rate", "shard", "shared", "taken")
+_SETTINGS += ("smoothing", "ignore_index", "class_names")
+
+
+class Head(nn.Module):
+    """Class weights [C, D] under a margin loss.
+
+    Args:
+        dim: length D of the embeddings.
+        classes: number C of classes, at least 2.
+        margin: a parse string such as `"arcface(s=64, m=0.5)"` or a value such as `wm.ArcFace()`.
+        road: `dense` holds all N×C logits, `stream` walks over blocks of classes, `sharded` splits the classes over
+            the ranks of `group`, `sampled` takes a random part of them; `auto` picks one of the first two by size
+            (`active_backend` says which it was).
+        rate: part of the classes that a training step of a sampled or sharded head looks at (Partial FC).
+        group: process group of the ranks that train this head together: those that split a sharded head (by default
+            all), and those whose batches make the numbers of an adaptive margin (by default this process alone; under
+            DDP give `torch.distributed.group.WORLD`).
+        smoothing: label smoothing ε in [0, 1).
+        class_weight: one factor per class, [C], of the whole loss of its samples; divide by the weights that occur,
+            not by N, where torch's weighted mean is wanted.
+        ignore_index: samples with this label get loss 0 and count for nothing.
+        class_names: C names, kept in the head and in its state dict.
+        device, dtype: of the class weights.
+
+    `spec` is the margin as it was written, `margin` the same with the defaults that depend on C.
+    Shapes: x [N, D] of any float dtype, y [N] whole numbers → loss [N], in the dtype of the weights but at least fp32.
+    In train mode a call advances schedules and adaptive state once; evaluation and `logits` never do. So the head must
+    not stand inside activation checkpointing, which calls it twice; the network before it may.
+
+    >>> _ = torch.manual_seed(0)
+    >>> head = Head(8, 5, "arcface(s=16, m=0.3)")
+    >>> head(torch.randn(3, 8), torch.tensor([0, 4, 2])).shape, head.logits(torch.randn(3, 8)).shape
+    (torch.Size([3]), torch.Size([3, 5]))
+    """
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        num_classes: int,
+        margin: Margin | str = "arcgrad",
+        *,
+        backend: str = "auto",
+        sample_rate: float = 1.0,
+        group: Any = None,
+        label_smoothing: float = 0.0,
+        class_weight: Tensor | Sequence[float] | None = None,
+        ignore_index: int | None = None,
+        class_names: Iterable[str] | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.embedding_dim, self.num_classes = (
+            classes.check_integer("dim", embedding_dim, 1),
+            classes.check_integer("classes", num_classes, 2),
+        )
+        embedding_dim, num_classes = self.embedding_dim, self.num_classes
+        self.spec = parse_margin(margin) if isinstance(margin, str) else margin
+        if not isinstance(self.spec, Margin):
+            raise InputError(f"margin must be a parse string or a Margin, got {type(margin).__name__}")
+        self.active_backend: str | None = None if backend == "auto" else backend
+        self.sample_rate, self.shard = check_backend_options(backend, sample_rate, group, label_smoothing, num_classes)
+        self.sync_group = SyncGroup(group, self.spec.name) if self.shard is None else self.shard
+        if ignore_index is not None:
+            ignore_index = classes.check_integer("ignore_index", ignore_index, -(2**62))
+        self.backend, self.label_smoothing, self.ignore_index = (
+            backend,
+            validation.check_label_smoothing(label_smoothing),
+            ignore_index,
+        )
+        self.margin = self.spec.for_num_classes(num_classes)
+        here = num_classes if self.shard is None else len(self.shard)
+        self.weight = nn.Parameter(classes.allocate_class_matrix(here, embedding_dim, device, dtype))
+        self.bias = nn.Parameter(self.weight.new_zeros(here)) if self.margin.bias else None
+        factors = classes.check_class_weight(class_weight, num_classes, self.weight.device)
+        self.margin_state = MarginState(self.margin, self.weight.device, self.weight.dtype, factors)
+        self.class_names = classes.check_class_names(class_names, num_classes)
+        self.grad_buffer = GradBuffer()  # of the gradient, from step to step
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Class weights in random directions, of length about 1; schedules and adaptive state at their start."""
+        self.margin_state.reset()
+        draw = None if self.shard is None else self.shard.make_generator(self.weight.device)
+        nn.init.normal_(self.weight, std=self.embedding_dim**-0.5, generator=draw)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def train(self, mode: bool = True) -> Self:
+        """As every module's; evaluation gives back the memory that training keeps for the next gradient."""
+        if not mode:
+            self.grad_buffer.clear()
+        return super().train(mode)
+
+    # ---------------------------------------------------------------- the loss
+
+    def forward(
+        self,
+        x: Tensor,
+        y: Tensor,
+        *,
+        sample_weight: Tensor | None = None,
+        mix: tuple[Tensor, Tensor | float] | None = None,
+    ) -> Tensor:
+        """Loss [N] of embeddings x [N, D] with labels y [N].
+
+        `sample_weight` [N] multiplies. `mix=(y_b, lam)` is mixup: `lam` of the loss for y, `1 − lam` of y_b's, from
+        one set of cosines and one update of the state, y's. Where `ignore_index` (loss 0) leaves samples out, divide by
+        the number that counts, not by N.
+        """
+        with autocast_disabled(x):
+            embeddings = self._prepare_embeddings(x)
+            # Everything is checked before anything moves: a refused call leaves the state as it was.
+            y, sample_mask = self._prepare_labels(y, embeddings)
+            other, lam = (y, 1.0) if mix is None else validation.check_mix(mix)
+            y_b, sample_mask_b = (y, sample_mask) if mix is None else self._prepare_labels(other, embeddings)
+            share = lam if mix is None else validation.check_mix_lam(lam, embeddings.norm)
+            factor = 1.0 if sample_weight is None else validation.check_sample_weight(sample_weight, embeddings.norm)
+            backend = build_backend(self, embeddings)
+            loss = self._compute_loss(backend, y, sample_mask, adapt=self.training)
+            if mix is not None:
+                loss = share * loss + (1.0 - share) * self._compute_loss(backend, y_b, sample_mask_b, adapt=False)
+            if sample_weight is not None:
+                loss = factor * loss
+            if self.training:
+                self.margin_state.advance()
+            return loss
+
+    def logits(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        """Logits [N, C] without labels, for inference; with labels the margin is applied.
+
+        In evaluation `F.cross_entropy(head.logits(x, y), y, reduction="none")` is the loss (before smoothing and class
+        weights), so any criterion on logits can be used with the margin. Never changes adaptive numbers.
+        """
+        with autocast_disabled(x):
+            embeddings = self._prepare_embeddings(x)
+            margin = self.margin_state.current_margin(None, embeddings.dtype)
+            if self.shard is not None:
+                return shard_logits(self.shard, margin, embeddings, self.weight, self.bias, y)
+            backend = DenseBackend(margin, embeddings, self.weight, self.bias)
+            z = backend.logits(margin)
+            if y is None:
+                return z
+            y, sample_mask = self._prepare_labels(y, embeddings)
+            p = logit_with_margin(
+                self.margin_state.current_margin(y, embeddings.dtype), backend.target_from_logits(z, margin, y)
+            )
+            if sample_mask is not None:
+                p = torch.where(sample_mask, p, z.gather(1, y.unsqueeze(1)).squeeze(1))
+            return z.scatter(1, y.unsqueeze(1), p.unsqueeze(1))
+
+    def target_angles(self, x: Tensor, y: Tensor) -> Tensor:
+        """Angle θ_y [N] between each embedding and its class weight, in radians, exact when small."""
+        with autocast_disabled(x):
+            embeddings = self._prepare_embeddings(x)
+            return build_backend(self, embeddings).target(self.margin, self._prepare_labels(y, embeddings)[0]).theta
+
+    def _compute_loss(self, backend: Backend, y: Tensor, sample_mask: Tensor | None, adapt: bool) -> Tensor:
+        margin = self.margin_state.current_margin(y, backend.x_norm.dtype)
+        if self.shard is not None:
+            margin = self.shard.average_margin_gradients(margin)
+        loss, used = compute_margin_loss(
+            backend,
+            margin,
+            y,
+            step=self.margin_state.steps,
+            sample_mask=sample_mask,
+            adapt=adapt,
+            label_smoothing=self.label_smoothing,
+            gather=self.sync_group.gather_rows,
+        )
+        if adapt:
+            self.margin_state.store_adaptive(used)
+        if sample_mask is not None:
+            loss = torch.where(sample_mask, loss, torch.zeros_like(loss))
+        weight = self.margin_state.class_weight
+        return loss if weight is None else loss * weight[y].to(loss.dtype)
+
+    def _prepare_embeddings(self, x: Tensor) -> NormalizedEmbeddings:
+        validation.check_embeddings(x, self.embedding_dim, self.weight.device)
+        # In one piece, so that the same numbers give the same bits however they lie in memory.
+        return NormalizedEmbeddings(x.to(torch.promote_types(self.weight.dtype, torch.float32)).contiguous())
+
+    def _prepare_labels(self, y: Tensor, embeddings: NormalizedEmbeddings) -> tuple[Tensor, Tensor | None]:
+        """Checked labels as int64, and which samples count (None: all)."""
+        sample_mask = None
+        if self.ignore_index is not None and isinstance(y, Tensor):
+            sample_mask = validation.not_ignored_mask(y, self.ignore_index)
+            y = torch.where(sample_mask, y, torch.zeros_like(y))
+        lengths = embeddings.norm if embeddings.safe_norm is None else None
+        validation.check_labels(y, len(embeddings), self.num_classes, lengths, embeddings.raw.device)
+        return y.long(), sample_mask
+
+    @property
+    def scale(self) -> float:
+        """The scale `s` as it stands."""
+        return float(torch.as_tensor(self.margin_state.current_margin(None, torch.float64).s).detach())
+
+    @property
+    def margin_values(self) -> dict[str, float]:
+        """Every number of the margin as it stands, for logs; numbers per class are left out."""
+        found = {}
+        for name, value in self.margin_state.current_margin(None, torch.float64).named_values():
+            if isinstance(value, Tensor | float | int) and not isinstance(value, bool):
+                found[name] = float(torch.as_tensor(value).detach())
+        return found
+
+    # ---------------------------------------------------------------- the classes
+
+    @torch.no_grad()
+    def gather_weight(self) -> Tensor:
+        """The weights of all classes [C, D], from all ranks where they are split; a copy there."""
+        return self.weight.detach() if self.shard is None else self.shard.all_gather_classes(self.weight.detach())
+
+    def parameter_groups(self, weight_decay: float | None = None) -> list[dict[str, Any]]:
+        """Parameter groups for an optimizer; only weights whose length matters are decayed (by its own rate, if none is
+        given): where they count by direction alone, decay only shrinks them and so raises their learning rate.
+        """
+        return classes.decay_groups(self.parameters(), [self.weight] if self.margin.uses_w_norm else [], weight_decay)
+
+    @torch.no_grad()
+    def init_from_means(self, x: Tensor, y: Tensor) -> None:
+        """Point class weights at the mean direction of their embeddings; lengths and classes without a sample stay."""
+        embeddings = self._prepare_embeddings(x)
+        y, sample_mask = self._prepare_labels(y, embeddings)
+        unit = embeddings.unit if sample_mask is None else embeddings.unit * sample_mask.unsqueeze(1)
+        if self.shard is not None:
+            unit, y = self.shard.gather_own_class_rows(unit, y)
+        self.weight.copy_(classes.align_to_class_means(self.weight, unit, y))
+
+    def extend(
+        self,
+        n: int,
+        class_names: Iterable[str] | None = None,
+        class_weight: Sequence[float] | None = None,
+        **per_class: Sequence[float],
+    ) -> None:
+        """Add `n` classes after the existing ones; give the optimizer the new parameters afterwards.
+
+        Per-class numbers need values for the new classes: `extend(2, m=[0.3, 0.4])`. Defaults that depend on the
+        number of classes follow; adaptive state and step are kept.
+        """
+        self.assign_from(classes.extend_head(self, n, class_names, class_weight, per_class))
+
+    def per_class_options(self) -> list[str]:
+        """Options of the margin that hold one number per class."""
+        return [name for name, value in self.spec.named_values() if isinstance(value, PerClass)]
+
+    def assign_from(self, other: Head) -> None:
+        """Take over all that another head holds and does, staying the same object.
+
+        What was registered on this head (hooks) stays; memory for the gradient is this head's own.
+        """
+        self.weight, self.bias, self.margin_state = other.weight, other.bias, other.margin_state
+        for name in _SETTINGS:
+            setattr(self, name, getattr(other, name))
+        self.grad_buffer.clear()
+        self.train(other.training)
+
+    def load_class_weights(self, source: import_weights.WeightSource) -> None:
+        """Class weights from a head of pytorch-metric-learning, insightface or the like.
+
+        `source` is a state dict, a file, or the files of all ranks in their order, read as tensors only.
+        """
+        import_weights.copy_into_head(self, source)
+
+    # ---------------------------------------------------------------- keeping
+
+    def get_extra_state(self) -> Tensor:
+        """Margin and class names as bytes in a tensor, so that any checkpoint format carries them."""
+        return classes.encode_extra_state(self.spec, self.class_names)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take over the class names, and say if the weights were trained under another margin."""
+        trained, names = classes.decode_extra_state(state)
+        if trained != repr(self.spec):
+            warnings.warn(f"these weights were trained with {trained}, this head has {self.spec!r}", stacklevel=2)
+        if names is not None:
+            self.class_names = classes.check_class_names(names, self.num_classes)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.shard is not None:
+            self.shard.write_dtensors(destination, prefix)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        found = state_dict if self.shard is None else self.shard.local_state_dict(state_dict, prefix)
+        super()._load_from_state_dict(found, prefix, *rest)
+        missing: list[str] = rest[2]
+        # Weights that were not written by a head (another library's, a bare tensor) have no names.
+        if prefix + "_extra_state" in missing:
+            missing.remove(prefix + "_extra_state")
+
+    def __repr__(self) -> str:
+        label_smoothing = f", smoothing={self.label_smoothing:g}" if self.label_smoothing else ""
+        sample_rate = f", rate={self.sample_rate:g}" if self.sample_rate < 1.0 else ""
+        backend = (
+            self.backend if self.active_backend in (None, self.backend) else f"{self.backend} ({self.active_backend})"
+        )
+        written = repr(self.spec)
+        margin = written if len(written) <= 120 else written[:117] + "…"  # one number per class may be very many
+        return f"Head({self.embedding_dim}, {self.num_classes}, {margin}, road={backend}{sample_rate}{label_smoothing})"

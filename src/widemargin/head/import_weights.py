@@ -1,0 +1,96 @@
+"""Class weights of other libraries' heads, read as tensors and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from ..io.errors import InputError, shorten
+from ..io.tensor_files import all_finite, not_finite_error, read_safetensors, read_torch
+
+if TYPE_CHECKING:
+    from .head import Head
+
+
+WeightSource: TypeAlias = Mapping[str, Any] | str | Path | Sequence[str | Path]
+
+# Where the class weights stand, and whether as [C, D] or as [D, C].
+_WEIGHT_KEYS = {
+    "weight": False,  # insightface (PartialFC), our own head, torch.nn.Linear
+    "W": True,  # pytorch-metric-learning
+    "kernel": True,  # CurricularFace, AdaFace and TFace
+}
+# insightface's training checkpoints keep the head's state dict under this name.
+_NESTED_STATE_KEYS = ("state_dict_softmax_fc", "state_dict")
+
+
+def read_class_weights(source: WeightSource, embedding_dim: int) -> tuple[Tensor, Tensor | None]:
+    """Class weights [C, D] and bias [C], if any, of a state dict, a file, or the files of all shards in order."""
+    if isinstance(source, Mapping):
+        return _from_state(source, "the state dict", embedding_dim)
+    if not isinstance(source, str | Path | list | tuple):
+        raise InputError(f"weights come as a state dict, a file or a list of files, got {type(source).__name__}")
+    paths = [source] if isinstance(source, str | Path) else list(source)
+    if not all(isinstance(path, str | Path) for path in paths):
+        raise InputError("a list of weights holds the files of all shards, as paths")
+    if not paths:
+        raise InputError("no weight file given")
+    weights, biases = zip(*(_from_state(_load(Path(path)), str(path), embedding_dim) for path in paths), strict=True)
+    return torch.cat(weights), None if None in biases else torch.cat(biases)
+
+
+def copy_into_head(head: Head, source: WeightSource) -> None:
+    """Class weights of a source in a head; of a sharded one the part that is here."""
+    weight, bias = read_class_weights(source, head.embedding_dim)
+    if weight.shape != (head.num_classes, head.embedding_dim):
+        raise InputError(
+            f"the weights hold {weight.shape[0]} classes of dimension {weight.shape[1]}, "
+            f"this head {head.num_classes} of {head.embedding_dim}"
+        )
+    if bias is not None and head.bias is None and bool(bias.any()):
+        raise InputError("these weights come with a bias, which this margin has not; take softmax(bias=True)")
+    mine = slice(None) if head.shard is None else slice(head.shard.start, head.shard.stop)
+    with torch.no_grad():
+        head.weight.copy_(weight[mine])
+        if bias is not None and head.bias is not None:
+            head.bias.copy_(bias[mine])
+
+
+def _load(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    if path.suffix == ".safetensors":
+        return read_safetensors(path)
+    state = read_torch(path)
+    if not isinstance(state, Mapping):
+        raise InputError(f"{path}: holds a {type(state).__name__}, not a state dict")
+    return state
+
+
+def _from_state(state: Mapping[str, Any], where: str, embedding_dim: int) -> tuple[Tensor, Tensor | None]:
+    for name in _NESTED_STATE_KEYS:
+        if isinstance(state.get(name), Mapping):
+            state = state[name]
+    found = {}
+    for key, value in state.items():
+        last = str(key).rpartition(".")[2]
+        if last in _WEIGHT_KEYS and isinstance(value, Tensor) and value.ndim == 2:
+            found[key] = value.T if _WEIGHT_KEYS[last] else value
+    if len(found) != 1:
+        seen = ", ".join(map(str, list(state)[:8])) or "nothing"
+        raise InputError(
+            f"{where}: expected one matrix named {', '.join(_WEIGHT_KEYS)}; {len(found)} found among: {seen}"
+        )
+    ((key, weight),) = found.items()
+    if weight.shape[1] != embedding_dim:
+        raise InputError(f"{where}: {key} has embeddings of dimension {weight.shape[1]}, this head of {embedding_dim}")
+    other = str(key).removesuffix("weight") + "bias"
+    bias = state.get(other)
+    for name, value in ((key, weight), (other, bias)):
+        if isinstance(value, Tensor) and not all_finite(value):
+            raise not_finite_error(f"{where}: {shorten(str(name))}", value, "take weights of another checkpoint")
+    return weight.detach().contiguous(), bias.detach() if isinstance(bias, Tensor) else None

@@ -1,0 +1,175 @@
+"""Objective: a weighted sum of losses as one module, `"arcface + 0.02*center"`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..io.errors import InputError, unknown_name_error
+from ..losses.base import Loss
+from ..losses.criterion import Criterion, CriterionModule
+from ..losses.margin import Margin
+from ..losses.pair_loss import PairLoss, PairLossModule
+from ..losses.registry import Sum, parse
+from ..numerics.validation import check_sample_weight
+from .classes import check_integer, decay_groups, extend_head
+from .head import Head
+
+_HEAD_OPTIONS = [p.name for p in inspect.signature(Head).parameters.values() if p.kind is p.KEYWORD_ONLY]
+
+
+class Objective(nn.Module):
+    """Margins with their heads, terms with their memory, added with their factors.
+
+    Args:
+        spec: a parse string, a `Sum` or one loss; margins get a `Head`, classical losses a linear layer.
+        dim: length D of the embeddings.
+        classes: number C of classes.
+        head_options: passed to every `Head` (road, smoothing, class_weight, ignore_index, …); `group` also to terms
+            that remember something of the batches.
+
+    `objective(x, y)` → loss [N]. `parts` are the modules by name; `last_losses` the losses [N] of the last
+    call by name, detached and without their factors.
+
+    >>> import torch
+    >>> objective = Objective("arcface + 0.02*center", 8, 5)
+    >>> objective(torch.randn(3, 8), torch.tensor([0, 1, 4])).shape, list(objective.image_counts_note)
+    (torch.Size([3]), ['arcface', 'center'])
+    """
+
+    def __init__(self, spec: str | Sum | Loss, embedding_dim: int, num_classes: int, **head_options: Any) -> None:
+        super().__init__()
+        value = parse(spec) if isinstance(spec, str) else spec
+        if not isinstance(value, Sum | Loss):
+            raise InputError(f"an objective is a parse string or a loss, got {type(spec).__name__}")
+        self.spec = value if isinstance(value, Sum) else Sum(((1.0, value),))
+        check_integer("dim", embedding_dim, 1), check_integer("classes", num_classes, 1)
+        for option in head_options:
+            if option not in _HEAD_OPTIONS:
+                raise unknown_name_error("option of Head", option, _HEAD_OPTIONS)
+        self.parts = nn.ModuleDict()
+        self.factors: dict[str, float] = {}
+        self.last_losses: dict[str, Tensor] = {}
+        for factor, loss in self.spec.parts:
+            name = self._unique_name(loss.name)
+            self.parts[name] = _build_part(loss, embedding_dim, num_classes, head_options)
+            self.factors[name] = factor
+        unused = [option for option in head_options if option != "group"]
+        if unused and self.head is None:
+            raise InputError(f"{self.spec!r} has no margin that could take {', '.join(unused)}")
+        for part in self.parts.values():
+            if isinstance(part, PairLossModule):
+                part.set_sync_group(head_options.get("group"), head_options.get("road"))
+
+    def _unique_name(self, name: str) -> str:
+        names = (name, *(f"{name}_{i}" for i in range(2, len(self.parts) + 3)))
+        return next(candidate for candidate in names if candidate not in self.parts)
+
+    @property
+    def head(self) -> Head | None:
+        """The first margin's head, if there is one."""
+        return next((part for part in self.parts.values() if isinstance(part, Head)), None)
+
+    @property
+    def has_logits(self) -> bool:
+        """Whether a part has class weights, and so logits; pairs and triplets alone only embed."""
+        return any(isinstance(part, Head | CriterionModule) for part in self.parts.values())
+
+    def mining_stats(self) -> dict[str, dict[str, Tensor]]:
+        """What each term had to report of the last batch, by name: triplets found, triplets active, …"""
+        return {
+            name: part.stats for name, part in self.parts.items() if isinstance(part, PairLossModule) and part.stats
+        }
+
+    def forward(
+        self,
+        x: Tensor,
+        y: Tensor,
+        *,
+        sample_weight: Tensor | None = None,
+        mix: tuple[Tensor, Tensor | float] | None = None,
+    ) -> Tensor:
+        """Loss [N]; `sample_weight` and `mix` as in `Head`."""
+        if sample_weight is not None and isinstance(x, Tensor) and x.is_floating_point():
+            check_sample_weight(sample_weight, x.new_empty(x.shape[:1]))  # before any part moves its state
+        total: Tensor | None = None
+        self.last_losses = {}
+        ignored = None if self.head is None else {"ignore_index": self.head.ignore_index}
+        for name, part in self.parts.items():
+            loss = part(x, y, mix=mix, **({} if isinstance(part, Head) else ignored or {}))
+            self.last_losses[name] = loss.detach()
+            scaled = self.factors[name] * loss
+            total = scaled if total is None else total + scaled
+        assert total is not None
+        return total if sample_weight is None else total * check_sample_weight(sample_weight, total)
+
+    def logits(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        """Logits [N, C] of the first part that has class weights; see `Head.logits`."""
+        for part in self.parts.values():
+            if isinstance(part, Head):
+                return part.logits(x, y)
+            if isinstance(part, CriterionModule):
+                return part.logits(x)
+        raise InputError(f"{self.spec!r} has no class weights, so no logits; compare embeddings instead")
+
+    def extend(
+        self,
+        n: int,
+        class_names: Iterable[str] | None = None,
+        class_weight: Sequence[float] | None = None,
+        **per_class: Sequence[float],
+    ) -> None:
+        """Add `n` classes to every part, or to none; options as in `Head.extend`.
+
+        Give the optimizer the new parameters afterwards.
+        """
+        n = check_integer("n", n, 1)
+        grown: dict[str, Head] = {}
+        for name, part in self.parts.items():
+            if isinstance(part, CriterionModule):
+                raise InputError(f"{name} has a linear layer that cannot be extended; use softmax(bias=True) instead")
+            if isinstance(part, Head):
+                own = {key: per_class[key] for key in per_class if key in part.per_class_options()}
+                grown[name] = extend_head(part, n, class_names, class_weight, own)
+        unused = set(per_class).difference(*(head.per_class_options() for head in grown.values()))
+        if unused:
+            raise unknown_name_error("per-class option", sorted(unused)[0], [])
+        for name, part in self.parts.items():
+            if isinstance(part, Head):
+                part.assign_from(grown[name])
+            elif isinstance(part, PairLossModule):
+                part.extend(n)
+        losses = [part.spec if isinstance(part, Head) else loss for part, (_, loss) in self._parts_with_losses()]
+        self.spec = Sum(tuple(zip(self.factors.values(), losses, strict=True)))
+
+    def _parts_with_losses(self) -> Iterable[tuple[nn.Module, tuple[float, Loss]]]:
+        return zip(self.parts.values(), self.spec.parts, strict=True)
+
+    def decayed_parameters(self) -> list[Tensor]:
+        """The parameters whose length matters, and which weight decay may therefore shrink."""
+        found: list[Tensor] = []
+        for part in self.parts.values():
+            if isinstance(part, Head) and part.margin.uses_w_norm:
+                found.append(part.weight)
+            elif isinstance(part, CriterionModule):
+                found.append(part.linear.weight)
+        return found
+
+    def parameter_groups(self, weight_decay: float | None = None) -> list[dict[str, Any]]:
+        """Parameter groups for an optimizer; only weights whose length matters are decayed."""
+        return decay_groups(self.parameters(), self.decayed_parameters(), weight_decay)
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{factor:g}*{self.parts[name]!r}" for name, factor in self.factors.items())
+        return f"Objective({inside})"
+
+
+def _build_part(loss: Loss, embedding_dim: int, num_classes: int, head_options: dict[str, Any]) -> nn.Module:
+    if isinstance(loss, Margin):
+        return Head(embedding_dim, num_classes, loss, **head_options)
+    if isinstance(loss, PairLoss | Criterion):
+        return loss.build(embedding_dim, num_classes)
+    raise InputError(f"{loss!r} is not a margin, a term or a classical loss")

@@ -1,0 +1,168 @@
+"""RowOptimizer: any optimizer on the rows of a matrix that a step has touched, and on no others.
+
+What the optimizer remembers (momentum, second moments) is kept for all rows; a step takes out the rows with a gradient,
+lets the optimizer move them, and puts them back. Rows without a gradient neither move nor decay. Step counts (Adam's
+bias correction) are those of the whole matrix. What a row that was never drawn would remember (Adagrad's first sums,
+Rprop's first step sizes) is found out by trying the optimizer on a small matrix; one that moves rows together
+(Muon), keeps numbers of other shapes than the rows' (Adafactor), or needs more than a gradient (LBFGS) is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..io.errors import InputError
+
+
+class RowOptimizer:
+    """`make` (such as `torch.optim.AdamW`) on the rows of `parameter` whose gradient a step has.
+
+    Takes a sparse gradient, as a sampled head gives; a dense one moves every row. `param_groups` are the inner
+    optimizer's, so that schedulers and `group["lr"] = …` work.
+
+    >>> weight = nn.Parameter(torch.ones(4, 2))
+    >>> build_optimizer = RowOptimizer(weight, torch.optim.SGD, lr=0.1, momentum=0.9)
+    >>> weight.grad = torch.sparse_coo_tensor([[1, 3]], torch.ones(2, 2), (4, 2), check_invariants=True)
+    >>> build_optimizer.step(); [round(v, 1) for v in weight[:, 0].tolist()]
+    [1.0, 0.9, 1.0, 0.9]
+    """
+
+    def __init__(
+        self, parameter: Tensor, optimizer_factory: Callable[..., torch.optim.Optimizer], **options: Any
+    ) -> None:
+        if not isinstance(parameter, Tensor) or parameter.ndim != 2:
+            raise InputError("RowOptimizer takes one matrix, such as head.weight")
+        self.parameter = parameter
+        self._initial_state = _probe_initial_state(optimizer_factory, options, parameter)
+        self._row_parameter = nn.Parameter(parameter.detach()[:0].clone())
+        self.inner = optimizer_factory([self._row_parameter], **options)
+        self.row_state: dict[str, Tensor] = {}
+        self.scalars: dict[str, Any] = {}
+        self._store_row_state(torch.arange(0, device=parameter.device))  # what is remembered before the first step
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The inner optimizer's groups: rates and other options."""
+        return self.inner.param_groups
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradient."""
+        self.parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move the rows that have a gradient."""
+        gradient = self.parameter.grad
+        if gradient is None:
+            return
+        if gradient.is_sparse:
+            gradient = gradient.coalesce()
+            rows, values = gradient.indices()[0], gradient.values()
+        else:
+            rows, values = torch.arange(len(self.parameter), device=gradient.device), gradient
+        self._row_parameter.data, self._row_parameter.grad = self.parameter.index_select(0, rows), values
+        self._load_row_state(rows)
+        self.inner.step()
+        self._store_row_state(rows)
+        self.parameter.index_copy_(0, rows, self._row_parameter.data)
+        self._row_parameter.grad = None
+
+    def _load_row_state(self, rows: Tensor) -> None:
+        if self.row_state or self.scalars:
+            state = {name: value.index_select(0, rows) for name, value in self.row_state.items()}
+            self.inner.state[self._row_parameter] = {**self.scalars, **state}
+
+    def _store_row_state(self, rows: Tensor) -> None:
+        for name, value in self.inner.state[self._row_parameter].items():
+            if isinstance(value, Tensor) and value.shape == self._row_parameter.shape and value.ndim == 2:
+                if name not in self.row_state:
+                    first = self._initial_state.get(name, 0.0)
+                    self.row_state[name] = torch.full_like(self.parameter, first, dtype=value.dtype)
+                self.row_state[name].index_copy_(0, rows, value)
+            else:
+                self.scalars[name] = value
+        self.inner.state[self._row_parameter] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything to go on from."""
+        options = [{key: value for key, value in group.items() if key != "params"} for group in self.param_groups]
+        return {"memory": dict(self.row_state), "scalars": dict(self.scalars), "param_groups": options}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        parts: list[Any] = [state.get(key) for key in ("memory", "scalars", "param_groups")] if state else []
+        if [type(part) for part in parts] != [dict, dict, list] or len(parts[2]) != len(self.param_groups):
+            raise InputError("this is not the state of a RowOptimizer with as many groups: see its state_dict()")
+        for name, value in state["memory"].items():
+            if value.shape != self.parameter.shape:
+                raise InputError(f"{name} is {list(value.shape)}, the weights are {list(self.parameter.shape)}")
+        self.row_state = {name: value.clone() for name, value in state["memory"].items()}
+        self.scalars = {n: v.clone() if isinstance(v, Tensor) else v for n, v in state["scalars"].items()}
+        for group, options in zip(self.param_groups, state["param_groups"], strict=True):
+            group.update(options)
+
+
+_PROBE_ROWS, _PROBE_COLUMNS = (
+    5,
+    7,
+)  # of the matrix an optimizer is tried on; different, so that no other shape is taken for its own
+_SUPPORTED_HINT = "SGD, Adam, AdamW, Adagrad, RMSprop, Adadelta, Adamax, NAdam, RAdam, Rprop and ASGD can"
+
+
+def _probe_initial_state(
+    optimizer_factory: Callable[..., torch.optim.Optimizer], options: dict[str, Any], like: Tensor
+) -> dict[str, float]:
+    """What an optimizer remembers of a weight that has had no gradient yet, by name.
+
+    Found out by its first step with gradients of zero. An optimizer that cannot work on rows alone is refused.
+    """
+    name = getattr(optimizer_factory, "__name__", type(optimizer_factory).__name__)
+    whole = slice(0, _PROBE_ROWS)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            moved, again = (_run_probe(optimizer_factory, options, like, [whole])[0] for _ in range(2))
+            apart, _ = _run_probe(optimizer_factory, options, like, [slice(0, 2), slice(2, _PROBE_ROWS)])
+            _, state = _run_probe(optimizer_factory, options, like, [whole], steps=1, scale=0.0)
+    except InputError:
+        raise
+    except (RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
+        raise InputError(
+            f"RowOptimizer: {name} cannot move rows with these options ({error}); {_SUPPORTED_HINT}"
+        ) from None
+    shapes = {key: list(value.shape) for key, value in state.items() if isinstance(value, Tensor) and value.ndim}
+    for key, shape in shapes.items():
+        if shape != [_PROBE_ROWS, _PROBE_COLUMNS]:
+            raise InputError(f"RowOptimizer: {name} keeps {key}, which belongs to no row; {_SUPPORTED_HINT}")
+    # One that draws its steps moves otherwise each time, and nothing can be said.
+    if torch.equal(moved, again) and float((moved - apart).abs().max()) > 0.01 * float(moved.abs().max()):
+        raise InputError(f"RowOptimizer: {name} moves rows together, not each by its own gradient; {_SUPPORTED_HINT}")
+    return {key: float(state[key].flatten()[0]) for key in shapes}
+
+
+def _run_probe(
+    optimizer_factory: Callable[..., torch.optim.Optimizer],
+    options: dict[str, Any],
+    like: Tensor,
+    parts: list[slice],
+    steps: int = 2,
+    scale: float = 1.0,
+) -> tuple[Tensor, dict[str, Any]]:
+    """How far some steps move a small matrix, its parts each with an optimizer of its own; what the last remembers."""
+    generator = torch.Generator().manual_seed(0)
+    start, *gradients = (
+        scale * torch.randn(_PROBE_ROWS, _PROBE_COLUMNS, generator=generator) for _ in range(steps + 1)
+    )
+    moved, state = [], dict[str, Any]()
+    for part in parts:
+        weight = nn.Parameter(start[part].to(like.device, like.dtype, copy=True))
+        optimizer = optimizer_factory([weight], **options)
+        for gradient in gradients:
+            weight.grad = gradient[part].to(weight)
+            optimizer.step()
+        moved.append(weight.detach().float() - start[part].to(weight).float())
+        state = dict(optimizer.state[weight])
+    return torch.cat(moved), state

@@ -1,0 +1,150 @@
+"""The numbers of a head: schedules, adaptive state, learnable and per-class numbers, class weights.
+
+They live in one small module, so that checkpoints carry them, evaluation freezes them, and the
+margin itself stays a value. Buffers are replaced and never written into: a backward pass may still
+need the old value, and `torch.compile` (2.13) silently uses the new one where it was overwritten.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..losses.base import PerClass
+from ..losses.margin import Margin
+from ..losses.schedule import Learnable, Schedule
+from ..numerics.precision import widest_float_dtype
+
+_step_lock = threading.Lock()  # of all heads, since a module with a lock of its own can be neither copied nor pickled
+
+
+class MarginState(nn.Module):
+    """Step counter, adaptive state, learnable and per-class numbers of one margin.
+
+    For a stack of K models (`models=K`) adaptive and learnable numbers are [K, 1], one for each.
+    """
+
+    steps: Tensor
+    class_weight: Tensor | None
+
+    def __init__(
+        self,
+        margin: Margin,
+        device: torch.device,
+        dtype: torch.dtype,
+        class_weight: Tensor | None = None,
+        num_models: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.margin = margin
+        self._shape = () if num_models is None else (num_models, 1)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=device))
+        self._wide_buffers: list[str] = []
+        self._register_wide_buffer("class_weight", class_weight)
+        for name, value in margin.named_values():
+            if isinstance(value, Learnable):
+                # One dimension at least: FSDP shards no parameter without any.
+                shape = self._shape or (1,)
+                empty = torch.empty(shape, device=device, dtype=torch.promote_types(dtype, torch.float32))
+                self.register_parameter(f"log_{name}", nn.Parameter(empty))
+            elif isinstance(value, PerClass):
+                self._register_wide_buffer(f"per_class_{name}", self._initial_value(f"per_class_{name}", device), False)
+        for name in margin.adaptive_fields:
+            self._register_wide_buffer(f"state_{name}", self._initial_value(f"state_{name}", device))
+        varying_types = (Learnable, PerClass, Schedule)
+        self._is_constant = not margin.adaptive_fields and not any(
+            isinstance(value, varying_types) for _, value in margin.named_values()
+        )
+        self.reset()
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Every number as it is before the first training call."""
+        self.steps = torch.zeros_like(self.steps)
+        for name, value in self.margin.named_values():
+            if isinstance(value, Learnable):
+                getattr(self, f"log_{name}").fill_(math.log(value.start))
+        for buffer in self._wide_buffers:
+            if buffer != "class_weight":
+                setattr(self, buffer, self._initial_value(buffer, self.steps.device))
+
+    def _initial_value(self, buffer: str, device: torch.device) -> Tensor:
+        """What a buffer begins with, from the margin: state_s, per_class_m."""
+        value = getattr(self.margin, buffer.rpartition("_")[2])
+        if isinstance(value, PerClass):
+            return torch.tensor(value.values, dtype=widest_float_dtype(device), device=device)
+        return torch.full(self._shape, float(value), dtype=widest_float_dtype(device), device=device)
+
+    def _register_wide_buffer(self, name: str, value: Tensor | None, persistent: bool = True) -> None:
+        self.register_buffer(name, value, persistent=persistent)
+        self._wide_buffers.append(name)
+
+    def current_margin(self, y: Tensor | None, dtype: torch.dtype) -> Margin:
+        """The margin of this step, every moving number in its place; per-class ones looked up at `y`."""
+        if self._is_constant:
+            return self.margin
+        held: dict[str, Tensor] = {}
+        for name, value in self.margin.named_values():
+            if isinstance(value, Learnable):
+                held[name] = getattr(self, f"log_{name}").exp().to(dtype).reshape(self._shape)
+            elif isinstance(value, PerClass):
+                held[name] = getattr(self, f"per_class_{name}")
+        for name in self.margin.adaptive_fields:
+            state: Tensor = getattr(self, f"state_{name}")
+            # One number takes the dtype of what it meets; one for each model of a stack would not.
+            held[name] = state.to(dtype) if self._shape else state
+        return self.margin.at_step(self.steps, y, dtype, held)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for name in self._parameters:
+            kept = state_dict.get(prefix + name)
+            if isinstance(kept, Tensor) and kept.ndim == 0:  # written before 0.1.1
+                state_dict = {**state_dict, prefix + name: kept.reshape(1)}
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    @torch.no_grad()
+    def store_adaptive(self, adapted_margin: Margin) -> None:
+        """Remember the adaptive numbers of a training batch."""
+        for name in adapted_margin.adaptive_fields:
+            state: Tensor = getattr(self, f"state_{name}")
+            self._set_buffer(f"state_{name}", torch.as_tensor(getattr(adapted_margin, name)).to(state))
+
+    def advance(self) -> None:
+        """One more training call, also where several threads call."""
+        if torch.compiler.is_compiling():
+            self.steps = self.steps + 1
+            return
+        with _step_lock:
+            self._buffers["steps"] = self.steps + 1
+
+    def _set_buffer(self, name: str, value: Tensor) -> None:
+        """A buffer's new value; past `Module.__setattr__`, which takes a hundredth of a small head's step."""
+        if torch.compiler.is_compiling():
+            setattr(self, name, value)
+        else:
+            self._buffers[name] = value
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MarginState:
+        # `head.half()` must not round an adaptive scale or a margin of 0.3: these buffers follow the
+        # others to their device but keep the widest dtype there.
+        held = {name: self._buffers.pop(name) for name in self._wide_buffers}
+        learnt = {name: parameter.data for name, parameter in self.named_parameters()}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        device = self.steps.device
+        for name, parameter in self.named_parameters():
+            if parameter.dtype in (torch.float16, torch.bfloat16) and not learnt[name].is_meta:
+                parameter.data = learnt[name].to(device)
+        for name, value in held.items():
+            if value is None or not value.is_meta:
+                moved = None if value is None else value.to(device=device, dtype=widest_float_dtype(device))
+            elif name == "class_weight":
+                moved = torch.empty_like(value, device=device)  # a checkpoint has it
+            else:
+                moved = self._initial_value(name, device)  # what no checkpoint has must not stay empty
+            self._buffers[name] = moved
+        return self

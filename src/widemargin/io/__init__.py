@@ -1,0 +1,1 @@
+"""Files, text and processes: errors of one line, bounded readers, locks, progress."""

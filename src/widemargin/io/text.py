@@ -1,0 +1,103 @@
+"""Words that others chose (class names, paths, settings) on their way to a terminal: they stay words.
+
+A file's name or a class's may hold escape sequences that colour, hide or overwrite what a terminal shows, or marks
+that turn the direction of writing. Here such characters become the text of their escapes. Pages have `report.escaped`,
+which begins with the same.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unicodedata import category
+
+_JOINERS = "\u200c\u200d"  # parts of words in Persian and Hindi, and of emoji; they move nothing
+
+
+def escape_unprintable(text: str) -> str:
+    r"""The text on one line, without anything that a terminal would act on.
+
+    >>> print(escape_unprintable("Zoë 🙂"), escape_unprintable("\x1b[31mred\nline"), escape_unprintable("abc\u202ecba"))
+    Zoë 🙂 \x1b[31mred\nline abc\u202ecba
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if _is_safe_char(one) else one.encode("unicode_escape").decode() for one in text)
+
+
+def _is_safe_char(char: str) -> bool:
+    return char.isprintable() or char in _JOINERS or category(char) == "Zs"
+
+
+def escape_unprintable_lines(text: str) -> str:
+    """The same for text that has lines of its own, as a page shows it."""
+    return "\n".join(map(escape_unprintable, text.split("\n")))
+
+
+def print_escaped(text: str, *, to_stderr: bool = False) -> None:
+    """Print one line in which words of others stand; `aside` goes to standard error, and is cut like an error."""
+    from .errors import one_line
+
+    print(
+        one_line(text) if to_stderr else escape_unprintable(text),
+        file=sys.stderr if to_stderr else sys.stdout,
+        flush=to_stderr,
+    )
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Warnings as one line each, of words that stay words; where in the source they were raised helps no reader."""
+    from .errors import one_line
+
+    before = warnings.formatwarning
+
+    def format_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> str:
+        what = "note" if issubclass(category, UserWarning) else category.__name__
+        return one_line(f"widemargin: {what}: {' '.join(str(message).split())}") + "\n"
+
+    warnings.formatwarning = format_warning
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
+
+
+# Words of others on their way into a page, a picture or Markdown: the one place where they lose their power.
+#
+# Markup becomes text, and so do control characters and marks that turn the direction of writing.
+
+
+def escape(text: str) -> str:
+    r"""Text for the inside of an element, or of an attribute in quotes.
+
+    >>> print(escape("<b onclick='x'>"), escape("a\u202eb\x1b"))
+    &lt;b onclick=&#x27;x&#x27;&gt; a\u202eb\x1b
+    """
+    return html.escape(escape_unprintable_lines(text), quote=True)
+
+
+def escape_markdown(text: str) -> str:
+    r"""Text for a line or a table's cell of Markdown, which stays in it.
+
+    >>> print(escape_markdown("a|b <i> [x](y)"))
+    a\|b \<i> \[x\](y)
+    """
+    return re.sub(r"[`\[\]<|]", r"\\\g<0>", escape_unprintable(text))
+
+
+def escape_markdown_code(text: str) -> str:
+    """Text for a span or block of code in Markdown: one line, without what would end it."""
+    return escape_unprintable(text).replace("`", "'")
+
+
+def normalize_flag(word: str) -> str:
+    """`--data_set=a_b` → `--data-set=a_b`: options are accepted with - or _."""
+    if not word.startswith("--"):
+        return word
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value

@@ -1,0 +1,182 @@
+"""Independent pieces of work on several processes, with progress and a way to stop at once.
+
+Every worker has a line of its own to the first process and shares no lock with anyone: it can be ended at any
+moment, its death is seen at once, and when the first process dies, however it does, the workers end with it: the
+system is asked for that where it can do it (Linux), a thread watches for it everywhere, and the line breaks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import connection, resource_tracker
+from typing import Any, TypeVar
+
+from .errors import InputError
+from .resources import temporary_environment
+
+T = TypeVar("T")
+
+ProgressCallback = Callable[[float], None]
+MAX_PROCESSES = 60  # Windows waits for no more than 63 things at once
+_PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
+_THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def run_all(
+    work: Callable[..., T], jobs: Sequence[tuple[Any, ...]], processes: int, on_progress: ProgressCallback
+) -> Generator[T, None, None]:
+    """`work(*job, told)` for every job, results as they come; `told` hears shares of a job."""
+    processes = min(processes, len(jobs), MAX_PROCESSES)
+    if processes <= 1:
+        for job in jobs:
+            yield work(*job, on_progress)
+        return
+    workers: dict[Any, Any] = {}  # line → process
+    try:
+        # As many workers as cores need one thread each.
+        with temporary_environment(dict.fromkeys(_THREAD_COUNT_VARIABLES, "1")), block_sigint():
+            for _ in range(processes):
+                _start_worker(workers)
+        yield from _iter_results(work, jobs, workers, on_progress)
+    except (EOFError, ConnectionError):
+        raise InputError(
+            "a worker process died, most likely for lack of memory; try --jobs 1. What was done is kept"
+        ) from None
+    finally:
+        for process in workers.values():
+            process.terminate()
+        for pipe, process in workers.items():
+            process.join()
+            pipe.close()
+
+
+def _start_worker(workers: dict[Any, Any]) -> None:
+    context = multiprocessing.get_context("spawn")  # safe with threads, and the same on every system
+    ours, theirs = context.Pipe()
+    # Linux ends a child with the thread that started it, which is the process's own life for the main thread only.
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    process = context.Process(target=_worker_main, args=(theirs, os.getpid() if in_main_thread else None), daemon=True)
+    process.start()
+    theirs.close()  # so that the line ends with the worker
+    workers[ours] = process
+
+
+def _iter_results(
+    work: Callable[..., T], jobs: Sequence[tuple[Any, ...]], workers: dict[Any, Any], on_progress: ProgressCallback
+) -> Iterator[T]:
+    waiting = iter(jobs)
+    busy = list(workers)
+    for pipe in busy:
+        pipe.send((work, next(waiting)))
+    while busy:
+        ready: list[Any] = list(connection.wait(busy))
+        for pipe in ready:
+            kind, value = pipe.recv()
+            if kind == "share":
+                on_progress(value)
+                continue
+            if kind == "error":
+                raise value
+            job = next(waiting, None)
+            if job is None:
+                busy.remove(pipe)
+            else:
+                pipe.send((work, job))  # before anybody does anything with the result
+            yield value
+
+
+@contextmanager
+def block_sigint() -> Iterator[None]:
+    """Workers started inside never hear an interrupt, not even while they import; the first process hears it after."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    # multiprocessing starts a process of its own with the first worker, and lets interrupts through after it.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _worker_main(pipe: Any, parent_pid: int | None) -> None:
+    """A worker: one job after the other, until the line breaks."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears the interrupt and ends its workers
+    end_with_parent(parent_pid)
+    try:
+        while True:
+            work, job = pipe.recv()
+            on_progress = _ProgressSender(pipe)
+            try:
+                answer = "done", work(*job, on_progress)
+                on_progress.send()
+            except ConnectionError:
+                raise
+            except Exception as error:
+                error.add_note(f"in a worker process:\n{traceback.format_exc()}")
+                answer = "error", error
+            pipe.send(answer)
+    except (EOFError, ConnectionError):
+        return  # the first process is no more
+
+
+def end_with_parent(parent_pid: int | None) -> None:
+    """End this process as soon as the one that started it has ended, in the middle of whatever it does.
+
+    `parent` is the number of that process, if its main thread has started this one.
+    """
+    if parent_pid is not None and sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent_pid:  # it was gone before the system was asked
+            os._exit(1)
+    threading.Thread(target=_watch_parent, daemon=True).start()
+
+
+def _watch_parent() -> None:
+    started_by = multiprocessing.parent_process()
+    if started_by is not None:
+        connection.wait([started_by.sentinel])
+        os._exit(1)
+
+
+class _ProgressSender:
+    """Shares of a job, told to the first process now and then."""
+
+    def __init__(self, pipe: Any) -> None:
+        self.pipe, self.fraction, self.last_sent = pipe, 0.0, time.monotonic()
+
+    def __call__(self, fraction: float) -> None:
+        self.fraction += fraction
+        if time.monotonic() - self.last_sent > 0.1:
+            self.send()
+
+    def send(self) -> None:
+        """What was not told yet."""
+        self.pipe.send(("share", self.fraction))
+        self.fraction, self.last_sent = 0.0, time.monotonic()
+
+
+def peak_memory(processes: int) -> float | None:
+    """MiB that this process and so many workers held at the most, from above; None where the system does not tell.
+
+    Largest sizes of this process and of the largest worker, as often as there are workers; pages they share count
+    for each of them.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    unit = 1024.0 if os.uname().sysname != "Darwin" else 1024.0 * 1024.0
+    return (own + (processes * largest if processes > 1 else 0)) / unit

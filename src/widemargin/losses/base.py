@@ -1,0 +1,197 @@
+"""A loss is a frozen value; its options know their domain and are checked when it is made.
+
+`option(...)` declares a field of such a value, as scikit-learn's `Interval` makes a legal domain a
+value: the constructor checks against it, the documentation prints it, the tests draw from it.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, ClassVar, Self, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..io.errors import InputError, format_value, unknown_name_error
+from .schedule import Learnable, Schedule, format_number
+
+
+@dataclass(frozen=True, repr=False)
+class PerClass:
+    """One number per class, in class order; printable and comparable, unlike a tensor."""
+
+    values: tuple[float, ...]
+
+    def __repr__(self) -> str:
+        return f"[{', '.join(format_number(v) for v in self.values)}]"
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+Number: TypeAlias = Any
+"""What an option holds: a number, a `Schedule` or `PerClass`; inside a step, a tensor."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """Domain and manners of one option."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    open_low: bool = False
+    integer: bool = False
+    allows_schedule: bool = False
+    allows_learnable: bool = False
+    per_class: bool = False
+    choices: tuple[str, ...] = ()
+    flag: bool = False
+    optional: bool = False
+    hide_default: bool = False
+    meaning: str = ""
+
+    def domain(self) -> str:
+        """The domain in words.
+
+        >>> Option(low=0, high=1.0).domain(), Option(low=0, open_low=True).domain()
+        ('0 ≤ value ≤ 1', 'value > 0')
+        """
+        if self.choices:
+            return " | ".join(self.choices)
+        if self.flag:
+            return "True | False"
+        low = "" if self.low == -math.inf else f"{format_number(float(self.low))} {'<' if self.open_low else '≤'} "
+        high = "" if self.high == math.inf else f" ≤ {format_number(round(float(self.high), 4))}"
+        if low and not high:
+            body = f"value {'>' if self.open_low else '≥'} {format_number(float(self.low))}"
+        else:
+            body = f"{low}value{high}" if low or high else "any number"
+        return f"whole number, {body}" if self.integer else body
+
+    def check_value(self, where: str, value: Any) -> Any:
+        """`value` in its normal form, or an error that says what is allowed."""
+        if isinstance(value, Tensor):
+            if value.is_meta or value.is_complex() or value.layout != torch.strided:
+                raise InputError(f"{where}: a tensor of real numbers with values is wanted, got {format_value(value)}")
+            value = value.detach().cpu().to(torch.float64).tolist()
+        elif isinstance(value, np.ndarray | np.generic):
+            value = value.tolist()
+        if value is None and self.optional:
+            return None
+        if self.choices:
+            if isinstance(value, str) and value in self.choices:
+                return value
+            raise unknown_name_error(
+                f"value for {where}", value if isinstance(value, str) else format_value(value), self.choices
+            )
+        if self.flag:
+            if isinstance(value, bool):
+                return value
+            hint = f" (write {value.title()})" if isinstance(value, str) and value.lower() in ("true", "false") else ""
+            raise InputError(f"{where}={format_value(value)} must be True or False{hint}")
+        if isinstance(value, PerClass | list | tuple):
+            return self._check_per_class(where, value)
+        if isinstance(value, Schedule):
+            return self._check_schedule(where, value)
+        return self._check_number(where, value)
+
+    def _check_per_class(self, where: str, value: Any) -> PerClass:
+        if not self.per_class:
+            raise InputError(f"{where}: one number per class is not possible here, give one number")
+        numbers = value.values if isinstance(value, PerClass) else value
+        if not numbers:
+            raise InputError(f"{where}: an empty list; give one number per class")
+        return PerClass(tuple(self._check_number(f"{where}[{i}]", v) for i, v in enumerate(numbers)))
+
+    def _check_schedule(self, where: str, value: Schedule) -> Schedule:
+        if not self.allows_schedule:
+            raise InputError(f"{where}={value!r}: this option is fixed, give one number")
+        if isinstance(value, Learnable) and not self.allows_learnable:
+            raise InputError(f"{where}={value!r}: only a scale can be learnable, its domain has no upper end")
+        for end in value.bounds():
+            self._check_number(where, end)
+        return value
+
+    def _check_number(self, where: str, value: Any) -> float | int:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InputError(f"{where}={format_value(value)} must be a number ({self.domain()})")
+        below = value <= self.low if self.open_low else value < self.low
+        # Half a float32 step of slack above, so that `math.pi / 2` computed elsewhere passes.
+        if not abs(value) < 1e300 or below or value > self.high + 1e-7:
+            hint = ""
+            if "radian" in self.meaning and self.high < value <= 180:
+                hint = f"; it is in radians: {value:g}° = {math.radians(value):.4g}"
+            value_text = format_number(value) if abs(value) < 1e300 else "a number"
+            raise InputError(f"{where}={value_text} is outside its domain: {self.domain()}{hint}")
+        if self.integer:
+            if value != int(value):
+                raise InputError(f"{where}={format_number(value)} is outside its domain: {self.domain()}")
+            return int(value)
+        return float(value)
+
+
+def option(default: Any, meaning: str, **constraints: Any) -> Any:
+    """A field of a loss with its domain; see `Option` for the manners."""
+    return field(default=default, metadata={"option": Option(meaning=meaning, **constraints)})
+
+
+class Loss:
+    """A loss as a frozen value: printable, comparable, hashable.
+
+    `repr` is its parse string: `parse(repr(loss)) == loss`. Subclasses are frozen dataclasses whose
+    fields are made by `option`; `name` is the name of the file the class stands in.
+    """
+
+    name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+    reference: ClassVar[str] = ""
+    kind: ClassVar[str] = "loss"
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if cls.__doc__ is None:  # `help(ArcFace)` shows the page of its file
+            cls.__doc__ = sys.modules[cls.__module__].__doc__
+
+    def __new__(cls, *values: Any, **options: Any) -> Self:
+        for name in options:
+            if name not in cls.options():
+                raise unknown_name_error(f"option of {cls.name}", name, cls.options())
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        for spec in fields(self):  # type: ignore[arg-type]
+            rule: Option = spec.metadata["option"]
+            value = rule.check_value(f"{self.name}({spec.name})", getattr(self, spec.name))
+            object.__setattr__(self, spec.name, value)
+
+    @classmethod
+    def options(cls) -> dict[str, tuple[Option, Any]]:
+        """Every option by name: its domain and its default."""
+        found: tuple[Field[Any], ...] = fields(cls)  # type: ignore[arg-type]
+        return {f.name: (f.metadata["option"], None if f.default is MISSING else f.default) for f in found}
+
+    def named_values(self) -> Iterator[tuple[str, Any]]:
+        """Every option's name and value."""
+        for spec in fields(self):  # type: ignore[arg-type]
+            yield spec.name, getattr(self, spec.name)
+
+    def with_values(self, **values: Any) -> Self:
+        """The same loss with some numbers replaced by this step's tensors, unchecked."""
+        new = object.__new__(type(self))
+        for name, value in self.named_values():
+            object.__setattr__(new, name, values.get(name, value))
+        return new
+
+    def __repr__(self) -> str:
+        known = self.options()
+        parts = []
+        for name, value in self.named_values():
+            rule, default = known[name]
+            if value is None or (rule.hide_default and not isinstance(value, Tensor) and value == default):
+                continue
+            parts.append(f"{name}={format_number(value)}")
+        return f"{self.name}({', '.join(parts)})" if parts else self.name

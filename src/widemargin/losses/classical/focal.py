@@ -1,0 +1,52 @@
+"""Focal: cross-entropy that turns down what is already right.
+
+Formula: −(1 − p_t)^γ log p_t; p_t is the probability of the truth: of the class (targets [N], logits [N, C]), or of
+each yes or no (targets of the logits' shape: one question [N], many labels [N, C]).
+Domain: γ ≥ 0; γ = 0 is cross-entropy.
+When: many easy samples drown the few hard ones, as in detection.
+Reference: Lin et al. (arXiv 1708.02002), Eq. 4.
+
+>>> import torch, widemargin as wm
+>>> round(wm.Focal()(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0])).item(), 4)
+0.0109
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...head.backends.dense import compute_non_target_sums
+from ...io.errors import InputError
+from ...numerics.validation import check_labels
+from ..base import option
+from ..criterion import Criterion, check_probabilities, check_target_shape
+from ..margin import split_softmax
+
+
+@dataclass(frozen=True, repr=False)
+class Focal(Criterion):
+    name = "focal"
+    reference = "Lin et al., Focal loss, arXiv 1708.02002, Eq. 4"
+    target_type = "answers"
+    is_multiclass = True
+
+    gamma: float = option(2.0, "how much the easy ones are turned down", low=0)
+
+    def elementwise_loss(self, prediction: Tensor, target: Tensor) -> Tensor:
+        if target.ndim == prediction.ndim - 1 and not target.is_floating_point():
+            if not prediction.shape[-1]:
+                raise InputError("focal: logits [N, C] of no class at all")
+            check_labels(target, len(prediction), prediction.shape[-1])
+            truth = target.long()
+            prediction = prediction - prediction.detach().amax(1, keepdim=True)  # a common offset costs digits
+            p = prediction.gather(1, truth.unsqueeze(1)).squeeze(1)
+            return self._loss_from_logit(p - compute_non_target_sums(prediction, truth, False).log_sum)
+        target = check_probabilities("focal: targets", check_target_shape(self.name, prediction, target))
+        yes, no = self._loss_from_logit(prediction), self._loss_from_logit(-prediction)
+        return target * yes + (1.0 - target) * no
+
+    def _loss_from_logit(self, logit: Tensor) -> Tensor:
+        """From the truth's lead over all else: p_t = sigmoid(lead), so 1 − p_t never cancels."""
+        return torch.exp(self.gamma * F.logsigmoid(-logit)) * split_softmax(logit, torch.zeros_like(logit))

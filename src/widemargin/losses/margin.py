@@ -1,0 +1,289 @@
+"""The centre of the package: a margin is a frozen value, and every margin loss is one split softmax.
+
+Design. Every loss of this family is cross-entropy in which only the *target's* logit differs, so
+the softmax is split there:
+
+    L    = log Σ_{j≠y} exp( s · r_j · φ(cos θ_j) + b_j )     all the N×C work, knows no margin
+    p    = s · r_y · ψ(θ_y) + b_y − a                         the margin: one curve on N numbers
+    loss = log(1 + exp(L − p))                                per sample, [N]
+
+a) ψ takes the angle and not the cosine, because the road to the target computes that angle from
+   the chord, exactly, where a cosine has lost it.
+b) The target is left out of the sum, so tiny losses and their gradients keep their digits, and a
+   streamed or sharded road only has to reduce `L`.
+c) A margin holds numbers and curves and nothing else. Numbers that move (schedules, adaptive
+   scales, learnable scales) are put in their place by the head, once per step, as tensors; the
+   curves never know. What an adaptive margin remembers are its own fields named in `adaptive_fields`.
+d) The gradient of everything is autograd's on these definitions: there is no second formula.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..io.errors import InputError, format_value
+from ..numerics import angles
+from ..numerics.precision import at_least_fp32, autocast_disabled, widest_float_dtype
+from ..numerics.validation import check_label_smoothing, check_labels, describe_type, exceeds, is_plain_float
+from .base import Loss, Number, PerClass
+from .schedule import Schedule
+
+
+@dataclass(frozen=True)
+class BatchStatistics:
+    """What an adaptive margin may see of a training batch: the samples of all ranks, no gradient.
+
+    Rows are those that count, of all ranks. `here_…` are the rows of this process alone, every one
+    of them, for margins that give each sample its own number. Where K models train as one stack, rows
+    are [K, N] and every model is its own batch: reduce with `median` and `log_mean_exp`, which know.
+    """
+
+    theta: Tensor
+    """Target angles [M]."""
+    step: Tensor
+    """Training calls before this one."""
+    logsumexp_others: Callable[[Margin], Tensor]
+    """`L` [M] of a margin on this batch."""
+    nearest_other_theta: Callable[[], Tensor]
+    """Angle [M] to the nearest class that is not the target's."""
+    x_norm: Callable[[], Tensor]
+    """Lengths ‖x‖ [M]."""
+    local_theta: Tensor
+    """Target angles [N] of this process."""
+    local_x_norm: Tensor
+    """Lengths ‖x‖ [N] of this process."""
+
+    @classmethod
+    def from_batch(
+        cls,
+        theta: Tensor,
+        x_norm: Tensor,
+        step: Tensor,
+        logsumexp_others: Callable[[Margin], Tensor],
+        largest_cosine: Callable[[], Tensor],
+        sample_mask: Tensor | None = None,
+        gather: Callable[[Tensor], Tensor] | None = None,
+    ) -> BatchStatistics:
+        """A batch whose rows are those of all ranks; `keep` marks the samples that count, `gather` asks the ranks."""
+
+        def gather_rows(rows: Tensor) -> Tensor:
+            if rows.ndim == 2:  # a stack of models lives in one process
+                return rows
+            rows = (rows if sample_mask is None else rows[sample_mask]).detach()
+            return rows if gather is None else gather(rows)
+
+        return cls(
+            theta=gather_rows(theta.detach()),
+            step=step,
+            logsumexp_others=lambda margin: gather_rows(logsumexp_others(margin)),
+            nearest_other_theta=lambda: gather_rows(angles.safe_arccos(largest_cosine())),
+            x_norm=lambda: gather_rows(x_norm),
+            local_theta=theta.detach(),
+            local_x_norm=x_norm.detach(),
+        )
+
+    def median(self, rows: Tensor) -> Tensor:
+        """The median of a batch's rows: one number, or [K, 1] for a stack of K models."""
+        return rows.median() if rows.ndim == 1 else rows.median(-1, keepdim=True).values
+
+    def log_mean_exp(self, rows: Tensor) -> Tensor:
+        """`log mean_i exp(rows_i)`: one number, or [K, 1] for a stack of K models."""
+        if rows.ndim == 2:
+            return torch.logsumexp(rows, -1, keepdim=True) - math.log(rows.shape[-1])
+        if torch.compiler.is_compiling():  # a Python number would be compiled anew for every batch size
+            return torch.logsumexp(rows, 0) - torch.ones_like(rows).sum().log()
+        return torch.logsumexp(rows, 0) - math.log(len(rows))
+
+
+class Margin(Loss):
+    """A margin loss as a value: two curves, a scale, and which lengths it keeps.
+
+    A new loss overrides `psi` and whatever else differs from the cosine softmax.
+    """
+
+    kind: ClassVar[str] = "margin"
+    uses_x_norm: ClassVar[bool] = False
+    """Whether the logits keep the length of the embedding."""
+    uses_w_norm: ClassVar[bool] = False
+    """Whether the logits keep the lengths of the class weights."""
+    adaptive_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields that `adapt_to_batch` moves; the head keeps them in buffers."""
+    neutral: ClassVar[tuple[Mapping[str, Any], str] | None] = None
+    """Options under which the margin vanishes, and the plain loss it then is."""
+
+    s: Number = 1.0
+    bias: bool = False
+
+    def psi(self, theta: Tensor) -> Tensor:
+        """Target curve ψ(θ) on [0, π]."""
+        return torch.cos(theta)
+
+    def phi(self, cos: Tensor) -> Tensor:
+        """Curve of the other classes, over the cosine."""
+        return cos
+
+    def offset(self) -> Number:
+        """`a`: what is taken off the target's logit as it stands."""
+        return 0.0
+
+    @property
+    def uses_any_norm(self) -> bool:
+        """Whether the logits keep a length at all."""
+        return self.uses_x_norm or self.uses_w_norm
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether φ is the cosine itself, so that lengths fold into the matrix product."""
+        return type(self).phi is Margin.phi
+
+    @property
+    def has_plain_target(self) -> bool:
+        """Whether the target's curve is the others', so that its logit is an ordinary one, less the offset."""
+        return self.is_linear and type(self).psi is Margin.psi
+
+    def for_num_classes(self, num_classes: int) -> Self:
+        """The same margin with the defaults that depend on the number of classes filled in."""
+        for name, value in self.named_values():
+            if isinstance(value, PerClass) and len(value) != num_classes:
+                raise InputError(f"{self.name}: {name} has {len(value)} numbers for {num_classes} classes")
+        return self
+
+    def adapt_to_batch(self, batch: BatchStatistics) -> Self:
+        """The margin for this training batch; fields named in `adaptive_fields` may change."""
+        return self
+
+    def at_step(
+        self, step: Tensor, y: Tensor | None, dtype: torch.dtype, state: Mapping[str, Tensor] | None = None
+    ) -> Self:
+        """The margin with every moving number put in its place as a tensor.
+
+        `held` are the tensors a head keeps for fields (adaptive state, learnable and per-class
+        numbers); a per-class number is looked up at `y`, and left alone without labels.
+        """
+        state = state or {}
+        replacements: dict[str, Any] = {}
+        for name, value in self.named_values():
+            if isinstance(value, PerClass):
+                if y is not None:
+                    table = state.get(name)
+                    if table is None:
+                        table = torch.tensor(value.values, dtype=widest_float_dtype(y.device), device=y.device)
+                    replacements[name] = table[y].to(dtype)
+            elif name in state:
+                replacements[name] = state[name]
+            elif isinstance(value, Schedule):
+                replacements[name] = value.value_at(step)
+        return self.with_values(**replacements) if replacements else self
+
+
+def target_logit(margin: Margin, theta: Tensor, radius: Tensor | None, bias: Tensor | None) -> Tensor:
+    """`p = s · r_y · ψ(θ_y) + b_y − a` [N]."""
+    p: Tensor = margin.s * margin.psi(theta)
+    if radius is not None:
+        p = p * radius
+    if bias is not None:
+        p = p + bias
+    return subtract_offset(margin, p)
+
+
+def subtract_offset(margin: Margin, p: Tensor) -> Tensor:
+    """The target's logit [N] less what the margin takes off it as it stands."""
+    offset = margin.offset()
+    return p - offset if isinstance(offset, Tensor) or offset != 0.0 else p
+
+
+def split_softmax(p: Tensor, logsumexp_others: Tensor) -> Tensor:
+    """`log(1 + exp(L − p))` [N], exact from 1e-300 to 1e300; its slope is exact too.
+
+    >>> split_softmax(torch.tensor(30.0), torch.tensor(4.5)).item() > 0  # fp32 cross-entropy says 0
+    True
+    """
+    return -F.logsigmoid(p - logsumexp_others)
+
+
+def apply_label_smoothing(
+    loss: Tensor, p: Tensor, other_logits_sum: Tensor, num_classes: int, label_smoothing: float
+) -> Tensor:
+    """Label smoothing ε of a split softmax: `loss + ε [p − (Σ_{j≠y} z_j + p)/C]`."""
+    return loss + label_smoothing * (p - (other_logits_sum + p) / num_classes)
+
+
+def margin_softmax(
+    cos: Tensor,
+    y: Tensor,
+    margin: Margin | str,
+    *,
+    radius: Tensor | None = None,
+    step: int = 0,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Per-sample loss [N] of a margin on your own cosines `cos` [N, C] and labels `y` [N].
+
+    What a fresh head's first training call gives on these cosines. Losses that keep lengths
+    (softmax, A-Softmax, …) need `radius`: ‖x‖ as [N], or ‖x‖‖w_j‖ as [N, C]. Angles come from the
+    given cosines, so in fp32 they are no better than those: `Head` computes them from the vectors.
+
+    >>> cos = torch.tensor([[0.8, 0.1, -0.3]])
+    >>> [round(v, 4) for v in margin_softmax(cos, torch.tensor([0]), "cosface(s=8, m=0.2)").tolist()]
+    [0.0189]
+    """
+    from ..head.backends.base import compute_margin_loss
+    from ..head.backends.dense import PrecomputedCosinesBackend
+    from .registry import parse_margin  # here, because these import the margins
+
+    margin = parse_margin(margin) if isinstance(margin, str) else margin
+    if not isinstance(margin, Margin):
+        raise InputError(f"margin must be a parse string or a Margin such as ArcFace(), got {format_value(margin)}")
+    check_cosines(cos, y)
+    if margin.bias:
+        raise InputError(f"{margin.name} with a bias has parameters: use Head")
+    with autocast_disabled(cos):
+        cos = at_least_fp32(cos)
+        backend = PrecomputedCosinesBackend(cos, _check_radius(margin, radius, cos))
+        if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < 2**63:
+            raise InputError(f"step={format_value(step)} must be a whole number of at least 0")
+        step_tensor = torch.tensor(step, device=cos.device)
+        current_margin = margin.for_num_classes(cos.shape[1]).at_step(step_tensor, y.long(), cos.dtype)
+        return compute_margin_loss(
+            backend,
+            current_margin,
+            y.long(),
+            step=step_tensor,
+            adapt=True,
+            label_smoothing=check_label_smoothing(label_smoothing),
+        )[0]
+
+
+def _check_radius(margin: Margin, radius: Tensor | None, cos: Tensor) -> Tensor | None:
+    """‖x‖ or ‖x‖‖w_j‖ as [N, C] for the losses that keep lengths, None for the others."""
+    uses_norms = margin.uses_x_norm or margin.uses_w_norm
+    if radius is None:
+        if uses_norms:
+            raise InputError(f"{margin.name} keeps lengths: pass radius=‖x‖ [N] or ‖x‖‖w‖ [N, C]")
+        return None
+    if not uses_norms:
+        raise InputError(f"{margin.name} lives on the unit sphere: it takes no radius")
+    if not isinstance(radius, Tensor) or radius.is_complex() or radius.device != cos.device:
+        raise InputError(f"radius must be a tensor of lengths on {cos.device}, got {describe_type(radius)}")
+    if radius.shape not in (cos.shape[:1], cos.shape):
+        raise InputError(f"radius must have shape [{cos.shape[0]}] or {list(cos.shape)}, got {list(radius.shape)}")
+    return radius.to(cos.dtype).reshape(len(cos), -1).expand_as(cos)
+
+
+def check_cosines(cos: Tensor, y: Tensor) -> None:
+    """Shapes and label range of `margin_softmax`; says what was given and what is allowed."""
+    if not is_plain_float(cos) or cos.ndim != 2:
+        given = f"{tuple(cos.shape)} {describe_type(cos)}" if isinstance(cos, Tensor) else describe_type(cos)
+        raise InputError(f"cosines must be a float tensor [N, C], got {given}")
+    if cos.shape[1] < 2:
+        raise InputError(f"a softmax needs at least 2 classes, the cosines have {cos.shape[1]} column(s)")
+    check_labels(y, cos.shape[0], cos.shape[1], device=cos.device)
+    if exceeds(cos, 1.01):  # the usual mistake
+        raise InputError("cosines lie between -1 and 1; these do not: pass cosines, not logits or products")

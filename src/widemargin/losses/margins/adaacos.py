@@ -1,0 +1,68 @@
+"""AdaAcos: ArcFace that sets its own margin from each batch.
+
+Formula: ArcFace's curve with m̃ = clip(median_i(min_{j≠y} θ_ij − θ_iy), 0, π/2), of this batch (of all ranks),
+without gradient, used in the same batch; evaluation keeps the last one. s = max(floor, log(C−1) / cos(π/2.3))
+unless given.
+Domain: s > 0, floor ≥ 0. For few classes give s (the author takes s ≈ 6 at C = 10); with two classes log(C−1) = 0
+and only `s` or `floor` makes it learn.
+When: no margin shall be chosen, and there are many classes; with few give `s`.
+Reference: the AdaAcos project's own description; the scale follows AdaCos (arXiv 1905.00292), Eq. 12.
+
+>>> import torch, widemargin as wm
+>>> cos = torch.tensor([[0.8, 0.1, -0.3], [0.2, 0.9, 0.1], [0.5, 0.1, 0.4]])
+>>> [round(v, 4) for v in wm.margin_softmax(cos, torch.tensor([0, 1, 2]), "adaacos(s=6)").tolist()]
+[0.7375, 0.6475, 5.5134]
+"""
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Self
+
+from torch import Tensor
+
+from ...numerics.angles import PI
+from ..base import Number, option
+from ..margin import BatchStatistics, Margin
+from .arcface import arc_curve
+
+
+@dataclass(frozen=True, repr=False)
+class AdaAcos(Margin):
+    name = "adaacos"
+    reference = "AdaAcos, online computing of the ideal margin parameter; scale after arXiv 1905.00292, Eq. 12"
+    adaptive_fields = ("m",)
+    neutral = ({"m": 0.0}, "normface")
+
+    s: Number = option(
+        None,
+        "scale; log(C−1)/cos(π/2.3) by default",
+        low=0,
+        open_low=True,
+        optional=True,
+        may_move=True,
+        may_learn=True,
+    )
+    m: Number = option(0.0, "margin to start from, radian", low=0, high=PI / 2, quiet=True)
+    floor: Number = option(0.0, "smallest default scale", low=0, quiet=True)
+
+    def for_num_classes(self, num_classes: int) -> Self:
+        resolved = super().for_num_classes(num_classes)
+        if resolved.s is None:
+            scale = math.log(num_classes - 1) / math.cos(PI / 2.3)
+            resolved = resolved.with_values(s=max(resolved.floor, scale))
+        if resolved.s == 0.0:
+            warnings.warn(
+                f"adaacos with {num_classes} classes has a scale of 0 and cannot learn: give it one, as in adaacos(s=6)",
+                stacklevel=3,
+            )
+        return resolved
+
+    def psi(self, theta: Tensor) -> Tensor:
+        return arc_curve(theta, self.m)
+
+    def adapt_to_batch(self, batch: BatchStatistics) -> Self:
+        if batch.theta.numel() == 0:
+            return self
+        gap = batch.median(batch.nearest_other_theta() - batch.theta)
+        return self.with_values(m=gap.clamp(0.0, PI / 2))

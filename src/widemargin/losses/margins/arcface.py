@@ -1,0 +1,51 @@
+"""ArcFace: an angle added to the target's angle.
+
+Formula: z_y = s cos(θ_y + m) for θ_y ≤ π − m, else s (cos θ_y − m sin m); z_j = s cos θ_j.
+Domain: s > 0; 0 ≤ m ≤ π/2 radian; m may differ per class. m = 0 is NormFace. Past π − m the curve jumps down
+(the field's form) and goes on falling, so that the gradient never turns round.
+`gradient=straight_through` keeps this loss but back-propagates as if the margin were not there (the slope of
+cos θ): what insightface trains with. The default is the gradient of the loss.
+When: open sets with many classes, where it is the usual choice; with few classes a smaller s (5 to 20) and m (0.1
+to 0.3).
+Reference: ArcFace (arXiv 1801.07698), Eq. 3.
+
+>>> import torch, widemargin as wm
+>>> cos = torch.tensor([[0.8, 0.1, -0.3]])
+>>> round(wm.margin_softmax(cos, torch.tensor([0]), "arcface(s=4, m=0.5)").item(), 4)
+0.294
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...numerics.angles import PI, is_eager_cpu
+from ..base import Number, option
+from ..margin import Margin
+
+
+def arc_curve(theta: Tensor, m: Number) -> Tensor:
+    """cos(θ + m) up to π − m, then cos θ − m sin m; `m` is a number or a tensor."""
+    if not isinstance(m, Tensor) and is_eager_cpu(theta) and theta.detach().amax().item() <= PI - m:
+        return torch.cos(theta + m)  # the usual case, in a fifth of the operations
+    lowered = torch.cos(theta) - m * torch.sin(torch.as_tensor(m, dtype=theta.dtype, device=theta.device))
+    return torch.where(theta <= PI - m, torch.cos(theta + m), lowered)
+
+
+@dataclass(frozen=True, repr=False)
+class ArcFace(Margin):
+    name = "arcface"
+    reference = "Deng et al., ArcFace, arXiv 1801.07698, Eq. 3"
+    neutral = ({"m": 0.0}, "normface")
+
+    s: Number = option(64.0, "scale", low=0, open_low=True, may_move=True, may_learn=True)
+    m: Number = option(0.5, "margin, radian", low=0, high=PI / 2, may_move=True, per_class=True)
+    gradient: str = option("exact", "whose slope to train with", choices=("exact", "straight_through"), quiet=True)
+
+    def psi(self, theta: Tensor) -> Tensor:
+        curve = arc_curve(theta, self.m)
+        if self.gradient == "straight_through":
+            plain = torch.cos(theta)
+            return plain + (curve - plain).detach()
+        return curve

@@ -1,0 +1,37 @@
+"""Combined margin: a factor, an added angle and a subtracted cosine in one curve.
+
+Formula: z_y = s (g(m1 θ_y + m2) − m3), g(t) = (−1)^k cos t − 2k with k = ⌊t/π⌋; z_j = s cos θ_j.
+Domain: s > 0, m1 ≥ 1, 0 ≤ m2 ≤ π/2, 0 ≤ m3 ≤ 2. (1, 0, m) is CosFace, a whole (m1, 0, 0) is ψ, (1, m, 0) is ArcFace
+up to π − m; past it this curve is continuous where ArcFace's jumps. m2 and m3 may differ per class.
+When: a mixture of the three margins, or a setting written in these three numbers elsewhere, is to be used.
+Reference: ArcFace (arXiv 1801.07698), Eq. 4.
+
+>>> import torch, widemargin as wm
+>>> cos = torch.tensor([[0.8, 0.1, -0.3]])
+>>> round(wm.margin_softmax(cos, torch.tensor([0]), "combined(s=4, m1=1, m2=0.3, m3=0.2)").item(), 4)
+0.3231
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ...numerics.angles import PI, falling_cosine
+from ..base import Number, option
+from ..margin import Margin
+
+
+@dataclass(frozen=True, repr=False)
+class Combined(Margin):
+    name = "combined"
+    reference = "Deng et al., ArcFace, arXiv 1801.07698, Eq. 4"
+    neutral = ({"m1": 1.0, "m2": 0.0, "m3": 0.0}, "normface")
+
+    s: Number = option(64.0, "scale", low=0, open_low=True, may_move=True, may_learn=True)
+    m1: Number = option(1.0, "factor of the target angle", low=1, may_move=True)
+    m2: Number = option(0.5, "added angle, radian", low=0, high=PI / 2, may_move=True, per_class=True)
+    m3: Number = option(0.0, "subtracted cosine", low=0, high=2, may_move=True, per_class=True)
+
+    def psi(self, theta: Tensor) -> Tensor:
+        curve: Tensor = falling_cosine(self.m1 * theta + self.m2) - self.m3
+        return curve

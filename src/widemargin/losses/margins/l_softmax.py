@@ -1,0 +1,49 @@
+"""L-Softmax: the target's angle counts m times; lengths of embeddings and weights are kept.
+
+Formula: z_y = ‖W_y‖‖x‖ (λ cos θ_y + ψ(θ_y))/(1 + λ), z_j = ‖W_j‖‖x‖ cos θ_j,
+ψ(θ) = (−1)^k cos(mθ) − 2k on [kπ/m, (k+1)π/m].
+Domain: whole m ≥ 1, m = 1 is softmax; λ falls while training (`lam=anneal(…)`), `lam=0` switches the
+annealing off and a number fixes it.
+When: lengths shall stay and the margin be a whole factor of the angle; leave the annealing on, or it starts slowly.
+Reference: L-Softmax (arXiv 1612.02295), Eq. 4 to 6.
+
+>>> import torch, widemargin as wm
+>>> cos = torch.tensor([[0.8, 0.1, -0.3]])
+>>> round(wm.margin_softmax(cos, torch.tensor([0]), "l_softmax(m=2, lam=0)", radius=torch.tensor([2.0])).item(), 4)
+0.6987
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...numerics.angles import falling_cosine
+from ..base import Number, option
+from ..margin import Margin
+from ..schedule import Anneal
+
+
+def annealed_curve(theta: Tensor, m: int, lam: Number) -> Tensor:
+    """The target curve of L- and A-Softmax: between cos θ (large λ) and ψ(θ) (λ = 0)."""
+    curve: Tensor = (lam * torch.cos(theta) + falling_cosine(m * theta)) / (1.0 + lam)
+    return curve
+
+
+@dataclass(frozen=True, repr=False)
+class LSoftmax(Margin):
+    name = "l_softmax"
+    reference = "Liu et al., L-Softmax, arXiv 1612.02295, Eq. 4 to 6"
+    uses_x_norm = True
+    uses_w_norm = True
+    neutral = ({"m": 1}, "softmax")
+
+    m: int = option(2, "whole factor of the target angle", low=1, integer=True)
+    lam: Number = option(Anneal(), "λ of the annealing", low=0, may_move=True, quiet=True)
+
+    @property
+    def has_plain_target(self) -> bool:
+        return self.m == 1  # whatever λ is
+
+    def psi(self, theta: Tensor) -> Tensor:
+        return annealed_curve(theta, self.m, self.lam)

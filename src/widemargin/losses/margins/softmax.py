@@ -1,0 +1,27 @@
+"""Softmax: cross-entropy over plain inner products, the loss everything here grew out of.
+
+Formula: z_j = W_j·x (+ b_j) = ‖W_j‖‖x‖ cos θ_j (+ b_j).
+Domain: no number to choose; `bias=True` adds b. Without it, it is the paper's "Soft".
+When: as the plain one to compare with, or where lengths mean something (quality, confidence).
+Reference: ArcGrad (IJCNN 2020), Eq. 3 with bias and Eq. 4 without.
+
+>>> import torch, widemargin as wm
+>>> cos = torch.tensor([[0.8, 0.1, -0.3]])
+>>> round(wm.margin_softmax(cos, torch.tensor([0]), "softmax", radius=torch.tensor([2.0])).item(), 4)
+0.3056
+"""
+
+from dataclasses import dataclass
+
+from ..base import option
+from ..margin import Margin
+
+
+@dataclass(frozen=True, repr=False)
+class Softmax(Margin):
+    name = "softmax"
+    reference = "Wu and Wang, ArcGrad, IJCNN 2020, Eq. 3 and 4"
+    uses_x_norm = True
+    uses_w_norm = True
+
+    bias: bool = option(False, "add a bias per class", flag=True, quiet=True)

@@ -1,0 +1,113 @@
+"""Term: a loss on embeddings and labels alone, (x [N, D], y [N]) → [N].
+
+Like a margin, a term is a frozen value; `build` makes the module that an `Objective` holds, because
+some terms remember something (the centres of `center`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..io.errors import InputError
+from ..numerics.distributed import SyncGroup, check_group, has_multiple_ranks
+from ..numerics.precision import at_least_fp32, autocast_disabled
+from ..numerics.validation import (
+    apply_with_ignore_index,
+    check_labels,
+    check_mix,
+    check_mix_lam,
+    describe_type,
+    is_plain_float,
+    not_ignored_mask,
+)
+from .base import Loss
+
+
+class PairLoss(Loss):
+    """A loss on embeddings; subclasses write `loss_and_stats`."""
+
+    kind: ClassVar[str] = "term"
+    is_separable_by_class: ClassVar[bool] = False
+    """Whether samples of different classes never meet, so that many models can share one part."""
+
+    def loss_and_stats(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss [N] and what is worth logging (counts as tensors, so that nothing waits for them)."""
+        raise NotImplementedError
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        """Loss [N], one per embedding."""
+        x, y = prepare_batch(x, y)
+        with autocast_disabled(x):
+            return self.loss_and_stats(x, y)[0]
+
+    def build(self, embedding_dim: int, num_classes: int) -> PairLossModule:
+        """The module that an `Objective` holds."""
+        return PairLossModule(self)
+
+
+def prepare_batch(
+    x: Tensor, y: Tensor, embedding_dim: int | None = None, num_classes: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Checked embeddings in at least fp32 and labels in int64."""
+    if not is_plain_float(x) or x.ndim != 2:
+        given = f"{list(x.shape)} {describe_type(x)}" if isinstance(x, Tensor) else describe_type(x)
+        raise InputError(f"embeddings must be a float tensor [N, D], got {given}")
+    if embedding_dim is not None and x.shape[1] != embedding_dim:
+        raise InputError(f"embeddings must have shape [N, {embedding_dim}], got {list(x.shape)}")
+    x = at_least_fp32(x).contiguous()  # the same bits however the numbers lie in memory
+    check_labels(y, len(x), num_classes, x.detach().abs().amax(1) if x.shape[1] else None, x.device)
+    return x, y.long()
+
+
+class PairLossModule(nn.Module):
+    """A term inside an objective; `stats` holds what the last call had to report."""
+
+    def __init__(self, term: PairLoss) -> None:
+        super().__init__()
+        self.term = term
+        self.stats: dict[str, Tensor] = {}
+        self.sync_group = SyncGroup(None, term.name)
+
+    def forward(
+        self, x: Tensor, y: Tensor, mix: tuple[Tensor, Any] | None = None, ignore_index: int | None = None
+    ) -> Tensor:
+        """Loss [N]; `mix=(y_b, lam)` and `ignore_index` as in `Head`. What is remembered, y makes."""
+        with autocast_disabled(x):
+            loss = apply_with_ignore_index(self._compute_loss, x, y, ignore_index)
+            if mix is not None:
+                stats = self.stats
+                y_b, lam = check_mix(mix)
+                share = check_mix_lam(lam, loss)
+                loss = share * loss + (1.0 - share) * apply_with_ignore_index(self._compute_loss, x, y_b, ignore_index)
+                self.stats = stats
+            if self.training:
+                sample_mask = slice(None) if ignore_index is None else not_ignored_mask(y, ignore_index)
+                self.update_state(x[sample_mask].detach(), y[sample_mask])
+            return loss
+
+    def _compute_loss(self, x: Tensor, y: Tensor) -> Tensor:
+        loss, self.stats = self.loss_and_stats(x, y)
+        return loss
+
+    def loss_and_stats(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss [N] and report."""
+        return self.term.loss_and_stats(*prepare_batch(x, y))
+
+    def extend(self, n: int) -> None:
+        """Make room for `n` more classes, where a term keeps something per class."""
+
+    def set_sync_group(self, group: Any, backend: str | None) -> None:
+        """Remember the batches of all ranks of `group`; by default of all ranks beside a sharded head, else of this."""
+        check_group(group)
+        if group is None and backend == "sharded" and has_multiple_ranks():
+            group = torch.distributed.group.WORLD
+        self.sync_group = SyncGroup(group, self.term.name)
+
+    def update_state(self, x: Tensor, y: Tensor) -> None:
+        """After the loss of a training batch: what a term with a memory keeps of it."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.term!r})"

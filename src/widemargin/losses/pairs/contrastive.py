@@ -1,0 +1,50 @@
+"""Contrastive: pairs of one class together, pairs of two classes at least m apart.
+
+Formula: per anchor the mean over its pairs; a pair of one class costs D, a pair of two classes max(0, m² − D)
+(`form=squared`) or max(0, m − √D)² (`form=hadsell`). D is the squared Euclidean distance, on
+unit embeddings unless `normalize=False`.
+Domain: m > 0, a distance; on the unit sphere distances end at 2.
+When: only pairs are known to be alike or not, or beside a margin, with several samples of a class in a batch.
+Reference: Hadsell, Chopra and LeCun, CVPR 2006, Eq. 4 (up to its factor ½).
+
+>>> import torch, widemargin as wm
+>>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6]])
+>>> [round(v, 4) for v in wm.Contrastive()(x, torch.tensor([0, 0, 1])).tolist()]
+[1.3, 1.1, 0.4]
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..base import option
+from ..pair_loss import PairLoss
+from ._pairs import pair_masks, squared_distances
+
+
+@dataclass(frozen=True, repr=False)
+class Contrastive(PairLoss):
+    name = "contrastive"
+    reference = "Hadsell, Chopra and LeCun, CVPR 2006, Eq. 4"
+
+    m: float = option(1.0, "distance that pairs of two classes shall keep", low=0, open_low=True)
+    form: str = option("squared", "hinge of pairs of two classes", choices=("squared", "hadsell"), quiet=True)
+    normalize: bool = option(True, "put the embeddings on the unit sphere", flag=True, quiet=True)
+
+    def loss_and_stats(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        distance = squared_distances(x, self.normalize)
+        same, different = pair_masks(y)
+        if self.form == "hadsell":
+            # √ has no slope at 0: pairs that coincide get the sub-gradient 0.
+            apart = torch.where(distance > 0, distance, torch.ones_like(distance)).sqrt() * (distance > 0)
+            hinge = torch.relu(self.m - apart).square()
+        else:
+            hinge = torch.relu(self.m**2 - distance)
+        cost = distance * same + hinge * different
+        stats = {
+            "positive_pairs": same.sum() // 2,
+            "negative_pairs": different.sum() // 2,
+            "active": ((hinge.detach() > 0) & different).sum() // 2,
+        }
+        return cost.sum(1) / max(len(x) - 1, 1), stats

@@ -1,0 +1,156 @@
+"""attach: take the classifier off a model and put a margin head there.
+
+Works on models of timm and torchvision and on most others, without importing either library.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..head.classes import decay_groups
+from ..head.head import Head
+from ..head.objective import Objective
+from ..io.errors import InputError, format_value
+from ..losses.base import Loss
+from ..losses.registry import Sum
+
+# Names under which vision models keep their last layer, in the order in which they are looked for.
+_CLASSIFIER_NAMES = ("fc", "classifier", "head", "heads", "last_linear")
+
+
+class MarginModel(nn.Module):
+    """A backbone that gives embeddings, and the objective on them, as one module.
+
+    One `parameters()` for the optimizer, so the class weights cannot be forgotten.
+    `model(images, y)` → loss [N]; `model(images)` → logits [N, C]; `model.embed(images)` → [N, D].
+    """
+
+    def __init__(self, backbone: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.objective = objective
+
+    @property
+    def head(self) -> Head:
+        """The margin's head."""
+        head = self.objective.head
+        if head is None:
+            raise InputError(f"{self.objective.spec!r} has no margin, so no head")
+        return head
+
+    def embed(self, *inputs: Any) -> Tensor:
+        """Embeddings [N, D]."""
+        x = self.backbone(*inputs)
+        if not isinstance(x, Tensor):
+            raise InputError(
+                f"the model returns a {type(x).__name__}, not embeddings; in train mode some models add "
+                "auxiliary outputs, switch these off (aux_logits=False)"
+            )
+        if x.ndim < 2:
+            raise InputError(f"the model returns {list(x.shape)}, not embeddings [N, D]; give it a batch of inputs")
+        return x.flatten(1)
+
+    def forward(self, *inputs: Any, y: Tensor | None = None, **options: Any) -> Tensor:
+        """Loss [N] with labels (second argument or `y=`), logits [N, C] without."""
+        given = list(inputs)
+        if y is None and len(given) == 2:
+            y = given.pop()
+        if y is None and options:
+            raise InputError(f"{', '.join(options)} given without labels; write model(inputs, y, …)")
+        x = self.embed(*given)
+        return self.objective.logits(x) if y is None else self.objective(x, y, **options)
+
+    def extend(self, n: int, **options: Any) -> None:
+        """Add `n` classes; options as in `Head.extend`. Give the optimizer the new parameters."""
+        self.objective.extend(n, **options)
+
+    def parameter_groups(self, weight_decay: float | None = None) -> list[dict[str, Any]]:
+        """Parameter groups for an optimizer: decay on the backbone's matrices and on class weights with a length."""
+        return decay_groups(
+            self.parameters(), [*self.decayed_backbone_parameters(), *self.objective.decayed_parameters()], weight_decay
+        )
+
+    def decayed_backbone_parameters(self) -> list[nn.Parameter]:
+        """The backbone's weights of two and more dimensions, without those it wants left alone.
+
+        timm's models name these in `no_weight_decay()`: position embeddings and class tokens are points, not maps.
+        """
+        asked = getattr(self.backbone, "no_weight_decay", None)
+        no_decay_names = set(asked()) if callable(asked) else set()
+        return [p for name, p in self.backbone.named_parameters() if p.ndim > 1 and name not in no_decay_names]
+
+
+def attach(
+    model: nn.Module,
+    loss: str | Loss | Sum,
+    num_classes: int,
+    *,
+    at: str | None = None,
+    embedding_dim: int | None = None,
+    **head_options: Any,
+) -> MarginModel:
+    """Replace the classifier of a timm or torchvision model by a head; the model is changed in place.
+
+    The layer is found by timm's `get_classifier` or under its usual names (`fc`, `classifier`, `head`,
+    `heads`); for other models name it: `at="module.path"`. The head takes the layer's input size and
+    device; its weights are fp32 whatever the model's dtype is.
+
+    >>> body = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 10))
+    >>> model = attach(body, "arcface(s=16)", num_classes=3, at="2")
+    >>> model(torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])).shape, model(torch.randn(5, 4)).shape
+    (torch.Size([5]), torch.Size([5, 3]))
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"attach takes a model, got {type(model).__name__}; make one first, as with timm.create_model")
+    path, layer = _find_classifier(model, at)
+    width = embedding_dim if embedding_dim is not None else _input_size(model, path, layer)
+    like = next((p for p in layer.parameters()), next(model.parameters(), torch.empty(0)))
+    objective = Objective(loss, width, num_classes, **head_options).to(like.device)
+    parent, _, name = path.rpartition(".")
+    setattr(model.get_submodule(parent) if parent else model, name, nn.Identity())
+    if hasattr(model, "num_classes"):  # what timm's own reset_classifier(0) leaves behind
+        setattr(model, "num_classes", 0)  # noqa: B010  (not a submodule, whatever type checkers think)
+    return MarginModel(model, objective)
+
+
+def _find_classifier(model: nn.Module, at: str | None) -> tuple[str, nn.Module]:
+    """Path and module of the layer that turns embeddings into class scores."""
+    modules = dict(model.named_modules())
+    if at is not None:
+        if not isinstance(at, str) or at not in modules or not at:
+            raise InputError(f"the model has no module {format_value(at)}{_describe_linear_layers(modules)}")
+        return at, modules[at]
+    known = getattr(model, "get_classifier", None)
+    if callable(known):
+        layer = known()
+        if isinstance(layer, tuple | list):
+            raise InputError(
+                f"{type(model).__name__} has {len(layer)} classifiers; make it without distillation, or name one: at="
+            )
+        if isinstance(layer, nn.Linear | nn.Identity):
+            return next(path for path, module in modules.items() if module is layer), layer
+    for name in _CLASSIFIER_NAMES:
+        inside = [p for p, m in modules.items() if p.split(".")[0] == name and isinstance(m, nn.Linear)]
+        if inside:
+            return inside[-1], modules[inside[-1]]
+    raise InputError(
+        f"no classifier found in {type(model).__name__}; name it with at={_describe_linear_layers(modules)}"
+    )
+
+
+def _input_size(model: nn.Module, path: str, layer: nn.Module) -> int:
+    if isinstance(layer, nn.Linear):
+        return layer.in_features
+    if isinstance(layer, nn.Identity):  # a timm model made with num_classes=0
+        size = getattr(model, "head_hidden_size", None) or getattr(model, "num_features", None)
+        if isinstance(size, int):
+            return size
+    raise InputError(f"{path} is a {type(layer).__name__}, not a linear layer: give its input size as dim=")
+
+
+def _describe_linear_layers(modules: dict[str, nn.Module]) -> str:
+    paths = [path for path, module in modules.items() if isinstance(module, nn.Linear)]
+    return "; linear layers are at " + ", ".join(paths[-6:]) if paths else "; it has no linear layer"

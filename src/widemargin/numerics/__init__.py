@@ -1,0 +1,1 @@
+"""Angles, precision, checks of inputs, random numbers, and what several processes share."""

@@ -1,0 +1,188 @@
+"""Checks of embeddings and labels, one line each, with at most one wait for the device."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..io.errors import InputError
+
+_INTEGER_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def check_labels(
+    y: Tensor, samples: int, num_classes: int | None, norms: Tensor | None = None, device: torch.device | None = None
+) -> None:
+    """Shape, dtype, device and range of class labels [N]; with `lengths` [N] also that embeddings are finite.
+
+    Values are looked at in eager mode only: a compiled or `vmap`ped step must not wait for them.
+    """
+    if not isinstance(y, Tensor):
+        raise InputError(f"labels must be a tensor [N] of class numbers, got {type(y).__name__}")
+    if y.dtype not in _INTEGER_DTYPES:
+        raise InputError(f"labels must be whole class numbers (int64), got {y.dtype}")
+    if y.shape != (samples,):
+        raise InputError(f"labels must have shape [{samples}], one per embedding, got {list(y.shape)}")
+    if device is not None and y.device != device:  # without a look, torch would read labels that have no values
+        raise device_mismatch_error("labels", y, "embeddings", device)
+    if samples == 0 or must_not_sync(y):
+        return
+    least, most = torch.aminmax(y)
+    try:
+        if y.device.type == "cpu":  # numbers are there at once: fewer operations
+            inside = least.item() >= 0 and (num_classes is None or most.item() < num_classes)
+            if inside and (norms is None or math.isfinite(norms.detach().sum().item())):
+                return
+        fine = least >= 0 if num_classes is None else (least >= 0) & (most < num_classes)
+        if norms is not None:
+            fine = fine & torch.isfinite(norms.detach()).all()
+        if fine:  # the one wait
+            return
+    except RuntimeError as error:
+        if "vmap" in str(error):
+            return
+        raise
+    low, high = int(y.min()), int(y.max())
+    if num_classes is None and low < 0:
+        raise InputError(f"label {low} is out of range: classes are numbered from 0")
+    if num_classes is not None and (low < 0 or high >= num_classes):
+        wrong = low if low < 0 else high
+        hint = " (set ignore_index to leave samples out)" if low < 0 else ""
+        raise InputError(
+            f"label {wrong} is out of range: {num_classes} classes are numbered 0 to {num_classes - 1}{hint}"
+        )
+    assert norms is not None
+    bad = torch.nonzero(~torch.isfinite(norms.detach())).flatten().tolist()
+    more = "" if len(bad) <= 3 else f" and {len(bad) - 3} more"
+    raise InputError(
+        f"embedding(s) {', '.join(map(str, bad[:3]))}{more} hold NaN or infinite values: "
+        "the network before the head has diverged (lower the learning rate, check the input)"
+    )
+
+
+def must_not_sync(values: Tensor) -> bool:
+    """Whether a step is being compiled or captured, or has no values at all."""
+    capturing = values.is_cuda and torch.cuda.is_current_stream_capturing()
+    return torch.compiler.is_compiling() or capturing or values.is_meta
+
+
+def device_mismatch_error(what: str, tensor: Tensor, other: str, device: torch.device) -> InputError:
+    """An error for two tensors that cannot meet."""
+    return InputError(
+        f"the {what} are on {tensor.device}, the {other} on {device}: move one to the other, as with .to()"
+    )
+
+
+def is_plain_float(x: Any) -> bool:
+    """Whether this is a tensor of real numbers, all of them stored."""
+    return isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided
+
+
+def describe_type(x: Any) -> str:
+    """What was given instead of a tensor of real numbers, in a word or two."""
+    if not isinstance(x, Tensor):
+        return type(x).__name__
+    return str(x.dtype) if x.layout == torch.strided else f"a sparse tensor ({x.layout}; use .to_dense())"
+
+
+def check_embeddings(x: Tensor, embedding_dim: int, device: torch.device | None = None) -> None:
+    """Shape, dtype and where it matters the device of embeddings [N, D]."""
+    if not is_plain_float(x):
+        raise InputError(f"embeddings must be a float tensor [N, {embedding_dim}], got {describe_type(x)}")
+    if x.ndim != 2 or x.shape[1] != embedding_dim:
+        hint = "; use x.flatten(1)" if x.ndim > 2 else ""
+        raise InputError(f"embeddings must have shape [N, {embedding_dim}], got {list(x.shape)}{hint}")
+    if device is not None and x.device != device:
+        raise device_mismatch_error("embeddings", x, "class weights", device)
+
+
+def check_embeddings_and_labels(what: str, x: Tensor, y: Tensor) -> None:
+    """Embeddings [N, D] that a metric judges, at least one, all finite, and as many labels [N] of any numbering."""
+    if not is_plain_float(x):
+        raise InputError(f"{what}: embeddings must be a float tensor [N, D], got {describe_type(x)}")
+    if not isinstance(y, Tensor) or y.dtype not in _INTEGER_DTYPES:
+        given = y.dtype if isinstance(y, Tensor) else type(y).__name__
+        raise InputError(f"{what}: labels must be a tensor [N] of whole numbers, got {given}")
+    if x.ndim != 2 or y.ndim != 1 or len(x) != len(y) or not x.numel():
+        shapes = f"{list(x.shape)}, {list(y.shape)}"
+        raise InputError(f"{what}: embeddings [N, D] and as many labels are wanted, got {shapes}")
+    if x.device != y.device or x.is_meta:
+        raise device_mismatch_error("labels", y, f"embeddings of {what}", x.device)
+    if not bool(torch.isfinite(x).all()):
+        raise InputError(f"{what}: an embedding holds NaN or infinity")
+
+
+def check_sample_weight(sample_weight: Tensor, loss: Tensor) -> Tensor:
+    """Sample weights [N] in the dtype of `loss` [N]."""
+    if not isinstance(sample_weight, Tensor) or sample_weight.shape != loss.shape or sample_weight.is_complex():
+        shape = list(sample_weight.shape) if isinstance(sample_weight, Tensor) else type(sample_weight).__name__
+        raise InputError(f"sample_weight must be a tensor of shape {list(loss.shape)}, got {shape}")
+    if sample_weight.device != loss.device:
+        raise device_mismatch_error("sample weights", sample_weight, "embeddings", loss.device)
+    return sample_weight.to(loss.dtype)
+
+
+def check_mix_lam(lam: Any, loss: Tensor) -> Tensor | float:
+    """Mixup's λ: one number in [0, 1], or one per sample [N]."""
+    if isinstance(lam, Tensor):
+        if lam.ndim and lam.shape != loss.shape:
+            raise InputError(f"mix: lam must be one number or have shape {list(loss.shape)}, got {list(lam.shape)}")
+        if lam.device.type == "cpu" and not must_not_sync(lam) and not bool(((lam >= 0) & (lam <= 1)).all()):
+            raise InputError("mix: lam must lie between 0 and 1 for every sample")
+        return lam.to(loss)
+    if isinstance(lam, bool) or not isinstance(lam, numbers.Real) or not 0.0 <= float(lam) <= 1.0:
+        raise InputError(f"mix: lam={lam!r} must be a number from 0 to 1")
+    return float(lam)
+
+
+def check_mix(mix: Any) -> tuple[Tensor, Any]:
+    """Mixup's pair: the other labels and λ."""
+    if not isinstance(mix, tuple | list) or len(mix) != 2:
+        raise InputError("mix must be a pair (y_b, lam): the other labels and the share of the first ones")
+    return mix[0], mix[1]
+
+
+def not_ignored_mask(y: Tensor, ignore_index: int) -> Tensor:
+    """Which samples [N] count; compared as int64, for a small type cannot hold every `ignore_index`."""
+    return (y.long() if y.dtype in _INTEGER_DTYPES else y) != ignore_index
+
+
+def apply_with_ignore_index(
+    loss_fn: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, ignore_index: int | None
+) -> Tensor:
+    """Loss [N] of the samples that count, and 0 for those whose label is `ignore_index`."""
+    if ignore_index is None or not isinstance(y, Tensor) or y.dtype not in _INTEGER_DTYPES:
+        return loss_fn(x, y)
+    if y.shape != x.shape[:1] or y.device != x.device:
+        return loss_fn(x, y)  # which says what is wrong with them
+    rows = not_ignored_mask(y, ignore_index).nonzero().squeeze(1)
+    some = loss_fn(x[rows], y[rows])
+    return some.new_zeros(len(y)).index_copy(0, rows, some)
+
+
+def check_label_smoothing(label_smoothing: Any) -> float:
+    """Label smoothing ε."""
+    if (
+        isinstance(label_smoothing, bool)
+        or not isinstance(label_smoothing, numbers.Real)
+        or not 0.0 <= float(label_smoothing) < 1.0
+    ):
+        raise InputError(f"smoothing={label_smoothing!r} must be a number of at least 0 and below 1")
+    return float(label_smoothing)
+
+
+def exceeds(values: Tensor, bound: float) -> bool:
+    """Whether any value is larger than the bound; never, where a step must not wait for its values."""
+    if not values.numel() or must_not_sync(values):
+        return False
+    try:
+        return bool(values.detach().abs().max() > bound)
+    except RuntimeError as error:
+        if "vmap" in str(error):
+            return False
+        raise

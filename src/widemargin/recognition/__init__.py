@@ -1,0 +1,1 @@
+"""Evaluation of embeddings on classes that were never trained on."""

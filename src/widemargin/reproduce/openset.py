@@ -1,0 +1,54 @@
+"""Open sets: classes that training never saw, every loss in one loop; AdaAcos' claim; six digits on a sphere.
+
+omniglot: eleven losses, three of pytorch-metric-learning's, both Siamese networks, pixels and histograms under L1.
+faces: the same (without Siamese networks) on ORL faces. adaacos: AdaAcos without tuning against a grid of ArcFace.
+sphere: A-Softmax with m = 1 … 4 and ArcGrad in three dimensions.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+EXPERIMENTS = ("omniglot", "faces", "adaacos", "sphere")
+_DEFAULT_SEED_COUNTS = {"omniglot": 3, "faces": 3, "adaacos": 3, "sphere": 1}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options."""
+    parser.add_argument("which", choices=EXPERIMENTS, help="which of the experiments")
+    parser.add_argument("--seeds", type=int, metavar="N", help="runs per line, seeds 0, 1, … (default 3; sphere 1)")
+    parser.add_argument("--list", action="store_true", help="say which runs there are and which are missing; do none")
+    parser.add_argument("--out", metavar="DIR", help="folder for the page and the records (default openset_WHICH)")
+    parser.add_argument("--runs-dir", metavar="DIR", default="runs", help="folder of the runs, shared by all recipes")
+    parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Train what is missing, print the table, write the page."""
+    from ..io.errors import InputError
+    from .parts import openset_claims, openset_methods, openset_table
+
+    count = options.seeds if options.seeds is not None else _DEFAULT_SEED_COUNTS[options.which]
+    if count < 1:
+        raise InputError(f"--seeds must be at least 1, got {count}")
+    seeds = range(count)
+    if options.which == "adaacos":
+        openset_claims.run_tuning_claim(options, seeds)
+        return
+    if options.which == "sphere":
+        openset_claims.run_sphere(options, seeds)
+        return
+    characters = options.which == "omniglot"
+    base = openset_methods.OMNIGLOT_CONFIG if characters else openset_methods.FACES_CONFIG
+    lines = openset_methods.list_methods(base, siamese=characters)
+    out = openset_table.complete_openset_runs(lines, seeds, options, options.which)
+    what = "Omniglot, 121 unseen characters" if characters else "ORL faces, 20 unseen people"
+    if out is None:
+        return
+    apart = "Siamese networks learn from pairs, L1 from nothing" if characters else "L1 learns from nothing"
+    sub = (
+        "The same small network, batches and optimizer for all losses, ours and the peers'; "
+        f"{apart}. Mean of {count} split{'' if count == 1 else 's'} with its 95 % interval over identities and splits; "
+        "angles ± over splits; a dash is what too few pairs support"
+    )
+    openset_table.write_openset_report(lines, seeds, options, out, what, sub)

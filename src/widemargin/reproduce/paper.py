@@ -1,0 +1,49 @@
+"""Figures of the ArcGrad paper, to set our own beside: its tables as they are printed.
+
+>>> paper_table1()["iris_uci", "arcgrad5"], paper_table2()["iris_uci"]
+((96.93, 4.26), (3, 4, 150))
+"""
+
+from __future__ import annotations
+
+import csv
+from importlib.resources import files
+
+from ..data.tabular.uci_sets import UCI_SETS
+
+PAPER_METHODS = ("soft", "center", "m_soft", "arcface", "adacos", "arcgrad30", "arcgrad5")
+PAPER_TABLE_FILES = {
+    1: "table1_uci_accuracy",
+    2: "table2_uci_sets",
+    4: "table4_cifar10_accuracy",
+    5: "table5_cifar100_accuracy",
+    6: "table6_cifar10_angles",
+    7: "table7_cifar10_epochs",
+}
+
+
+def read_paper_table(number: int) -> list[dict[str, str]]:
+    """The rows of a table by its number: 1, 2, 4, 5, 6 or 7."""
+    text = (files(__package__) / "paper" / f"{PAPER_TABLE_FILES[number]}.csv").read_text("utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+def paper_table1() -> dict[tuple[str, str], tuple[float, float]]:
+    """Accuracy in percent, mean and standard deviation, by our name of the set and the paper's of the method."""
+    names = _set_name_by_paper_name()
+    return {
+        (names[row["dataset"]], row["method"]): (float(row["mean"]), float(row["std"])) for row in read_paper_table(1)
+    }
+
+
+def paper_table2() -> dict[str, tuple[int, int, int]]:
+    """Classes, features and rows of each set, by our name."""
+    names = _set_name_by_paper_name()
+    return {
+        names[row["dataset"]]: (int(row["classes"]), int(row["features"]), int(row["instances"]))
+        for row in read_paper_table(2)
+    }
+
+
+def _set_name_by_paper_name() -> dict[str, str]:
+    return {entry.paper_name: entry.name for entry in UCI_SETS.values() if entry.paper_name}

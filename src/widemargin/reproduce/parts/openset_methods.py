@@ -1,0 +1,404 @@
+"""What the open-set recipes compare, line by line, and who does the work of a line's run."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...data.images.augment import Augment
+from ...data.images.transforms import resize
+from ...head.objective import Objective
+from ...io.errors import InputError
+from ...io.writing import write_text_atomic
+from ...metrics.fewshot import evaluate_episodes
+from ...metrics.intervals import leave_one_out_means, mean_interval
+from ...metrics.pair_counts import ScoredPairs
+from ...metrics.retrieval import percent
+from ...metrics.roc import identity_folds
+from ...metrics.verification import verification_metrics_of_pairs
+from ...recognition.evaluation import (
+    EVALUATION_VERSION,
+    EmbeddingMetrics,
+    distinct_pairs,
+    episode_metrics,
+    sampled_pairs,
+    verification_metrics,
+)
+from ...recognition.protocols import verify_scored_pairs
+from ...training.config import TrainConfig
+from ...training.model import ObjectiveFactory
+from ...training.siamese import ImagePairs, PairNetwork, pair_scores
+
+if TYPE_CHECKING:
+    from ...training.siamese import SiameseConfig
+
+
+ExecuteFunction = Callable[[TrainConfig, Path, str | None], None]
+EvaluateFunction = Callable[[TrainConfig, Path, str | None], tuple[EmbeddingMetrics, tuple[str, ...]] | None]
+"""A finished run's judgement on its unseen classes, and their names; None where the run kept too little for it."""
+
+# One setting for all losses, none of it tuned. Flips would make other characters; faces are the same in a mirror.
+_COMMON_SETTINGS: dict[str, Any] = {
+    "model": "fast(widths=(32, 96, 96), bias=False)",
+    "dim": 64,
+    "per_class": 4,
+    "unseen": 0.5,
+    "opt": "adamw",
+    "lr": 0.003,
+    "weight_decay": 0.05,
+}
+OMNIGLOT_CONFIG = TrainConfig(
+    data="omniglot",
+    epochs=20,
+    batch_size=120,
+    input_size=28,
+    augment_options={"pad": 8, "flip": "none"},
+    **_COMMON_SETTINGS,
+)
+FACES_CONFIG = TrainConfig(
+    data="orl_faces", epochs=60, batch_size=80, input_size=46, augment_options={"pad": 6}, **_COMMON_SETTINGS
+)
+
+# MNIST for pictures and grids: small, quick, and no flips.
+DIGITS_CONFIG = TrainConfig(
+    data="mnist",
+    model="fast(widths=(16, 32, 32), bias=False)",
+    batch_size=100,
+    opt="adamw",
+    lr=0.003,
+    weight_decay=0.05,
+    augment_options={"pad": 2, "flip": "none"},
+)
+
+# Scales and margins are one round number for all that have them; what adapts itself is left to itself.
+OPENSET_LOSSES = (
+    "softmax",
+    "normface(s=16)",
+    "contrastive",
+    "triplet(mining=semihard)",
+    "a_softmax(m=4, lam=anneal(100, gamma=1))",  # its own λ would hardly fall within these steps
+    "cosface(s=16, m=0.2)",
+    "arcface(s=16, m=0.2)",
+    "adacos",
+    "adaacos",
+    "arcgrad(s=16)",
+    "softmax + 0.02*center(alpha=0.5)",
+)
+PEER_LOSSES = {
+    "pml:arcface(s=16, m=0.2)": "arcface(s=16, m=0.2)",
+    "pml:cosface(s=16, m=0.2)": "cosface(s=16, m=0.2)",
+    "pml:triplet(alpha=0.2)": "triplet(mining=semihard)",
+}
+"""pytorch-metric-learning's losses in our loop, and which of ours each stands beside."""
+
+
+@dataclass(frozen=True)
+class OpenSetMethod:
+    """A row of the table: its name, its run but for the seed, what does the work, and what judges it again."""
+
+    name: str
+    config: TrainConfig
+    execute: ExecuteFunction
+    evaluate: EvaluateFunction | None = None
+
+    def config_for_seed(self, seed: int) -> TrainConfig:
+        return replace(self.config, seed=seed)
+
+
+def list_methods(base_config: TrainConfig, *, siamese: bool) -> list[OpenSetMethod]:
+    """All rows for a data set."""
+
+    rows = [
+        OpenSetMethod(loss, replace(base_config, loss=loss), train_method, evaluate_saved_network)
+        for loss in OPENSET_LOSSES
+    ]
+    if find_spec("pytorch_metric_learning") is not None:
+        rows += [
+            OpenSetMethod(name, replace(base_config, loss=name), train_peer, evaluate_saved_network)
+            for name in PEER_LOSSES
+        ]
+    else:
+        print("without the peers; for them: pip install pytorch-metric-learning==2.9.0", file=sys.stderr)
+    assert all(name.startswith(PEER_PREFIX) for name in PEER_LOSSES)
+    if siamese:
+        plain = replace(base_config, epochs=5, batch_size=100, per_class=0, embedding_dim=0)
+        for merge, name in _SIAMESE_NAMES.items():
+            rows.append(
+                OpenSetMethod(
+                    name, replace(plain, loss=f"siamese({merge})"), train_siamese_method, evaluate_saved_siamese
+                )
+            )
+    bare = replace(base_config, model="none", embedding_dim=0, epochs=1)
+    for kind in ("pixels", "histograms"):
+        rows.append(
+            OpenSetMethod(f"L1 of {kind}", replace(bare, loss=f"l1({kind})"), run_l1_baseline, evaluate_l1_baseline)
+        )
+    return rows
+
+
+_SIAMESE_NAMES = {"input": "Siamese, merged at the input", "embedding": "Siamese, embedded apart"}
+
+
+def train_method(config: TrainConfig, folder: Path, data_dir: str | None) -> None:
+    """One of our losses."""
+    from ...training.train import train
+
+    train(config, folder, resume=True, data_dir=data_dir, quiet=True)
+
+
+def train_peer(config: TrainConfig, folder: Path, data_dir: str | None) -> None:
+    """A peer's loss in the same loop."""
+    from ...training.train import train
+
+    train(
+        config,
+        folder,
+        resume=True,
+        data_dir=data_dir,
+        quiet=True,
+        objective_factory=peer_objective_factory(config.loss),
+        command=_command(config),
+    )
+
+
+def evaluate_saved_network(
+    config: TrainConfig, folder: Path, data_dir: str | None
+) -> tuple[EmbeddingMetrics, tuple[str, ...]]:
+    """The embeddings that a kept network gives the unseen classes."""
+    from ...recognition.evaluation import compute_embedding_metrics, embed
+    from ...training.run import load_run
+
+    done = load_run(
+        folder, objective_factory=peer_objective_factory(config.loss) if config.loss.startswith(PEER_PREFIX) else None
+    )
+    inputs = done.load_inputs(data_dir)
+    x, y = embed(done.model, inputs.eval_batches(inputs.test))
+    return compute_embedding_metrics(x, y, seed=config.seed), inputs.test.class_names
+
+
+def run_l1_baseline(config: TrainConfig, folder: Path, data_dir: str | None) -> None:
+    """Pixels or histograms, nothing learned."""
+    found, _ = evaluate_l1_baseline(config, folder, data_dir)
+    write_record(config, folder, found, 0.0)
+
+
+def evaluate_l1_baseline(
+    config: TrainConfig, folder: Path, data_dir: str | None
+) -> tuple[EmbeddingMetrics, tuple[str, ...]]:
+    """The same again; nothing is kept but the figures."""
+    from ...training.inputs import load_inputs
+
+    unseen: Any = load_inputs(replace(config, batch_size=1, per_class=0), data_dir).test
+    kind = config.loss.removeprefix("l1(").removesuffix(")")
+    size = config.input_size or unseen.x.shape[2]
+    return evaluate_l1_features(unseen.x, unseen.y, size, kind, config.seed), unseen.class_names
+
+
+def train_siamese_method(config: TrainConfig, folder: Path, data_dir: str | None) -> None:
+    """A Siamese network on pairs of the seen classes, judged on pairs of the unseen; its weights are kept."""
+    from safetensors.torch import save_file
+
+    from ...training.checkpoint import clone_contiguous
+    from ...training.inputs import load_inputs
+    from ...training.siamese import train_siamese
+
+    inputs = load_inputs(replace(config, per_class=0), data_dir)
+    begun = time.perf_counter()
+    network = train_siamese(_siamese(config), sample_training_pairs(inputs.train, config.seed + 1), inputs.augment)
+    spent = time.perf_counter() - begun
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(clone_contiguous(network.state_dict()), folder / _SIAMESE_WEIGHTS_FILE)
+    write_record(config, folder, evaluate_siamese(network, inputs.test, inputs.augment, config.seed), spent)
+
+
+def evaluate_saved_siamese(
+    config: TrainConfig, folder: Path, data_dir: str | None
+) -> tuple[EmbeddingMetrics, tuple[str, ...]] | None:
+    """A kept Siamese network; None for a run of before, which kept none."""
+    from ...io.tensor_files import read_safetensors_header
+    from ...training.checkpoint import restore_module
+    from ...training.inputs import load_inputs
+    from ...training.siamese import PairNetwork
+
+    if not (folder / _SIAMESE_WEIGHTS_FILE).is_file():
+        return None
+    inputs = load_inputs(replace(config, per_class=0), data_dir)
+    network = PairNetwork(_siamese(config), inputs.input_spec["channels"], inputs.input_spec["size"])
+    kept = read_safetensors_header(folder / _SIAMESE_WEIGHTS_FILE)
+    restore_module(network, kept.read(), str(kept.path), kept.sources)
+    return evaluate_siamese(network.eval(), inputs.test, inputs.augment, config.seed), inputs.test.class_names
+
+
+def _siamese(config: TrainConfig) -> SiameseConfig:
+    """How the pair network of a run is trained."""
+    from ...training.siamese import SiameseConfig
+
+    return SiameseConfig(
+        merge=config.loss.removeprefix("siamese(").removesuffix(")"),
+        model=config.model,
+        epochs=config.epochs,
+        batch_size=config.batch_size,
+        lr=config.lr,
+        weight_decay=config.weight_decay,
+        seed=config.seed,
+    )
+
+
+_SIAMESE_WEIGHTS_FILE = "network.safetensors"
+
+
+def write_record(config: TrainConfig, folder: Path, evaluation: EmbeddingMetrics, seconds: float) -> None:
+    """The record of a run that the training loop knows nothing of."""
+    import torch
+
+    from ...io.provenance import source_commit
+    from ...tabular.results import versions
+
+    record = {
+        "data": config.data,
+        "loss": config.loss,
+        "model": config.model,
+        "seed": config.seed,
+        "epochs": config.epochs,
+        "seconds": round(seconds, 1),
+        "cores": torch.get_num_threads(),
+        "test": evaluation.values,
+        "angles": {},
+        "intervals": evaluation.intervals,
+        "evaluation": EVALUATION_VERSION,
+        "versions": versions(),
+        "command": _command(config),
+        "commit": source_commit(),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text_atomic(folder / "run.json", config.to_json())
+    write_text_atomic(folder / "record.json", json.dumps(record, indent=1))
+
+
+def _command(config: TrainConfig) -> str:
+    """What makes this run again, with those of smaller seeds."""
+    recipe = {"omniglot": "omniglot", "orl_faces": "faces"}.get(config.data, config.data)
+    return f"widemargin reproduce openset {recipe} --seeds {config.seed + 1}"
+
+
+# Losses of pytorch-metric-learning inside our own loop: the same network, batches and optimizer, another loss.
+
+PEER_PREFIX = "pml:"
+
+
+class PeerObjective(Objective):
+    """A loss on embeddings and labels, with a miner if it has one; it only embeds, as far as we are concerned."""
+
+    def __init__(self, loss: nn.Module, miner: nn.Module | None = None) -> None:
+        nn.Module.__init__(self)
+        self.parts, self.factors, self.last_losses = nn.ModuleDict(), {}, {}
+        self.loss, self.miner = loss, miner
+
+    def forward(self, x: Tensor, y: Tensor, **_: Any) -> Tensor:
+        """Their mean over the batch, for every sample of it."""
+        mean: Tensor = self.loss(x, y, None if self.miner is None else self.miner(x, y))
+        return mean.expand(len(y))
+
+
+def peer_objective_factory(name: str) -> ObjectiveFactory:
+    """What makes a peer's loss, by our name for it: `pml:arcface(s=16, m=0.2)`, `pml:triplet(alpha=0.2)`, …"""
+    from ...losses.grammar import parse_call
+
+    kind, options = parse_call(name.removeprefix(PEER_PREFIX), "the loss")
+
+    def make_objective(dim: int, classes: int) -> Objective:
+        try:
+            losses: Any = importlib.import_module("pytorch_metric_learning.losses")
+            miners: Any = importlib.import_module("pytorch_metric_learning.miners")
+        except ImportError:
+            raise InputError("the peers want it: pip install pytorch-metric-learning==2.9.0") from None
+        # What is no part of a loss is as ours: class weights begin as long, distances are squared.
+        begin = {"weight_init_func": lambda weight: nn.init.normal_(weight, std=dim**-0.5)}
+        if kind == "arcface":  # takes degrees
+            return PeerObjective(
+                losses.ArcFaceLoss(classes, dim, margin=math.degrees(options["m"]), scale=options["s"], **begin)
+            )
+        if kind == "cosface":
+            return PeerObjective(losses.CosFaceLoss(classes, dim, margin=options["m"], scale=options["s"], **begin))
+        squared = importlib.import_module("pytorch_metric_learning.distances").LpDistance(power=2)
+        miner = miners.TripletMarginMiner(options["alpha"], "semihard", distance=squared)
+        return PeerObjective(losses.TripletMarginLoss(options["alpha"], distance=squared), miner)
+
+    return make_objective
+
+
+# What came before learned embeddings: pixels or their histogram as features, the L1 distance as similarity.
+
+FEATURES = ("pixels", "histograms")
+_BINS = 32
+
+
+def evaluate_l1_features(images: Tensor, y: Tensor, size: int, kind: str, seed: int) -> EmbeddingMetrics:
+    """The figures of uint8 images [N, C, H, W], as far as they need no embedding."""
+    x = resize(images, size, "bicubic").float().flatten(1)
+    features = x if kind == "pixels" else histograms(x)
+    near = -torch.cdist(features, features, p=1.0)
+    labels = np.unique(y.numpy(), return_inverse=True)[1].astype(np.int64)
+    i, j = np.triu_indices(len(labels), 1)
+    pairs = ScoredPairs(near.double().numpy()[i, j], labels[i], labels[j])
+    result = verification_metrics(verification_metrics_of_pairs(pairs, identity_folds(labels)))
+    others = near.fill_diagonal_(-torch.inf)
+    found = y[others.topk(5, 1).indices] == y.unsqueeze(1)
+    for name, hits in (("recall1", found[:, 0]), ("recall5", found.any(1))):
+        sums, counts = np.bincount(labels, hits.double().numpy()), np.bincount(labels)
+        value, without = 100.0 * float(hits.double().mean()), 100.0 * leave_one_out_means(sums, counts)
+        result += EmbeddingMetrics({name: value}, {name: percent(mean_interval(sums, counts))}, {name: without})
+
+    def is_correct(known: Tensor, asked: Tensor, answers: Tensor) -> Tensor:
+        return near[asked][:, known.squeeze(1)].argmax(1) == answers
+
+    return result + episode_metrics(evaluate_episodes(y, is_correct, episodes=500, seed=seed))
+
+
+def histograms(x: Tensor) -> Tensor:
+    """Share of the pixels [N, P] of 0 … 255 in each of 32 bins, [N, 32]."""
+    bins = (x * (_BINS / 256)).long().clamp(0, _BINS - 1)
+    return torch.zeros(len(x), _BINS).scatter_add_(1, bins, torch.ones_like(x)) / x.shape[1]
+
+
+# Pairs for a Siamese network, and what its answers on other pairs are worth.
+
+_PAIRS_PER_KIND = 6000
+_SIAMESE_EPISODES = 100  # every question is asked pair by pair
+
+
+def sample_training_pairs(images: Any, seed: int, count: int = _PAIRS_PER_KIND) -> ImagePairs:
+    """So many same and as many different pairs of images in memory, to learn from."""
+    return ImagePairs(images.x, *sampled_pairs(images.y, seed, count))
+
+
+def evaluate_siamese(network: PairNetwork, images: Any, augment: Augment, seed: int) -> EmbeddingMetrics:
+    """Verification and 5-way-1-shot; there are no embeddings that could be looked up.
+
+    Every pair takes a pass through the network, so that of all distinct pairs some are drawn.
+    """
+    pairs = ImagePairs(images.x, *distinct_pairs(images.y, seed, _PAIRS_PER_KIND))
+    scores = pair_scores(network, pairs, augment)
+    first, second = (images.y[places].numpy() for places in (pairs.first, pairs.second))
+    checked = verification_metrics(verify_scored_pairs(scores, first, second))
+
+    def is_correct(known: Tensor, asked: Tensor, answers: Tensor) -> Tensor:
+        ways = len(known)
+        places = (asked.repeat_interleave(ways), known.squeeze(1).repeat(len(asked)))
+        questions = ImagePairs(images.x, *places, torch.ones(len(places[0]), dtype=torch.bool))
+        said = torch.from_numpy(pair_scores(network, questions, augment)).view(len(asked), ways)
+        return said.argmax(1) == answers
+
+    return checked + episode_metrics(evaluate_episodes(images.y, is_correct, episodes=_SIAMESE_EPISODES, seed=seed))

@@ -1,0 +1,280 @@
+"""The seeds' flags: `--gin scope.name=value …` and `--margin_loss`, read into our own terms.
+
+The seeds' commands set what their script builds through assignments: `build_transform.scale=(0.8,1)` for the
+augmentation, `build_model.patch_size=2` for the model, `MarginHead.s=10` for the loss. Values are literals or bare
+words and are never evaluated; what nobody would act on is an error, so that no setting is lost without a word.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..io.errors import InputError, format_value, shorten, unknown_name_error
+from ..losses.grammar import MAX_LITERAL_CHARS, parse_call, parse_literal
+
+if TYPE_CHECKING:
+    from ..training.config import TrainConfig
+
+# The seeds' script has s = 10 for each of its three losses unless MarginHead.s says otherwise, and its softmax is
+# a cosine softmax: embeddings and class weights on the unit sphere.
+_SEED_LOSSES = {"arcface": "arcface(s=10)", "arcgrad": "arcgrad(s=10)", "softmax": "normface(s=10)"}
+# Names of the model's options that other flags decide.
+_RESERVED_MODEL_OPTIONS = {
+    "size": "--input_size",
+    "channels": "the data",
+    "in_chans": "the data",
+    "num_classes": "the data",
+}
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
+
+_ASSIGNMENT_START = re.compile(r"[A-Za-z_]\w*\s*\.\s*[A-Za-z_]\w*\s*=(?!=)")
+_ASSIGNMENT_PATTERN = re.compile(r"\s*([A-Za-z_]\w*)\s*\.\s*([A-Za-z_]\w*)\s*=(.*)", re.DOTALL)
+_SYNTAX_HINT = "write scope.name=value, such as MarginHead.s=10"
+
+# What the seeds' script does when nothing is said (FORMULAS of the sources): only under --margin-loss.
+_SEED_DEFAULTS: dict[str, Any] = {
+    "epochs": 100,
+    "warmup_epochs": 5.0,
+    "warmup_lr": 1e-6,
+    "min_lr": 1e-5,
+    "schedule": "cosine",
+    "augment": "seed",
+    "neck": True,
+    "weight_decay": 0.05,
+    "opt": "adamw",
+}
+
+
+def add_train_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `widemargin train` trains, in our own spelling and in the seeds'; `config_from_options` reads it."""
+    from ..training.arguments import add_config_options
+
+    parser.add_argument(
+        "data", nargs="?", help="cifar10, cifar100, mnist, fashion_mnist, omniglot, orl_faces, or a folder"
+    )
+    parser.add_argument("network", nargs="?", metavar="MODEL", help="resnet18, resnet34, fast, or any timm model")
+    parser.add_argument("loss", nargs="?", help='a loss such as "arcgrad(s=10)" or "softmax + 0.02*center"')
+    add_config_options(parser)
+    parser.add_argument("--pretrained", action="store_true", help="timm's weights")
+    parser.add_argument("--init-from", metavar="RUN", help="start with the backbone of another run")
+    parser.add_argument("--name", metavar="NAME", help="what the run is called (also WANDB_NAME)")
+    seeds = parser.add_argument_group("the seeds' own flags")
+    seeds.add_argument("--data-set", metavar="NAME", help="as DATA")
+    seeds.add_argument("--data-location", metavar="DIR", help="as --data-dir: the data folder or its parent")
+    seeds.add_argument("--model", metavar="NAME", help="as MODEL")
+    seeds.add_argument("--margin-loss", metavar="LOSS", help="as LOSS, with their script's silent defaults")
+    seeds.add_argument("--ra", type=int, metavar="N", help="as --repeated-augmentation")
+    seeds.add_argument("--smoothing", type=float, metavar="X", help="as --label-smoothing")
+    seeds.add_argument("--reprob", type=float, metavar="P", help="random erasing")
+    seeds.add_argument("--gin", nargs="+", default=[], metavar="NAME=VALUE", help="build_model.patch_size=2 …")
+
+
+def config_from_options(options: argparse.Namespace) -> TrainConfig:
+    """The run that the options describe."""
+    from ..training.arguments import given_config_values
+    from ..training.config import TrainConfig
+
+    gin = parse_gin(options.gin)
+    values: dict[str, Any] = dict(_SEED_DEFAULTS) if options.margin_loss else {}
+    values.update(given_config_values(options))
+    for ours, theirs in (("data", "data_set"), ("network", "model")):
+        if getattr(options, ours) and getattr(options, theirs):
+            raise InputError(
+                f"{ours} is given twice: {shorten(getattr(options, ours))} and --{theirs.replace('_', '-')}"
+            )
+    if options.loss and options.margin_loss:
+        raise InputError("the loss is given twice, in its place and as --margin-loss")
+    values["data"] = _resolve_data(options.data or options.data_set or "cifar10")
+    values["model"] = options.network or options.model or "resnet18"
+    head = gin.get("MarginHead", {})
+    if options.margin_loss:
+        values["loss"] = seed_loss_spec(options.margin_loss, head)
+    elif head:
+        raise InputError(f"--gin MarginHead.{next(iter(head))} belongs to --margin-loss: write its value in the loss")
+    elif options.loss:
+        values["loss"] = options.loss
+    for ours, theirs in (("repeated_augmentation", "ra"), ("label_smoothing", "smoothing")):
+        if getattr(options, theirs) is not None:
+            values[ours] = getattr(options, theirs)
+    values.update(_augment_settings(options, gin.get("build_transform", {})))
+    values["model_options"] = {**gin.get("build_model", {}), **({"pretrained": True} if options.pretrained else {})}
+    values["init_from"] = options.init_from
+    values["name"] = options.name or os.environ.get("WANDB_NAME") or None
+    return TrainConfig(**values)
+
+
+def _augment_settings(options: argparse.Namespace, gin: dict[str, Any]) -> dict[str, Any]:
+    """The augmentation's name, if one is given, and its options from wherever they are given."""
+    found: dict[str, Any] = {}
+    name, inside = parse_call(options.augment, "--augment") if options.augment is not None else (None, {})
+    erasing = {} if options.reprob is None else {"erase": options.reprob}
+    for given in (inside, gin, erasing):
+        for key, value in given.items():
+            if key in found:
+                raise InputError(f"{key} of the augmentation is given twice: take it out of --augment")
+            found[key] = value
+    return {"augment_options": found, **({} if name is None else {"augment": name})}
+
+
+def _resolve_data(given: str) -> str:
+    """A set by its own name, a folder by its whole path: a run is judged from elsewhere too."""
+    from ..data.images.sets import canonical_set_name
+
+    known = canonical_set_name(given)
+    path = os.path.expanduser(given)
+    return known or (os.path.abspath(path) if os.path.isdir(path) else given)
+
+
+def parse_gin(tokens: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Scope → name → value, from the words after `--gin`; several assignments may stand in one word.
+
+    >>> parse_gin(["build_transform.scale=(0.8,1)", "build_model.patch_size=2 build_model.stem_type='deep'"])
+    {'build_transform': {'scale': (0.8, 1.0)}, 'build_model': {'patch_size': 2, 'stem_type': 'deep'}, 'MarginHead': {}}
+    """
+    found: dict[str, dict[str, Any]] = {scope: {} for scope in _SCOPES}
+    for token in [tokens] if isinstance(tokens, str) else tokens:
+        for text in _split_assignments(token):
+            scope, name, value = _parse_assignment(text)
+            if name in found[scope]:
+                raise InputError(f"--gin {scope}.{name} is given twice")
+            found[scope][name] = value
+    return found
+
+
+def seed_loss_spec(name: str, head_options: Mapping[str, Any]) -> str:
+    """The parse string of our loss for `--margin_loss` and the values of `MarginHead`.
+
+    A name of the seeds' means the seeds' loss with its silent s = 10; anything else is read as the catalogue does,
+    then MarginHead's values replace its own.
+
+    >>> seed_loss_spec("softmax", {}), seed_loss_spec("arcgrad", {"s": 5}), seed_loss_spec("arcface(s=20, m=0.1)", {"s": 30})
+    ('normface(s=10)', 'arcgrad(s=5)', 'arcface(s=30, m=0.1)')
+    """
+    from ..losses.margin import Margin
+    from ..losses.registry import Sum, list_losses, parse
+
+    value = parse(_SEED_LOSSES.get(name.strip().lower(), name) if isinstance(name, str) else name)
+    parts: list[tuple[float, Any]] = list(value.parts) if isinstance(value, Sum) else [(1.0, value)]
+    margin_indices = [place for place, (_, loss) in enumerate(parts) if isinstance(loss, Margin)]
+    if not margin_indices:
+        raise InputError(
+            f"{shorten(name)!r} has no margin, so no head; margins are {', '.join(list_losses('margins'))}"
+        )
+    factor, margin = parts[margin_indices[0]]
+    for key in head_options:
+        if key not in margin.options():
+            what = f"--gin MarginHead: {margin.name}, which --margin_loss {shorten(name)!r} means, has"
+            raise InputError(f"{what} no {key} (it has {', '.join(margin.options()) or 'none'})")
+    parts[margin_indices[0]] = (factor, replace(margin, **head_options))
+    return repr(Sum(tuple(parts)) if isinstance(value, Sum) else parts[0][1])
+
+
+def _split_assignments(token: str) -> list[str]:
+    """The assignments in one word: split at blanks outside brackets and quotes where another one begins."""
+    if not isinstance(token, str) or not token.strip():
+        raise InputError(f"--gin got an empty word; {_SYNTAX_HINT}")
+    if len(token) > MAX_LITERAL_CHARS:
+        raise InputError(
+            f"--gin {shorten(token)!r}: {len(token)} characters are too many (at most {MAX_LITERAL_CHARS})"
+        )
+    cuts, depth, quote, escaped = [0], 0, "", False
+    for place, letter in enumerate(token):
+        if quote:
+            quote = "" if letter == quote and not escaped else quote
+            escaped = letter == "\\" and not escaped
+        elif letter in "'\"":
+            quote = letter
+        elif letter in "([{":
+            depth += 1
+        elif letter in ")]}":
+            depth -= 1
+        elif depth == 0 and letter.isspace() and token[:place].strip() and _ASSIGNMENT_START.match(token, place + 1):
+            cuts.append(place)
+    return [token[start:end] for start, end in zip(cuts, [*cuts[1:], len(token)], strict=True)]
+
+
+def _parse_assignment(text: str) -> tuple[str, str, Any]:
+    found = _ASSIGNMENT_PATTERN.fullmatch(text)
+    if found is None:
+        missing = "has no =" if "=" not in text else "has no scope.name before its ="
+        raise InputError(f"--gin {shorten(text.strip())!r} {missing}; {_SYNTAX_HINT}")
+    scope, name, written = found.groups()
+    if scope not in _SCOPES:
+        raise unknown_name_error("scope in --gin", scope, _SCOPES)
+    where = f"--gin {scope}.{name}"
+    checks = _SCOPES[scope]
+    if checks is not None and name not in checks:
+        raise unknown_name_error(f"name in --gin {scope}", name, checks)
+    if checks is None and name in _RESERVED_MODEL_OPTIONS:
+        raise InputError(f"{where}: this is decided by {_RESERVED_MODEL_OPTIONS[name]}")
+    value = parse_literal(written, where)
+    if isinstance(value, str) and value[:1] in ("(", "["):  # quotes that a shell has left around a tuple
+        value = parse_literal(value, where)
+    return scope, name, value if checks is None else checks[name](value, where)
+
+
+def _check_numbers(value: Any, where: str, example: str) -> tuple[float, ...]:
+    items = value if isinstance(value, tuple | list) else (value,)
+    if not items or any(isinstance(item, bool) or not isinstance(item, int | float) for item in items):
+        raise InputError(f"{where}={format_value(value)} must be numbers, such as {example}")
+    return tuple(float(item) for item in items)
+
+
+def _range_checker(max_value: float, example: str) -> Callable[[Any, str], Any]:
+    def check(value: Any, where: str) -> tuple[float, float]:
+        pair = _check_numbers(value, where, example)
+        if len(pair) != 2 or not 0 < pair[0] <= pair[1] <= max_value:
+            most = f", at most {max_value:g}" if max_value < 1e9 else ""
+            raise InputError(f"{where}={format_value(value)} must be two numbers above 0{most}, rising, as {example}")
+        return pair[0], pair[1]
+
+    return check
+
+
+def _check_mean(value: Any, where: str) -> tuple[float, ...]:
+    return _check_numbers(value, where, "(0.4914, 0.4822, 0.4465), one per channel")
+
+
+def _check_std(value: Any, where: str) -> tuple[float, ...]:
+    numbers = _check_numbers(value, where, "(0.2470, 0.2435, 0.2616), one per channel")
+    if min(numbers) <= 0:
+        raise InputError(f"{where}={format_value(value)} must be above 0 in every channel")
+    return numbers
+
+
+def _check_probability(value: Any, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InputError(f"{where}={format_value(value)} must be a number from 0 to 1")
+    return float(value)
+
+
+def _check_interpolation(value: Any, where: str) -> str:
+    if value not in INTERPOLATIONS:
+        raise unknown_name_error(f"value of {where}", shorten(str(value)), INTERPOLATIONS)
+    return str(value)
+
+
+def _check_number(value: Any, where: str) -> float | int:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{where}={format_value(value)} must be a number")
+    return value
+
+
+# Scope → name → check of its value; a scope without checks hands its values on to what it names.
+_SCOPES: dict[str, dict[str, Callable[[Any, str], Any]] | None] = {
+    "build_transform": {
+        "scale": _range_checker(1.0, "(0.8, 1)"),
+        "ratio": _range_checker(1e9, "(0.75, 1.3333)"),
+        "mean": _check_mean,
+        "std": _check_std,
+        "hflip": _check_probability,
+        "interpolation": _check_interpolation,
+    },
+    "build_model": None,
+    "MarginHead": {"s": _check_number, "m": _check_number},
+}

@@ -1,1 +1,0 @@
-"""`widemargin selftest`: what the package promises under faults, bad input and attacks, tried on this machine."""

@@ -1,1 +1,0 @@
-"""One check = one file: `TITLE`, `KIND`, `LONG` and `run(size) -> Outcome`; nobody edits a list."""

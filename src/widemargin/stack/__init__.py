@@ -1,1 +1,0 @@
-"""Many small models trained at once as one batched model: stacked weights, each model its own state."""

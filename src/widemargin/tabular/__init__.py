@@ -1,0 +1,1 @@
+"""Small networks on tables: many models trained at once, cross-validation, comparisons, the estimator."""

@@ -1,0 +1,309 @@
+"""K multi-layer networks of one shape, as stacked matrices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.optim.adamw import adamw
+
+from ..losses.base import Loss
+from ..losses.registry import Sum
+from ..numerics import angles
+from ..numerics.precision import widest_float_dtype
+from .batched_objective import StackedObjective, draw_class_weights
+from .config import MLPConfig
+
+
+class StackedNetwork(nn.Module):
+    """ReLU networks [K, N, F] → embeddings [K, N, D]; the last layer is linear, so that angles use the whole sphere.
+
+    Args:
+        sizes: width of the input, of the hidden layers and of the embedding.
+        draws: one random generator per model; weights after He et al. (arXiv 1502.01852).
+    """
+
+    def __init__(self, sizes: Sequence[int], rngs: Sequence[np.random.Generator], dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for fan_in, fan_out in pairwise(sizes):
+            gain = math.sqrt(2.0 / fan_in)
+            start = np.stack([draw.standard_normal((fan_in, fan_out)) for draw in rngs]) * gain
+            self.weights.append(nn.Parameter(torch.from_numpy(start).to(dtype)))
+            self.biases.append(nn.Parameter(torch.zeros(len(rngs), 1, fan_out, dtype=dtype)))
+
+    def layers(self) -> list[tuple[Tensor, Tensor]]:
+        """Weight and bias of every layer."""
+        return list(zip(self.weights, self.biases, strict=True))
+
+    def forward(self, x: Tensor, masks: Sequence[Tensor] = ()) -> Tensor:
+        """Embeddings; `masks` [N, H] multiply the hidden layers (dropout)."""
+        return apply_layers(self.layers(), x, masks)
+
+
+def apply_layers(layers: Sequence[tuple[Tensor, Tensor]], x: Tensor, masks: Sequence[Tensor] = ()) -> Tensor:
+    """The layers one after the other, a ReLU after all but the last; looking them up costs more than some of them."""
+    last = len(layers) - 1
+    for i, (weight, bias) in enumerate(layers):
+        x = torch.baddbmm(bias, x, weight)
+        if i < last:
+            x = _MaskedReLU.apply(x, masks[i]) if masks else torch.relu(x)  # type: ignore[no-untyped-call]
+    return x
+
+
+class _MaskedReLU(torch.autograd.Function):
+    """`relu(x) · mask` in one new tensor instead of two."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mask: Tensor) -> Tensor:
+        kept = torch.relu(x).mul_(mask)
+        ctx.save_for_backward(kept, mask)
+        return kept
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        kept, mask = ctx.saved_tensors
+        return torch.ops.aten.threshold_backward(gradient * mask, kept, 0), None
+
+
+# Training of a stack: K models on K training parts of one table, step by step together.
+#
+# Model k sees nothing of the others: its weights, its order of rows and its adaptive state are its
+# own, so it is the model that would come out alone. Only the dropout masks of a step are shared.
+
+_GATHER_CHUNK_VALUES = 1 << 20  # numbers that are gathered at once: in the cache, and few calls
+
+
+@dataclass(frozen=True)
+class StackedTable:
+    """A table as the models of a stack see it: shared numbers, and each model's own scaling of them."""
+
+    x: Tensor
+    """[n, F]; NaN where a value is missing."""
+    y: Tensor
+    """[n] class indices."""
+    num_classes: int
+    shift: Tensor
+    """[K, 1, F]: model k sees `x · scale + shift`."""
+    scale: Tensor
+    """[K, 1, F]"""
+    fill: Tensor | None = None
+    """[K, 1, F]: what stands in for a missing value; None where nothing is missing."""
+    decorrelation: Tensor | None = None
+    """[K, P, P]: decorrelates the first P scaled columns, `(x · scale + shift) @ turn`; None leaves them alone."""
+
+    def preprocess(self, indices: Tensor) -> Tensor:
+        """Rows [K, B] of the table as the models see them, [K, B, F]."""
+        x = self.x.index_select(0, indices.flatten()).view(*indices.shape, -1)
+        if self.fill is not None:
+            x = torch.where(torch.isnan(x), self.fill, x)
+        x = x.mul_(self.scale).add_(self.shift)
+        if self.decorrelation is None:
+            return x
+        num_decorrelated = self.decorrelation.shape[-1]
+        decorrelated = torch.bmm(x[..., :num_decorrelated], self.decorrelation)
+        return (
+            decorrelated
+            if num_decorrelated == x.shape[-1]
+            else torch.cat([decorrelated, x[..., num_decorrelated:]], -1)
+        )
+
+
+class StackedTrainer:
+    """K models of one loss in training: `run` goes on, `logits` and `embed` look.
+
+    Args:
+        spec: the loss, one for all models.
+        rows: the table.
+        training: the rows of each model's training part.
+        seeds: for each model the numbers its random draws start from; the first is the same for all.
+        protocol: how to train.
+        plan: steps and batch size, where they should not follow from the smallest training part here.
+    """
+
+    def __init__(
+        self,
+        spec: str | Sum | Loss,
+        table: StackedTable,
+        training: Sequence[np.ndarray],
+        seeds: Sequence[Sequence[int]],
+        config: MLPConfig,
+        steps_and_batch: tuple[int, int] | None = None,
+    ) -> None:
+        self.table, self.config, self.step = table, config, 0
+        self.steps, self.batch = steps_and_batch or config.steps_and_batch(min(len(part) for part in training))
+        dtype, device = table.x.dtype, table.x.device
+        starts = [np.random.default_rng([*seed, 0]) for seed in seeds]
+        self.network = StackedNetwork((table.x.shape[1], *config.hidden), starts, dtype).to(device)
+        start = draw_class_weights(starts, table.num_classes, config.hidden[-1], dtype).to(device)
+        self.objective = StackedObjective(spec, start, config.label_smoothing)
+        self.order = _draw_row_order(training, seeds, self.steps, self.batch, device)
+        # One stream per layer, so that masks do not depend on how many steps are drawn at once.
+        self._mask_rngs = [np.random.default_rng([seeds[0][0], 1, layer]) for layer in range(len(config.hidden) - 1)]
+        self._adamw = _AdamW(self._parameters_with_decay(), config.weight_decay)
+
+    def _parameters_with_decay(self) -> list[tuple[Tensor, bool]]:
+        found = [(p, True) for p in self.network.weights] + [(p, False) for p in self.network.biases]
+        for part in self.objective.parts:
+            weight = getattr(part, "weight", None)
+            found += [(p, bool(part.has_weight_decay) and p is weight) for p in part.parameters()]
+        return found
+
+    def run(self, steps: int | None = None, on_progress: Callable[[int], None] | None = None) -> None:
+        """The next `steps` steps (all that remain by default); `told` hears how many were done."""
+        end = self.steps if steps is None else min(self.steps, self.step + steps)
+        models, features = len(self.order), self.table.x.shape[1]
+        steps_per_gather = max(1, _GATHER_CHUNK_VALUES // (models * self.batch * max(features, 1)))
+        self.objective.train()
+        layers = self.network.layers()
+        mean_weights = torch.full(
+            (models, self.batch), 1.0 / self.batch, dtype=self.table.x.dtype, device=self.table.x.device
+        )
+        while self.step < end:
+            count = min(steps_per_gather, end - self.step)
+            order = self.order[:, self.step * self.batch : (self.step + count) * self.batch]
+            x, y, masks = (
+                self._group_by_step(self.table.preprocess(order)),
+                self._group_by_step(self.table.y[order]),
+                self._draw_dropout_masks(count),
+            )
+            for i in range(count):
+                embedded = apply_layers(layers, x[i], [mask[i] for mask in masks])
+                self.objective(embedded, y[i]).backward(mean_weights)  # every model's mean
+                self._adamw.step(self._learning_rate(self.step))
+                self.step += 1
+            if on_progress is not None:
+                on_progress(count)
+
+    def _group_by_step(self, rows: Tensor) -> Tensor:
+        """[K, steps·B, …] → [steps, K, B, …]."""
+        return rows.view(len(rows), -1, self.batch, *rows.shape[2:]).transpose(0, 1).contiguous()
+
+    def _learning_rate(self, step: int) -> float:
+        done = step / self.steps
+        rising = min(1.0, (done + 1.0 / self.steps) / self.config.warmup) if self.config.warmup else 1.0
+        return self.config.lr * rising * 0.5 * (1.0 + math.cos(math.pi * done))
+
+    def _draw_dropout_masks(self, steps: int) -> list[Tensor]:
+        """Masks [steps, B, H] of every hidden layer, scaled so that means are kept."""
+        share = self.config.dropout
+        if not share:
+            return []
+        like = self.table.x
+        widths = zip(self._mask_rngs, self.config.hidden[:-1], strict=True)
+        kept = [draw.random((steps, self.batch, width), np.float32) >= share for draw, width in widths]
+        return [torch.from_numpy(mask).to(like.device, like.dtype).div_(1.0 - share) for mask in kept]
+
+    @torch.no_grad()
+    def embed(self, indices: Tensor) -> Tensor:
+        """Embeddings [K, B, D] of rows [K, B] of the table."""
+        embedded: Tensor = self.network(self.table.preprocess(indices))
+        return embedded
+
+    @torch.no_grad()
+    def logits(self, indices: Tensor) -> Tensor:
+        """Logits [K, B, C] of rows [K, B] of the table."""
+        self.objective.eval()
+        return self.objective.logits(self.embed(indices))
+
+    @torch.no_grad()
+    def predict(self, indices: Tensor) -> Tensor:
+        """Predicted classes [K, B] of rows [K, B] of the table."""
+        self.objective.eval()
+        return self.objective.ranking_scores(self.embed(indices)).argmax(-1)
+
+
+class _AdamW:
+    """AdamW (arXiv 1711.05101) with torch's own kernel; the optimizer object around it costs more than it here."""
+
+    def __init__(self, parameters: Sequence[tuple[Tensor, bool]], weight_decay: float) -> None:
+        self.parameters = [p for p, _ in parameters]
+        self.decayed_parameters = [p for p, wanted in parameters if wanted]
+        self.weight_decay = weight_decay
+        self.exp_avgs, self.exp_avg_sqs = ([torch.zeros_like(p) for p in self.parameters] for _ in range(2))
+        self.state_steps = [torch.zeros((), dtype=torch.float32, device=p.device) for p in self.parameters]
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        """One step down the gradients, which are then forgotten."""
+        if self.weight_decay:
+            torch._foreach_mul_(self.decayed_parameters, 1.0 - lr * self.weight_decay)
+        adamw(
+            self.parameters,
+            [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters],
+            self.exp_avgs,
+            self.exp_avg_sqs,
+            [],
+            self.state_steps,
+            fused=True,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=lr,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )
+        for p in self.parameters:
+            p.grad = None
+
+
+def _draw_row_order(
+    training: Sequence[np.ndarray], seeds: Sequence[Sequence[int]], steps: int, batch: int, device: torch.device
+) -> Tensor:
+    """Which rows every model sees, [K, steps·B]: its training part again and again, shuffled anew."""
+    order = np.empty((len(training), steps * batch), np.int64)
+    for k, (part, seed) in enumerate(zip(training, seeds, strict=True)):
+        passes = math.ceil(steps * batch / len(part))
+        shuffled = np.random.default_rng([*seed, 2]).permuted(np.tile(part, (passes, 1)), axis=1)
+        order[k] = shuffled.ravel()[: steps * batch]
+    return torch.from_numpy(order).to(device)
+
+
+# WC-Intra, W-Inter and C-Inter of every model of a stack at once; the definitions are those of `metrics.angles`.
+
+_ANGLES_CHUNK_VALUES = 1 << 22
+
+
+@torch.no_grad()
+def stack_angles(trainer: StackedTrainer, parts: Sequence[NDArray[np.int64]]) -> Tensor:
+    """[K, 3] in radians: WC-Intra, W-Inter, C-Inter of each model, centres from its own rows."""
+    weight = trainer.objective.head.weight.detach().to(widest_float_dtype(trainer.table.x.device))
+    sums, counts = _sum_by_class(trainer, parts, weight)
+    present = counts > 0
+    unit_w, unit_c = angles.unit_and_norm(weight)[0], angles.unit_and_norm(sums)[0]
+    own = torch.where(present, angles.angle_between(unit_w, unit_c), 0.0).sum(1) / present.sum(1)
+    everyone = torch.ones_like(present)
+    return torch.stack([own, _mean_of_pairs(unit_w, everyone), _mean_of_pairs(unit_c, present)], 1)
+
+
+def _sum_by_class(trainer: StackedTrainer, parts: Sequence[NDArray[np.int64]], like: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums of the embeddings of each class, whose direction is the centre's, and how many there are."""
+    models, classes, dim = like.shape
+    sums, counts = torch.zeros_like(like), like.new_zeros(models, classes)
+    most = max(len(part) for part in parts)
+    padded = torch.from_numpy(np.stack([np.resize(part, most) for part in parts]))
+    real = torch.from_numpy(np.stack([np.arange(most) < len(part) for part in parts]))
+    first = torch.arange(models).unsqueeze(1) * classes
+    step = max(1, _ANGLES_CHUNK_VALUES // (models * max(trainer.table.x.shape[1], *trainer.config.hidden)))
+    for start in range(0, most, step):
+        rows, kept = padded[:, start : start + step], real[:, start : start + step]
+        place = (trainer.table.y[rows] + first)[kept]
+        embedded = trainer.embed(rows)[kept]
+        sums.view(-1, dim).index_add_(0, place, embedded.to(sums.dtype))
+        counts.view(-1).index_add_(0, place, torch.ones_like(place, dtype=counts.dtype))
+    return sums, counts
+
+
+def _mean_of_pairs(unit: Tensor, present: Tensor) -> Tensor:
+    """Mean angle [K] over the pairs of present rows; NaN where there are fewer than two."""
+    pairs = (present.unsqueeze(2) & present.unsqueeze(1)).triu(1)
+    theta = torch.where(pairs, angles.safe_arccos(unit @ unit.mT), 0.0)
+    return theta.sum((1, 2)) / pairs.sum((1, 2))

@@ -1,0 +1,177 @@
+"""The objective of a stack: K models' heads and terms, from the same definitions as `Objective`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..head.backends.base import compute_margin_loss
+from ..head.backends.stacked import StackedBackend
+from ..head.state import MarginState
+from ..io.errors import InputError
+from ..losses.base import Loss
+from ..losses.criterion import Criterion
+from ..losses.margin import Margin
+from ..losses.pair_loss import PairLoss
+from ..losses.registry import Sum, parse
+
+
+class StackedHead(nn.Module):
+    """Class weights [K, C, D] of K models under one margin; adaptive state for each."""
+
+    def __init__(self, margin: Margin, initial_weight: Tensor, label_smoothing: float = 0.0) -> None:
+        super().__init__()
+        models, classes, _ = initial_weight.shape
+        self.margin, self.label_smoothing = margin.for_num_classes(classes), label_smoothing
+        self.weight = nn.Parameter(initial_weight)
+        self.bias = nn.Parameter(initial_weight.new_zeros(models, classes)) if margin.bias else None
+        self.margin_state = MarginState(self.margin, initial_weight.device, initial_weight.dtype, num_models=models)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Loss [K, N] of embeddings [K, N, D]; in train mode adaptive state advances."""
+        margin_values = self.margin_state.current_margin(y, x.dtype)
+        backend = StackedBackend(self.margin, x, self.weight, self.bias)
+        steps, adapt = self.margin_state.steps, self.training
+        loss, used = compute_margin_loss(
+            backend, margin_values, y, step=steps, adapt=adapt, label_smoothing=self.label_smoothing
+        )
+        if self.training:
+            self.margin_state.store_adaptive(used)
+            self.margin_state.advance()
+        return loss
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Logits [K, N, C]."""
+        margin_values = self.margin_state.current_margin(None, x.dtype)
+        return StackedBackend(self.margin, x, self.weight, self.bias).logits(margin_values).permute(1, 2, 0)
+
+    def ranking_scores(self, x: Tensor) -> Tensor:
+        """Scores [K, N, C] whose largest is the answer: the logits at scale 1, which order classes alike.
+
+        A scale of 0, where an adaptive margin may end, would make all logits equal and the first class the answer.
+        """
+        margin_values = self.margin_state.current_margin(None, x.dtype)
+        if self.bias is None:
+            margin_values = margin_values.with_values(s=1.0)
+        return StackedBackend(self.margin, x, self.weight, self.bias).logits(margin_values).permute(1, 2, 0)
+
+    @property
+    def has_weight_decay(self) -> bool:
+        """Whether the lengths of the class weights matter, so that decay may shrink them."""
+        return self.margin.uses_w_norm
+
+
+class StackedCriterion(nn.Module):
+    """A linear layer for each of K models under a classical loss on classes."""
+
+    has_weight_decay = True
+
+    def __init__(self, criterion: Criterion, initial_weight: Tensor) -> None:
+        super().__init__()
+        if not criterion.is_multiclass:
+            raise InputError(f"{criterion.name} does not choose between classes; take cross_entropy, focal or a margin")
+        self.criterion = criterion
+        self.weight = nn.Parameter(initial_weight)
+        self.bias = nn.Parameter(initial_weight.new_zeros(initial_weight.shape[0], 1, initial_weight.shape[1]))
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Logits [K, N, C]."""
+        return torch.baddbmm(self.bias, x, self.weight.mT)
+
+    def ranking_scores(self, x: Tensor) -> Tensor:
+        """Scores [K, N, C] whose largest is the answer."""
+        return self.logits(x)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Loss [K, N]."""
+        return self.criterion(self.logits(x).flatten(0, 1), y.flatten()).view_as(y)
+
+
+class StackedPairLoss(nn.Module):
+    """A term on the embeddings of K models.
+
+    Where samples of different classes never meet in a term, K models of C classes are one model of K·C classes.
+    Otherwise (pairs, triplets) every model has a part of its own, one after the other.
+    """
+
+    has_weight_decay = False
+
+    def __init__(self, term: PairLoss, initial_weight: Tensor) -> None:
+        super().__init__()
+        models, classes, dim = initial_weight.shape
+        self.is_merged = term.is_separable_by_class
+        built = (
+            [term.build(dim, models * classes)] if self.is_merged else [term.build(dim, classes) for _ in range(models)]
+        )
+        self.parts = nn.ModuleList(part.to(initial_weight) for part in built)
+        self.register_buffer("first_class", torch.arange(models, device=initial_weight.device).unsqueeze(1) * classes)
+
+    class_offset: Tensor
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Loss [K, N]."""
+        if self.is_merged:
+            flat: Tensor = self.parts[0](x.flatten(0, 1), (y + self.class_offset).flatten())
+            return flat.view_as(y)
+        return torch.stack([part(x[k], y[k]) for k, part in enumerate(self.parts)])
+
+
+class StackedObjective(nn.Module):
+    """A weighted sum of losses for K models at once; `start` [K, C, D] are the class weights to begin with."""
+
+    def __init__(self, spec: str | Sum | Loss, initial_weight: Tensor, label_smoothing: float = 0.0) -> None:
+        super().__init__()
+        value = parse(spec) if isinstance(spec, str) else spec
+        self.spec = value if isinstance(value, Sum) else Sum(((1.0, value),))
+        self.factors = [factor for factor, _ in self.spec.parts]
+        self.parts = nn.ModuleList(_build_part(loss, initial_weight, label_smoothing) for _, loss in self.spec.parts)
+        if not any(isinstance(part, StackedHead | StackedCriterion) for part in self.parts):
+            raise InputError(f"{self.spec!r} has no class weights, so it cannot tell classes apart; add a margin to it")
+        if label_smoothing and not any(isinstance(part, StackedHead) for part in self.parts):
+            raise InputError(
+                f"{self.spec!r} has no margin that could take smoothing; write cross_entropy(smoothing={label_smoothing:g})"
+            )
+
+    @property
+    def head(self) -> StackedHead | StackedCriterion:
+        """The first part with class weights: the one that decides."""
+        return next(part for part in self.parts if isinstance(part, StackedHead | StackedCriterion))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Loss [K, N]."""
+        total: Tensor | None = None
+        for factor, part in zip(self.factors, self.parts, strict=True):
+            loss = part(x, y) if factor == 1.0 else factor * part(x, y)
+            total = loss if total is None else total + loss
+        assert total is not None
+        return total
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Logits [K, N, C]."""
+        return self.head.logits(x)
+
+    def ranking_scores(self, x: Tensor) -> Tensor:
+        """Scores [K, N, C] whose largest is the answer."""
+        return self.head.ranking_scores(x)
+
+
+def _build_part(loss: Loss, initial_weight: Tensor, label_smoothing: float) -> nn.Module:
+    initial_weight = initial_weight.clone()  # every part has weights of its own
+    if isinstance(loss, Margin):
+        return StackedHead(loss, initial_weight, label_smoothing)
+    if isinstance(loss, Criterion):
+        return StackedCriterion(loss, initial_weight)
+    if isinstance(loss, PairLoss):
+        return StackedPairLoss(loss, initial_weight)
+    raise InputError(f"{loss!r} is not a margin, a term or a classical loss")
+
+
+def draw_class_weights(
+    rngs: Sequence[np.random.Generator], num_classes: int, embedding_dim: int, dtype: torch.dtype
+) -> Tensor:
+    """Class weights [K, C, D] in random directions, of length about 1, each model from its own generator."""
+    rows = np.stack([draw.standard_normal((num_classes, embedding_dim)) for draw in rngs]) * embedding_dim**-0.5
+    return torch.from_numpy(rows).to(dtype)

@@ -1,0 +1,219 @@
+"""Compare losses on tables: partitions, training, baselines; results on disk as they come."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..data.tabular.table import Table, join_names
+from ..io.errors import InputError
+from ..io.progress import progress_bar
+from ..io.worker_pool import ProgressCallback, run_all
+from .baselines import MAX_FIT_ROWS, QUICK_BASELINES, cross_validate_baseline, quick_folds
+from .config import MLPConfig
+from .crossval import Score, check_cross_validation, cross_validate, partitions
+from .results import BASELINES, MAJORITY, Result, ResultStore, fingerprint, make_result
+
+# The methods of the paper's Table I, spelled out.
+PAPER_LOSSES = (
+    "softmax",
+    "softmax + 0.02*center",
+    "m_softmax(m=0.5)",
+    "arcface(s=20, m=0.1)",
+    "adacos",
+    "arcgrad(s=30)",
+    "arcgrad(s=5)",
+)
+
+
+ADACOS = "adacos"
+
+# From this share of one class on, accuracy is worth a word of warning.
+IMBALANCE_THRESHOLD = 0.8
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """What is compared, and how."""
+
+    tables: Sequence[Table]
+    methods: Sequence[str]
+    """Losses as parse strings, and names of baselines."""
+    cv_repeats: int = 10
+    folds: int = 10
+    stratify: bool = False
+    seed: int = 0
+    mlp_config: MLPConfig = MLPConfig()
+    jobs: int = 1
+    quick_baselines: bool = False
+    """Run baselines on the first few folds only; the majority class, which costs nothing, on all of them."""
+
+    def fold_count(self, table: Table, method: str) -> int:
+        """On how many folds a method is run: the first so many, run after run."""
+        every = self.cv_repeats * self.folds
+        if not self.quick_baselines or method not in BASELINES or method == MAJORITY:
+            return every
+        return min(every, quick_folds(len(table), self.folds))
+
+    def settings(self, table: Table, method: str) -> dict[str, Any]:
+        """What a result depends on beside set, loss and seed."""
+        found: dict[str, Any] = {"runs": self.cv_repeats, "parts": self.folds, "stratify": self.stratify}
+        found["data"] = fingerprint(table)
+        if method not in BASELINES:
+            return {**found, "protocol": asdict(self.mlp_config)}
+        if self.fold_count(table, method) < self.cv_repeats * self.folds:
+            found["first_folds"] = self.fold_count(table, method)
+        if method != MAJORITY and len(table) - len(table) // self.folds > MAX_FIT_ROWS:
+            found["fit_rows"] = MAX_FIT_ROWS
+        return found
+
+
+def canonical_methods(losses: str | None, baselines: bool | None = False) -> list[str]:
+    """Methods in their canonical spelling, each once; the paper's seven by default.
+
+    `baselines`: True adds all of them, None the quick ones.
+    """
+    from ..losses.registry import parse_list
+
+    values = parse_list(", ".join(PAPER_LOSSES) if losses is None else losses)
+    found = [repr(value) for value in values]
+    more = QUICK_BASELINES if baselines is None else BASELINES if baselines else ()
+    return list(dict.fromkeys([*found, *more]))
+
+
+def drop_adacos_for_two_classes(methods: Sequence[str], tables: Sequence[Table]) -> tuple[list[str], list[str]]:
+    """The default methods without AdaCos where a table has two classes, and a note that says so.
+
+    Its scale is then √2 log(C − 1) = 0 and it learns nothing; ranks over several tables need the same methods on
+    all of them, so that one such table is enough.
+    """
+    two = [table.name for table in tables if len(table.class_names) == 2]
+    if not two or ADACOS not in methods:
+        return list(methods), []
+    where = f"{two[0]} has two classes" if len(two) == 1 else f"{join_names(two, max_names=3)} have two classes"
+    include = '--losses "softmax, arcgrad(s=5), adacos(floor=2)" includes it with a floor'
+    note = f"{ADACOS} is left out, because {where} and it learns nothing from two; {include}"
+    return [method for method in methods if method != ADACOS], [note]
+
+
+def compare(plan: ComparisonPlan, store: ResultStore) -> list[Result]:
+    """Every method on every table, with a progress bar; what the store holds already is not done again."""
+    check_plan(plan)
+    plan_without_tables = replace(plan, tables=())  # a job carries its own table, and not all of them
+    jobs = [(table, method, plan_without_tables) for table, method in missing_results(plan, store)]
+    total = len(plan.tables) * len(plan.methods)
+    with (
+        progress_bar("cross-validation", total, total - len(jobs)) as on_progress,
+        closing(run_all(_run_job, jobs, plan.jobs, on_progress)) as done,
+    ):
+        for result in done:
+            store.add(result)
+    return [store.results[table.name, method] for table in plan.tables for method in plan.methods]
+
+
+def check_plan(plan: ComparisonPlan) -> None:
+    """All mistakes before the first minute of work, and before a result that is there is overwritten."""
+    if plan.jobs < 1:
+        raise InputError(f"jobs must be at least 1, got {plan.jobs}")
+    for table in plan.tables:
+        check_cross_validation(table, plan.cv_repeats, plan.folds, plan.seed, plan.mlp_config)
+
+
+def missing_results(plan: ComparisonPlan, store: ResultStore) -> list[tuple[Table, str]]:
+    """What the store does not hold yet."""
+    return [
+        (table, method)
+        for table in plan.tables
+        for method in plan.methods
+        if find_stored_result(plan, store, table, method) is None
+    ]
+
+
+def find_stored_result(plan: ComparisonPlan, store: ResultStore, table: Table, method: str) -> Result | None:
+    """The result that the store holds already, of the same settings; None if there is none, or on too few folds.
+
+    Folds of a seed come in one order: a baseline that was run on more of them than are asked for now is taken as it
+    is, one on fewer is run again.
+    """
+    settings = plan.settings(table, method)
+    there = store.results.get((table.name, method))
+    if there is not None and method in BASELINES:
+        settings.pop("first_folds", None)
+        settings |= {name: value for name, value in there.settings.items() if name == "first_folds"}
+    found = store.find_matching((table.name, method), plan.seed, settings)
+    return None if found is None or len(found.folds) < plan.fold_count(table, method) else found
+
+
+def notes(plan: ComparisonPlan) -> list[str]:
+    """What is worth knowing before the work begins; a loss that cannot choose between these classes raises."""
+    import torch
+
+    from .batched_objective import StackedObjective
+
+    said: list[str] = [f"{table.name}: {note}" for table in plan.tables for note in table.notes]
+    for table in plan.tables:
+        said += _imbalance_notes(table)
+        start = torch.zeros(1, len(table.class_names), plan.mlp_config.hidden[-1])
+        for method in plan.methods:
+            if method not in BASELINES:
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    StackedObjective(method, start, plan.mlp_config.label_smoothing)
+                said += [f"{table.name}: {warning.message}" for warning in caught]
+    return list(dict.fromkeys(said))
+
+
+def _imbalance_notes(table: Table) -> list[str]:
+    """A word where one class has so many rows that accuracy says little."""
+    counts = np.bincount(table.y, minlength=len(table.class_names))
+    share, name = counts.max() / counts.sum(), table.class_names[int(counts.argmax())]
+    if share < IMBALANCE_THRESHOLD:
+        return []
+    always = f"always answering it would be right in {100 * share:.1f} %"
+    return [f"{table.name}: most rows are of class {name!r}, and {always}; accuracy says little here"]
+
+
+def extra_stored_methods(plan: ComparisonPlan, store: ResultStore) -> list[str]:
+    """Methods beyond the plan's that the store holds on every table with the same settings.
+
+    Baselines are among them only if the plan has some: who wants none gets none.
+    """
+    found = []
+    none_wanted = not any(method in BASELINES for method in plan.methods)
+    for method in dict.fromkeys(loss for _, loss in store.results):
+        if method in plan.methods or (none_wanted and method in BASELINES):
+            continue
+        try:
+            wanted = [find_stored_result(plan, store, table, method) for table in plan.tables]
+        except InputError:
+            continue
+        if all(result is not None for result in wanted):
+            found.append(method)
+    return found
+
+
+def divergence_notes(results: Sequence[Result]) -> list[str]:
+    """Which losses ended in no numbers at all on some fold, where the first class is then the answer."""
+    return [
+        f"{result.set}: {result.loss} diverged on some folds, and its accuracy means nothing; take a smaller --lr"
+        for result in results
+        if result.has_diverged
+    ]
+
+
+def _run_job(table: Table, method: str, plan: ComparisonPlan, on_progress: ProgressCallback) -> Result:
+    split = partitions(table.y, plan.cv_repeats, plan.folds, plan.seed, plan.stratify)
+    if method in BASELINES:
+        split = split[: plan.fold_count(table, method)]
+        score: Score = cross_validate_baseline(table, method, split, plan.seed, on_progress)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said once by the command, not by every worker
+            score = cross_validate(table, method, split, plan.mlp_config, plan.seed, on_progress=on_progress)
+    settings = plan.settings(table, method)
+    return make_result(table, method, score.folds, score.seconds, plan.seed, settings, score.angles, score.train)

@@ -1,0 +1,276 @@
+"""MarginClassifier: any loss of the catalogue as a scikit-learn classifier and transformer.
+
+The network, the protocol and the engine are those of a comparison, so what `fit` trains is what a fold
+of a comparison trains. There is no `partial_fit`: the learning rate falls along the whole course and the
+scaling comes from all rows, so a model grown in pieces would be another one than `fit` makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..data.tabular.encode import EncodedTable
+from ..data.tabular.read import are_codes, is_quantity
+from ..io.errors import InputError
+from ..losses.base import Loss
+from ..losses.registry import Sum, parse
+from ..metrics.angles import Angles, angles
+from .batched import StackedTable
+from .config import MLPConfig
+from .crossval import build_stacked_table
+from .single import ColumnScaler, check_magnitude, train_single, train_validation_split
+
+_DEFAULT_CONFIG = MLPConfig()
+_VALIDATE_DATA_OPTIONS = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
+
+
+class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """A ReLU network under a margin loss (or any other of the catalogue) for scikit-learn.
+
+    Parameters
+    ----------
+    loss : parse string such as "arcface(s=20, m=0.1)" or "softmax + 0.02*center", or a value such as `wm.ArcGrad(s=5)`.
+    hidden : widths of the layers before the class weights; the last is the embedding.
+    epochs, min_steps : passes over the rows, but at least so many optimizer steps.
+    batch, lr, warmup, weight_decay, dropout, smoothing : see `MLPConfig`, whose defaults these are.
+    standardize : scale and decorrelate the columns with statistics of the training rows; False leaves X as it is.
+    early_stopping : hold `validation_fraction` of the rows out, look at them fifty times in a full course, stop after
+        `patience` looks without a better one (accuracy, then log loss), and keep the best weights.
+    validation_fraction, patience : see `early_stopping`.
+    random_state : whole number, RandomState or None; the same number gives the same model.
+    device : where to train; the fitted model is kept on the CPU.
+    verbose : 0 is silent, 1 prints the loss as it goes.
+
+    Missing values (NaN) are replaced by the column's median in the training rows, as a comparison does.
+
+    Attributes
+    ----------
+    classes_ : labels in the order of the logits.
+    n_features_in_, feature_names_in_ : columns of X, and their names where X had names.
+    embedding_dim_ : D, the width of `transform`.
+    class_weights_ : class weights [C, D] of the head.
+    n_iter_, n_steps_ : passes over the rows that were begun, and optimizer steps.
+    loss_curve_ : mean training loss of each pass, a list of n_iter_ numbers.
+    validation_scores_, best_validation_score_ : accuracies on what early stopping held out; None without it.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = MarginClassifier(loss="arcgrad(s=5)", random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.95), model.predict_proba(X[:2]).shape, model.transform(X).shape
+    (True, (2, 3), (150, 24))
+    """
+
+    _dtype: ClassVar[torch.dtype] = torch.float32
+
+    def __init__(
+        self,
+        loss: str | Sum | Loss = "arcgrad(s=5)",
+        hidden: Sequence[int] = _DEFAULT_CONFIG.hidden,
+        *,
+        epochs: float = _DEFAULT_CONFIG.epochs,
+        min_steps: int = _DEFAULT_CONFIG.min_steps,
+        batch: int = _DEFAULT_CONFIG.batch,
+        lr: float = _DEFAULT_CONFIG.lr,
+        warmup: float = _DEFAULT_CONFIG.warmup,
+        weight_decay: float = _DEFAULT_CONFIG.weight_decay,
+        dropout: float = _DEFAULT_CONFIG.dropout,
+        label_smoothing: float = _DEFAULT_CONFIG.label_smoothing,
+        standardize: bool = True,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 10,
+        random_state: Any = None,
+        device: str = "cpu",
+        verbose: int = 0,
+    ) -> None:
+        self.loss = loss
+        self.hidden = hidden
+        self.epochs = epochs
+        self.min_steps = min_steps
+        self.batch = batch
+        self.lr = lr
+        self.warmup = warmup
+        self.weight_decay = weight_decay
+        self.dropout = dropout
+        self.label_smoothing = label_smoothing
+        self.standardize = standardize
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    # ---------------------------------------------------------------- learning
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on X [n, F] with labels y [n], anew; a y that looks like a number to be predicted is refused."""
+        X, y = validate_data(self, X, y, **_VALIDATE_DATA_OPTIONS)
+        self._check_not_regression_target(y)
+        check_classification_targets(y)
+        classes, codes = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise InputError(f"y has only one class, {classes.tolist()[0]!r}; at least two are needed")
+        spec, config, device, seed = (
+            self._parse_loss(),
+            self._mlp_config(),
+            self._resolve_device(),
+            self._resolve_seed(),
+        )
+        parts = (
+            train_validation_split(codes, self._check_early_stopping(), seed)
+            if self.early_stopping
+            else (np.arange(len(X)), None)
+        )
+        scaler, table = self._fit_preprocessing(
+            check_magnitude(X.astype(np.float64)), codes.astype(np.int64), len(classes), parts[0]
+        )
+        model, history = train_single(
+            spec,
+            scaler,
+            table,
+            parts,
+            config,
+            seed=seed,
+            patience=self.patience,
+            dtype=self._dtype,
+            device=device,
+            on_progress=print if self.verbose else None,
+        )
+        self.classes_, self._model, self.embedding_dim_ = classes, model, model.head.weight.shape[2]
+        self.class_weights_ = model.head.weight[0].numpy().copy()
+        self.loss_curve_, self.n_iter_, self.n_steps_ = history.losses, len(history.losses), history.steps
+        self.validation_scores_ = history.validation_scores
+        self.best_validation_score_ = max(history.validation_scores) if history.validation_scores else None
+        return self
+
+    @staticmethod
+    def _check_not_regression_target(y: NDArray[Any]) -> None:
+        """Whole numbers that look like a quantity are refused; those with fractions are refused by scikit-learn."""
+        if y.dtype.kind not in "iuf" or (y != np.floor(y)).any():
+            return
+        different, counts = np.unique(y, return_counts=True)
+        values = different.astype(np.float64)
+        # Codes of classes that have hardly two rows each, as in a part of a split, occur once by chance.
+        few_each = are_codes(values) and 1.5 * len(values) <= len(y) < 4 * len(values)
+        if is_quantity(values, counts) and not few_each:
+            raise InputError(
+                f"y looks like a number to be predicted ({len(values):,} different values in {len(y):,} rows), not "
+                "like classes; bin it first, or pass y.astype(str) if these are classes"
+            )
+
+    def _fit_preprocessing(
+        self, X: NDArray[np.float64], codes: NDArray[np.int64], num_classes: int, training: NDArray[np.int64]
+    ) -> tuple[ColumnScaler, StackedTable]:
+        """How the model sees rows: the scaling of its training rows, and what stands in for a missing value."""
+        scaler = ColumnScaler.fit(X[training])
+        columns = EncodedTable(scaler(X), np.ones(X.shape[1], np.bool_), ())
+        table = build_stacked_table(columns, codes, num_classes, [training], torch.float64)
+        if not self.standardize:
+            scale, center = (torch.from_numpy(values).view_as(table.scale) for values in (scaler.scale, scaler.center))
+            table = replace(table, scale=scale, shift=center, decorrelation=None)  # back to X as it was
+        # In these units the median is 0: it also stands in for what will only be missing in new rows.
+        return scaler, replace(table, fill=torch.zeros_like(table.scale))
+
+    def _parse_loss(self) -> Sum | Loss:
+        value = parse(self.loss) if isinstance(self.loss, str) else self.loss
+        if not isinstance(value, Sum | Loss):
+            raise InputError(f"loss must be a parse string such as 'arcgrad(s=5)' or a loss, got {self.loss!r}")
+        return value
+
+    def _mlp_config(self) -> MLPConfig:
+        """The protocol with these numbers, which it checks."""
+        if not isinstance(self.hidden, list | tuple | np.ndarray):
+            raise InputError(f"hidden must be a sequence of whole numbers such as (64, 24), got {self.hidden!r}")
+        numbers = {spec.name: getattr(self, spec.name) for spec in fields(MLPConfig) if spec.name != "hidden"}
+        return MLPConfig(hidden=tuple(self.hidden), **numbers)
+
+    def _check_early_stopping(self) -> float:
+        """The share of rows that early stopping holds out."""
+        share: Any = self.validation_fraction
+        patience: Any = self.patience
+        if not isinstance(share, Real) or not 0 < float(share) < 1:
+            raise InputError(f"validation_fraction must be a number above 0 and below 1, got {share!r}")
+        if isinstance(patience, bool) or not isinstance(patience, Integral) or patience < 1:
+            raise InputError(f"patience must be a whole number of at least 1, got {patience!r}")
+        return float(share)
+
+    def _resolve_seed(self) -> int:
+        """A whole number is the seed itself, so that a comparison with it has the same starts."""
+        draw = check_random_state(self.random_state)
+        if isinstance(self.random_state, Integral):
+            return int(self.random_state)
+        return int(draw.randint(np.iinfo(np.int32).max))
+
+    def _resolve_device(self) -> torch.device:
+        try:
+            return torch.empty(0, device=self.device).device
+        except (RuntimeError, AssertionError, TypeError, NotImplementedError):
+            raise InputError(f"device={self.device!r} cannot be used here; device='cpu' always can") from None
+
+    # ---------------------------------------------------------------- looking
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Labels [n]."""
+        logits = self._logits(X)
+        found: NDArray[Any] = self.classes_[logits.argmax(1).numpy()]  # a tensor of one would index as a number
+        return found
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probabilities [n, C]: the softmax of the logits."""
+        found: NDArray[np.float64] = torch.softmax(self._logits(X), 1).numpy()
+        return found
+
+    def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
+        """Logarithms of the probabilities [n, C], exact where these vanish."""
+        found: NDArray[np.float64] = torch.log_softmax(self._logits(X), 1).numpy()
+        return found
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Logits [n, C]; for two classes the second's lead over the first, [n]."""
+        logits: NDArray[np.float64] = self._logits(X).numpy()
+        return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
+
+    def transform(self, X: Any) -> NDArray[Any]:
+        """Embeddings [n, D]."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, **_VALIDATE_DATA_OPTIONS)
+        embedded: NDArray[Any] = self._model.embed(X).numpy().astype(X.dtype, copy=False)
+        return embedded
+
+    def angles(self, X: Any, y: Any) -> Angles:
+        """WC-Intra, W-Inter and C-Inter in radians of these rows against the class weights; see `wm.angles`."""
+        check_is_fitted(self)
+        X, y = validate_data(self, X, y, reset=False, **_VALIDATE_DATA_OPTIONS)
+        strange = np.setdiff1d(y, self.classes_)
+        if len(strange):
+            raise InputError(f"label {strange.tolist()[0]!r} was not among the classes in fit")
+        codes = torch.from_numpy(np.searchsorted(self.classes_, y))
+        return angles(self._model.embed(X), codes, torch.from_numpy(self.class_weights_))
+
+    def _logits(self, X: Any) -> torch.Tensor:
+        check_is_fitted(self)
+        return self._model.logits(validate_data(self, X, reset=False, **_VALIDATE_DATA_OPTIONS))
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.embedding_dim_)

@@ -1,0 +1,218 @@
+"""Results on disk: one JSON line per set and method, complete or absent.
+
+A line is added, flushed and synced when its work is done, so a run that was stopped goes on with what
+is missing. Lines of other settings are never mixed in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..data.tabular.table import Table
+from ..io import bounded
+from ..io.bounded import MAX_IN_MEMORY_LOG_BYTES, NotAFileError, open_regular, read_lines
+from ..io.errors import InputError
+from ..losses.grammar import is_number
+
+MAJORITY = "majority"
+"""The baseline that always answers the most frequent class of the table."""
+BASELINES = (MAJORITY, "logistic_regression", "svm", "random_forest", "mlp")
+
+MAX_TRAIN_ACCURACY_ROWS = 2000
+"""Accuracy on a training part is measured on at most so many of its rows: its error is then about one percent."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one method reached on one set: a line of `results.jsonl`."""
+
+    set: str
+    loss: str
+    """The loss as its parse string, or the name of a baseline."""
+    mean: float
+    """Percent."""
+    std: float
+    """Percent, over the folds."""
+    folds: list[float]
+    """Accuracy in percent of every fold of every run, run after run."""
+    seed: int
+    seconds: float
+    versions: dict[str, str]
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Everything else that makes the result what it is: runs, parts, protocol, data."""
+    angles: dict[str, float] = field(default_factory=dict)
+    """WC-Intra, W-Inter, C-Inter in radians, those that are known; empty for baselines."""
+    train: list[float] = field(default_factory=list)
+    """Accuracy in percent on the training rows of every fold, a sample of 2,000 where there are more; empty in lines
+    of versions that did not measure it."""
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether the method is one of scikit-learn's classifiers or the majority class, and not a loss."""
+        return self.loss in BASELINES
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether a loss ended in no numbers at all on some fold; its accuracy then means nothing."""
+        return not self.is_baseline and "w_inter" not in self.angles
+
+    @property
+    def train_mean(self) -> float | None:
+        """Mean accuracy in percent on the training rows; None where it was not measured."""
+        return float(np.mean(self.train)) if self.train else None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Which line it is."""
+        return self.set, self.loss
+
+
+def make_result(
+    table: Table,
+    loss: str,
+    folds: list[float],
+    seconds: float,
+    seed: int,
+    settings: dict[str, Any],
+    angles: dict[str, float],
+    train: Sequence[float] = (),
+) -> Result:
+    """A result with its mean and standard deviation (n − 1) worked out."""
+    mean, std = float(np.mean(folds)), float(np.std(folds, ddof=1)) if len(folds) > 1 else 0.0
+    known = {name: value for name, value in angles.items() if math.isfinite(value)}  # JSON has no NaN
+    took = round(seconds, 3)
+    return Result(table.name, loss, mean, std, folds, seed, took, versions(), settings, known, list(train))
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes."""
+    from .. import __version__
+
+    found = {"widemargin": __version__, "python": platform.python_version()}
+    for name in ("torch", "numpy", "scikit-learn"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def fingerprint(table: Table) -> str:
+    """A short hash of everything a model sees of a table."""
+    digest = hashlib.sha256(repr(table.class_names).encode())
+    digest.update(table.y.tobytes())
+    for column in table.columns:
+        digest.update(repr((column.name, column.levels)).encode())
+        digest.update(np.ascontiguousarray(column.values).tobytes())
+    return digest.hexdigest()[:16]
+
+
+class ResultStore:
+    """`results.jsonl` of a folder."""
+
+    def __init__(self, folder: str | Path, overwrite: bool = False) -> None:
+        self.folder = Path(folder)
+        self.path = self.folder / "results.jsonl"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if overwrite:
+                self.path.unlink(missing_ok=True)
+            if self.path.is_symlink():
+                raise NotAFileError(f"{self.path.name} is a link, and what it leads to would be written to")
+            if os.path.lexists(self.path):
+                open_regular(self.path).close()  # not a pipe, which a writer would wait for
+            with self.path.open("a"):
+                pass
+        except (OSError, NotAFileError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise InputError(f"{folder}: cannot be written ({why}); choose another --out") from None
+        self.results = self._read()
+
+    def _read(self) -> dict[tuple[str, str], Result]:
+        """Lines that are there; a last line that was cut off is forgotten and its work done again."""
+        found: dict[tuple[str, str], Result] = {}
+        whole = 0  # bytes of lines that have an end
+        for number, line in enumerate(read_lines(self.path, MAX_IN_MEMORY_LOG_BYTES), 1):
+            if not line.endswith(b"\n"):
+                os.truncate(self.path, whole)  # in place: what is there stays there whatever happens
+                break
+            whole += len(line)
+            try:
+                result = parse_result_line(line)
+            except (ValueError, TypeError, KeyError):
+                advice = "delete the line, or start anew with --overwrite"
+                raise InputError(f"{self.path}: line {number} is not a result; {advice}") from None
+            found[result.key] = result
+        return found
+
+    def find_matching(self, key: tuple[str, str], seed: int, settings: dict[str, Any]) -> Result | None:
+        """The result that is there already; one of other settings is a mistake to be told."""
+        found = self.results.get(key)
+        if found is None:
+            return None
+        wanted, there = (
+            _flatten_settings(seed, json.loads(json.dumps(settings))),
+            _flatten_settings(found.seed, found.settings),
+        )
+        for name in sorted({*wanted, *there}):
+            if wanted.get(name) != there.get(name):
+                if name == "data":
+                    raise InputError(
+                        f"{self.path} holds {key[1]} on {key[0]} as it was: the file or its target has changed; "
+                        "choose another --out, or --overwrite"
+                    )
+                raise InputError(
+                    f"{self.path} holds {key[1]} on {key[0]} with another {name} ({there.get(name)}, "
+                    f"now {wanted.get(name)}): choose another --out, or --overwrite"
+                )
+        return found
+
+    def add(self, result: Result) -> None:
+        """One more line, safely on disk."""
+        self.results[result.key] = result
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(result), ensure_ascii=False, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _flatten_settings(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
+    """All settings by name, those of the protocol among them, so that the one which differs can be named."""
+    return {"seed": seed, **settings, "protocol": None, **settings.get("protocol", {})}
+
+
+_JSON_TYPES: dict[str, type | tuple[type, ...]] = {
+    "str": str,
+    "int": int,
+    "float": (int, float),
+    "list": list,
+    "dict": dict,
+}
+
+
+def parse_result_line(line: str | bytes) -> Result:
+    """A line as a result; unknown fields are an error, as a line of something else would have."""
+    value = bounded.parse_json(line, "a line")
+    kinds = {spec.name: _JSON_TYPES[str(spec.type).partition("[")[0]] for spec in fields(Result)}
+    if not isinstance(value, dict) or not all(isinstance(value[name], kinds[name]) for name in value):
+        raise ValueError("not a result")
+    result = Result(**value)
+    numbers = (result.mean, result.std, result.seconds, *result.folds, *result.angles.values(), *result.train)
+    if not result.folds or not all(is_number(number) and math.isfinite(number) for number in numbers):
+        raise ValueError("not a result")
+    if result.train and len(result.train) != len(result.folds):
+        raise ValueError("not a result")
+    if isinstance(value["seed"], bool) or not isinstance(result.settings.get("protocol", {}), dict):
+        raise ValueError("not a result")
+    return result

@@ -1,0 +1,230 @@
+"""One model of the stack's engine from a bare matrix: trained, stopped early if wanted, and kept for new rows.
+
+Training is a stack of one, so a single model is the model a fold of a comparison would be. What is kept
+of it is what new rows need, on the CPU and in double precision: predictions then do not depend on how
+rows are batched, and a saved model opens on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..io.errors import InputError
+from ..losses.base import Loss
+from ..losses.pair_loss import PairLoss
+from ..losses.registry import Sum
+from .batched import StackedNetwork, StackedTable, StackedTrainer
+from .batched_objective import StackedCriterion, StackedHead
+from .config import MLPConfig
+
+# How a single model sees rows of a bare matrix: units first, then the scaling of its training rows.
+
+
+class ColumnScaler(NamedTuple):
+    """Middle and size [F] of the columns, so that digits are kept whatever the unit and the origin of a number."""
+
+    center: NDArray[np.float64]
+    scale: NDArray[np.float64]
+
+    @classmethod
+    def fit(cls, x: NDArray[np.float64]) -> ColumnScaler:
+        """Median, and largest distance from it; 0 and 1 where a column has none."""
+        known = ~np.isnan(x).all(axis=0)
+        center, scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
+        center[known] = np.nanmedian(x[:, known], axis=0)
+        scale[known] = np.nanmax(np.abs(x[:, known] - center[known]), axis=0)
+        return cls(center, np.where(scale > 0, scale, 1.0))
+
+    def __call__(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        return (np.asarray(x, np.float64) - self.center) / self.scale
+
+
+def check_magnitude(x: NDArray[np.float64], max_abs: float = 1e100, first_row: int = 0) -> NDArray[np.float64]:
+    """The matrix, once its numbers are seen to be small enough for squares and sums of them."""
+    wrong = (np.abs(x) > max_abs).any(axis=1)
+    if wrong.any():
+        row = first_row + int(wrong.argmax())
+        raise InputError(f"row {row} of X holds a number too large to learn from; scale or clip X first")
+    return x
+
+
+def preprocess_rows(table: StackedTable, x: NDArray[np.float64], first_row: int = 0) -> Tensor:
+    """Rows [n, F] as the model sees them, in double precision; `first` is the number of the first one."""
+    rows = torch.arange(len(x)).unsqueeze(0)
+    found = replace(table, x=torch.from_numpy(x)).preprocess(rows)[0]
+    return torch.from_numpy(check_magnitude(found.numpy(), 1e15, first_row))  # training is in single precision
+
+
+CHECKS_PER_TRAINING = 50  # looks at the validation rows, or lines of a talkative run, in a full training
+_EMBED_CHUNK_VALUES = 1 << 22
+
+
+@dataclass(frozen=True)
+class TrainingHistory:
+    """How a training went."""
+
+    losses: list[float]
+    """Mean training loss of every pass over the rows."""
+    steps: int
+    validation_scores: list[float] | None
+    """Accuracy on the validation rows at every look; None where there are none."""
+
+
+@dataclass(frozen=True)
+class TrainedMLP:
+    """A trained model: how it sees rows, its network and its class weights."""
+
+    scaler: ColumnScaler
+    preprocessing: StackedTable
+    network: StackedNetwork
+    head: StackedHead | StackedCriterion
+
+    @torch.no_grad()
+    def embed(self, x: NDArray[np.float64]) -> Tensor:
+        """Embeddings [n, D] of a matrix [n, F]."""
+        widths = (x.shape[1], *(weight.shape[2] for weight in self.network.weights))
+        step = max(1, _EMBED_CHUNK_VALUES // max(widths))
+        found = [self._embed_chunk(x[start : start + step], start) for start in range(0, len(x), step)]
+        return torch.cat(found)
+
+    def _embed_chunk(self, x: NDArray[np.float64], first_row: int) -> Tensor:
+        embedded: Tensor = self.network(preprocess_rows(self.preprocessing, self.scaler(x), first_row).unsqueeze(0))[0]
+        return embedded
+
+    @torch.no_grad()
+    def logits(self, x: NDArray[np.float64]) -> Tensor:
+        """Logits [n, C] of a matrix [n, F]."""
+        return self.head.logits(self.embed(x).unsqueeze(0))[0]
+
+
+def train_validation_split(
+    y: NDArray[np.int64], fraction: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Training and validation rows: about `fraction` of each class is held out, but never the whole class.
+
+    >>> fixture_train_argv, validation = train_validation_split(np.array([0] * 6 + [1] * 3 + [2]), 0.3, seed=0)
+    >>> np.array([0] * 6 + [1] * 3 + [2])[validation].tolist()
+    [0, 0, 1]
+    """
+    order = np.random.default_rng([seed, 3]).permutation(len(y))
+    order = order[np.argsort(y[order], kind="stable")]
+    first = np.unique(y[order], return_index=True)[1]
+    spare = np.delete(order, first)
+    count = min(len(spare), max(1, round(fraction * len(y))))
+    if not count:
+        raise InputError(
+            "early stopping needs a class with at least two rows to hold one out; set early_stopping=False"
+        )
+    chosen = spare[((np.arange(count) + 0.5) * len(spare) / count).astype(np.int64)]  # at equal distances: stratified
+    return np.setdiff1d(order, chosen), np.sort(chosen)
+
+
+def train_single(
+    spec: Sum | Loss,
+    scaler: ColumnScaler,
+    table: StackedTable,
+    parts: tuple[NDArray[np.int64], NDArray[np.int64] | None],
+    config: MLPConfig,
+    *,
+    seed: int,
+    patience: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    on_progress: Callable[[str], None] | None = None,
+) -> tuple[TrainedMLP, TrainingHistory]:
+    """A model of the training part of a view's rows.
+
+    With a validation part it is the best that was met in the looks at it, of which at most `patience` were in vain.
+    Better is a higher accuracy, or the same with a lower log loss.
+    """
+    training, validation = parts
+    flat = preprocess_rows(table, table.x.numpy()).to(device, dtype)
+    zeros, ones = flat.new_zeros(1, 1, flat.shape[1]), flat.new_ones(1, 1, flat.shape[1])
+    device_table = StackedTable(flat, table.y.to(device), table.num_classes, zeros, ones)
+    with torch.enable_grad(), _temporary_torch_seed(spec, seed):
+        trainer = StackedTrainer(spec, device_table, [training], [(seed, 0)], config)
+        losses: list[Tensor] = []
+        hook = trainer.objective.register_forward_hook(lambda *call: losses.append(call[2].detach().mean()))
+        best = _BestWeights(trainer, validation, patience)
+        while trainer.step < trainer.steps and not best.is_stale:
+            trainer.run(
+                max(1, trainer.steps // CHECKS_PER_TRAINING)
+                if validation is not None or on_progress is not None
+                else None
+            )
+            best.evaluate()
+            if on_progress is not None:
+                on_progress(f"step {trainer.step} of {trainer.steps}, loss {float(losses[-1]):.4f}{best}")
+        hook.remove()
+        best.restore()
+    network, head = trainer.network, trainer.objective.head
+    for module in (network, head):
+        module.to("cpu", torch.float64).requires_grad_(False).eval()
+        if not all(torch.isfinite(parameter).all() for parameter in module.parameters()):
+            raise InputError(f"training diverged: its weights are not finite; take a smaller lr than {config.lr:g}")
+    per_step = torch.stack(losses).to("cpu", torch.float64).numpy()
+    passes = np.arange(len(per_step)) * trainer.batch // len(training)
+    means = np.bincount(passes, per_step) / np.bincount(passes)
+    bare = replace(table, x=torch.empty(0, flat.shape[1]), y=torch.empty(0))  # a model carries no rows along
+    return TrainedMLP(scaler, bare, network, head), TrainingHistory(means.tolist(), trainer.step, best.scores)
+
+
+class _BestWeights:
+    """The best weights so far by the validation rows: accuracy, and among equals the smaller log loss."""
+
+    def __init__(self, trainer: StackedTrainer, validation: NDArray[np.int64] | None, patience: int) -> None:
+        self.trainer, self.patience = trainer, patience
+        self.rows = None if validation is None else torch.from_numpy(validation).to(trainer.table.x.device)
+        self.scores: list[float] | None = None if validation is None else []
+        self._best_score, self._checks_since_best = (-1.0, 0.0), 0
+        self._best_states: list[dict[str, Tensor]] = []
+
+    @property
+    def is_stale(self) -> bool:
+        return self.rows is not None and self._checks_since_best >= self.patience
+
+    def evaluate(self) -> None:
+        if self.rows is None or self.scores is None:
+            return
+        truth, logits = self.trainer.table.y[self.rows], self.trainer.logits(self.rows.unsqueeze(0))[0].double()
+        accuracy = float((logits.argmax(1) == truth).double().mean())
+        score = (accuracy, -float(F.cross_entropy(logits, truth)))
+        self.scores.append(accuracy)
+        self._checks_since_best += 1
+        if score > self._best_score:
+            self._best_score, self._checks_since_best = score, 0
+            self._best_states = [
+                {name: value.clone() for name, value in m.state_dict().items()} for m in self._modules()
+            ]
+
+    def restore(self) -> None:
+        for module, state in zip(
+            self._modules(), self._best_states, strict=False
+        ):  # nothing kept: the last weights stay
+            module.load_state_dict(state)
+
+    def _modules(self) -> tuple[nn.Module, nn.Module]:
+        return self.trainer.network, self.trainer.objective
+
+    def __str__(self) -> str:
+        return f", validation accuracy {self.scores[-1]:.4f}" if self.scores else ""
+
+
+@contextmanager
+def _temporary_torch_seed(spec: Sum | Loss, seed: int) -> Iterator[None]:
+    """Terms that draw (`mining=distance`) do so from torch's generator: seeded meanwhile, as it was afterwards."""
+    if not any(isinstance(loss, PairLoss) for _, loss in (spec.parts if isinstance(spec, Sum) else [(1.0, spec)])):
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield

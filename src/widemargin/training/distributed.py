@@ -1,0 +1,217 @@
+"""Processes of a run: one alone, torchrun's, or SLURM's, as the environment says."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ..io.errors import InputError
+from ..numerics import distributed
+from .config import TrainConfig
+from .logging import print_stderr
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+DEFAULT_TIMEOUT_SECONDS = 1800.0
+"""Seconds after which a process that does not answer is given up by the others."""
+
+
+def launch_fabric(config: TrainConfig, devices: Any = "auto", timeout: float = DEFAULT_TIMEOUT_SECONDS) -> Fabric:
+    """Fabric as the environment wants it. Nothing is started here: who wants many processes starts them."""
+    try:
+        from lightning_fabric import Fabric
+        from lightning_fabric.strategies.ddp import DDPStrategy
+    except ImportError:
+        raise InputError('training on images needs lightning-fabric: pip install "widemargin[train]"') from None
+    world_size, local_world_size, nodes = _process_layout()
+    if not 0 < timeout < float("inf"):
+        raise InputError(f"the time-out must be a number of seconds above 0, got {timeout!r}")
+    if config.batch_size % world_size:
+        raise InputError(f"batch_size {config.batch_size} cannot be divided among {world_size} processes")
+    accelerator = "cpu" if not torch.cuda.is_available() and not torch.backends.mps.is_available() else "auto"
+    fabric = Fabric(
+        accelerator=accelerator,
+        devices=local_world_size if devices == "auto" else devices,
+        num_nodes=nodes,
+        strategy=DDPStrategy(timeout=timedelta(seconds=timeout)) if world_size > 1 else "auto",
+        precision=config.precision,  # type: ignore[arg-type]
+    )
+    try:
+        _init_restarted_process_group(world_size, timeout)
+        fabric.launch()
+    except RuntimeError as error:  # of the store, or of the lines between the processes
+        if world_size == 1:
+            raise
+        why = " ".join(str(error).split())[:200]
+        raise InputError(f"the {world_size} processes did not come together within {timeout:g} s ({why})") from None
+    return fabric
+
+
+def _init_restarted_process_group(world_size: int, timeout: float) -> None:
+    """Processes that torchrun has started again meet under keys of their own.
+
+    torchrun keeps one store for all attempts (pytorch issue 135712), and whoever comes first to the second would find
+    the addresses of the first in it and call nobody. With several machines their counts of attempts may differ: there
+    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 helps, which gives every attempt a store of its own.
+    """
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and os.environ.get("GROUP_WORLD_SIZE") == "1"
+    if world_size == 1 or attempt == "0" or not shared or dist.is_initialized():
+        return
+    patience = timedelta(seconds=timeout)
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(address, port, is_master=False, timeout=patience)  # type: ignore[attr-defined]
+    own = dist.PrefixStore(f"widemargin/attempt{attempt}", store)  # type: ignore[attr-defined]
+    has_cuda = torch.cuda.is_available()
+    if has_cuda:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group(
+        "nccl" if has_cuda else "gloo",
+        store=own,
+        rank=int(os.environ["RANK"]),
+        world_size=world_size,
+        timeout=patience,
+    )
+
+
+def _process_layout() -> tuple[int, int, int]:
+    """Processes in all, processes on this machine, machines."""
+    if "LOCAL_WORLD_SIZE" in os.environ:  # torchrun
+        local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
+        world_size = int(os.environ.get("WORLD_SIZE", local_world_size))
+        return world_size, local_world_size, max(1, world_size // local_world_size)
+    if "SLURM_STEP_NUM_TASKS" in os.environ:  # srun; a batch script's own shell has no such step
+        world_size, nodes = int(os.environ["SLURM_STEP_NUM_TASKS"]), int(os.environ.get("SLURM_STEP_NUM_NODES", "1"))
+        return world_size, max(1, world_size // nodes), nodes
+    return 1, 1, 1
+
+
+# Who is missing: when the line between processes breaks, those that are left call each other's numbers.
+
+_CONNECTION_ERROR_PATTERN = re.compile(
+    r"gloo|nccl|connection (closed|reset|refused)|timed out|timeout|pair closure|broken pipe", re.IGNORECASE
+)
+_STORE_KEY = "widemargin/here"
+
+
+class LostRankError(InputError):
+    """Another process of the run has gone, or does not answer; the last checkpoint is kept."""
+
+
+def is_connection_error(error: RuntimeError) -> bool:
+    """Whether an error says that the processes of a run have lost each other."""
+    return distributed.has_multiple_ranks() and _CONNECTION_ERROR_PATTERN.search(str(error)) is not None
+
+
+def find_silent_ranks(patience: float) -> list[int] | None:
+    """Numbers of the processes that have not answered after so many seconds; None where nobody can be asked."""
+    found: list[list[int] | None] = []
+    # Apart, as asking a store whose process is stopped, which is rank 0's, waits for ever.
+    asking = threading.Thread(target=lambda: found.append(_poll_ranks(patience)), daemon=True)
+    asking.start()
+    asking.join(patience + 1.0)
+    return found[0] if found else None
+
+
+def _poll_ranks(patience: float) -> list[int] | None:
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    world, own = dist.get_world_size(), dist.get_rank()
+    until = time.monotonic() + patience
+    try:
+        store = _get_default_store()
+        store.set(f"{_STORE_KEY}/{own}", "1")
+        silent = [rank for rank in range(world) if rank != own]
+        while silent and time.monotonic() < until:
+            silent = [rank for rank in silent if not store.check([f"{_STORE_KEY}/{rank}"])]
+            time.sleep(0.05)
+        return silent
+    except (RuntimeError, ValueError):  # the store is gone, and with it the process that kept it
+        return None
+
+
+def lost_rank_error(patience: float, timeout: timedelta) -> LostRankError:
+    """What to say: which processes are gone, and how to go on."""
+    silent = find_silent_ranks(patience)
+    if silent is None:
+        who = "rank 0 has gone or does not answer"
+    elif not silent:
+        who = f"the processes lost each other, though all of them still answer (time-out {timeout.total_seconds():g} s)"
+    elif len(silent) == 1:
+        who = f"rank {silent[0]} has gone or does not answer"
+    else:
+        who = f"ranks {', '.join(map(str, silent))} have gone or do not answer"
+    return LostRankError(f"{who}; go on from the last checkpoint with --resume")
+
+
+# Batch norm over all processes: the statistics of the whole batch instead of one process's part of it.
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+
+def convert_sync_batchnorm(model: ModuleT) -> ModuleT:
+    """The model with every batch norm synced, its weights, statistics and names of tensors as they were.
+
+    timm's norms that hold an activation are converted by timm: torch's own conversion would lose the activation.
+    """
+    convert: Callable[[ModuleT], ModuleT] = nn.SyncBatchNorm.convert_sync_batchnorm
+    known: tuple[type[nn.Module], ...] = (nn.SyncBatchNorm,)
+    if "timm" in sys.modules:
+        layers = importlib.import_module("timm.layers")
+        convert, known = layers.convert_sync_batchnorm, (*known, layers.BatchNormAct2d)
+    for name, module in model.named_modules():
+        own = isinstance(module, _BatchNorm) and type(module).forward is not _BatchNorm.forward
+        if own and not isinstance(module, known):
+            raise InputError(f"{name}, a {type(module).__name__}, cannot be synced over processes: take --no-sync-bn")
+    return convert(model)
+
+
+# Stopping on request: SIGTERM or SIGINT lets a step end, keeps everything and leaves; a second one leaves at once.
+
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopRequest:
+    """Whether somebody has asked."""
+
+    def __init__(self) -> None:
+        self.is_requested = False
+
+    def __call__(self, signum: int, _: FrameType | None) -> None:
+        """The first one: ask, and leave the next to the system, which waits for no Python."""
+        self.is_requested = True
+        for each in _STOP_SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        print_stderr(f"{signal.Signals(signum).name}: saving after this step; once more leaves at once")
+
+
+@contextmanager
+def handle_stop_signals() -> Iterator[StopRequest]:
+    """Listens while it lasts; in the main thread only, elsewhere signals are not ours."""
+    stop = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.signal(number, stop) for number in _STOP_SIGNALS}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)

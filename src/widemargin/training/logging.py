@@ -1,0 +1,288 @@
+"""`metrics.jsonl`: one line per epoch, and the same to TensorBoard and Weights & Biases where asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..io import bounded
+from ..io.bounded import MAX_IN_MEMORY_LOG_BYTES, MAX_LOG_BYTES, read_file, read_lines
+from ..io.errors import InputError, unknown_name_error
+from ..io.progress import ProgressBar, progress_bar
+from ..io.writing import write_chunks_atomic, write_text_atomic
+from .config import TrainConfig
+from .evaluate import selection_metric
+from .run_files import check_epoch_line
+
+# TensorBoard and Weights & Biases beside `metrics.jsonl`: the same numbers under flat names, one point per epoch.
+#
+# A resumed run goes on in the same place: points beyond its checkpoint are taken back (TensorBoard), or come again with
+# the number they had, under the same id (W&B).
+
+_EVENT_FILE_PATTERN = re.compile(r"events\.out\.tfevents\.(\d{10})\.")  # as TensorFlow, TensorBoard and torch name them
+_MAX_ID_BYTES = 1000  # bytes
+
+
+class Tracker(Protocol):
+    """Told of every epoch."""
+
+    def add(self, line: dict[str, Any]) -> None: ...
+    def close(self, failed: bool) -> None: ...
+
+
+def flatten_metrics(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Every number of a line with its path as its name; lists are left out.
+
+    >>> dict(flatten_metrics({"loss": 1.5, "held_out": {"top1": 50.0, "angles": {"w_inter": 1.2}}, "histogram": {"own": [1, 2]}}))
+    {'loss': 1.5, 'held_out/top1': 50.0, 'held_out/angles/w_inter': 1.2}
+    """
+    for name, value in line.items():
+        if isinstance(value, Mapping):
+            yield from flatten_metrics(value, f"{prefix}{name}/")
+        elif isinstance(value, int | float):
+            yield prefix + name, value
+
+
+class TensorBoard:
+    """Event files in the run's folder, one for each time that the run is started.
+
+    TensorBoard reads them in the order of their names, which begin with a time, and each takes back what earlier ones
+    say of later epochs. So a clock that is set back between a kill and a resume would make the new file the first and
+    the old one take its epochs back, and within one second the number of the process would decide. Torch's writer has
+    no say in the name; the files here have a time in theirs that is later than all that are there.
+    """
+
+    def __init__(self, folder: Path, last_epoch: int, config: TrainConfig) -> None:
+        from tensorboard.compat.proto.event_pb2 import SessionLog
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        event_folder = folder / "tensorboard"
+        event_folder.mkdir(parents=True, exist_ok=True)
+        self.record_writer: Any = RecordWriter((event_folder / next_name(event_folder)).open("xb"))
+        self._write_event(file_version="brain.Event:2")
+        self._write_event(step=last_epoch + 1, session_log=SessionLog(status=SessionLog.START))
+        self.record_writer.flush()
+
+    def _write_event(self, **fields: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        self.record_writer.write(Event(wall_time=time.time(), **fields).SerializeToString())
+
+    def add(self, line: dict[str, Any]) -> None:
+        from torch.utils.tensorboard.summary import scalar
+
+        for name, value in flatten_metrics(line):
+            self._write_event(step=line["epoch"], summary=scalar(name, value))  # type: ignore[no-untyped-call]
+        for name, counts in line.get("histogram", {}).items():
+            self._write_angle_histogram(f"angles/{name}", counts, line["epoch"])
+        self.record_writer.flush()
+
+    def _write_angle_histogram(self, name: str, counts: list[int], epoch: int) -> None:
+        """A histogram in degrees; a bin's moments are those of its middle."""
+        from torch.utils.tensorboard.summary import histogram_raw
+
+        size = 180.0 / len(counts)
+        middles = [(place + 0.5) * size for place in range(len(counts))]
+        found = histogram_raw(  # type: ignore[no-untyped-call]
+            name,
+            min=0.0,
+            max=180.0,
+            num=sum(counts),
+            sum=sum(middle * count for middle, count in zip(middles, counts, strict=True)),
+            sum_squares=sum(middle**2 * count for middle, count in zip(middles, counts, strict=True)),
+            bucket_limits=[middle + size / 2 for middle in middles],
+            bucket_counts=counts,
+        )
+        self._write_event(step=epoch, summary=found)
+
+    def close(self, failed: bool) -> None:
+        self.record_writer.close()
+
+
+def next_name(folder: Path) -> str:
+    """The name of a new event file in a folder: with the time of the clock, or one second after the last name's."""
+    times = [int(found[1]) for path in folder.iterdir() if (found := _EVENT_FILE_PATTERN.match(path.name))]
+    stamp = max([int(time.time()), *(before + 1 for before in times)])
+    return f"events.out.tfevents.{stamp:010d}.{socket.gethostname()}.{os.getpid()}.0"
+
+
+class Wandb:
+    """A run of W&B whose id lies in the run's folder. Keys are its own matter: none is read or written here."""
+
+    def __init__(self, folder: Path, last_epoch: int, config: TrainConfig) -> None:
+        import wandb
+
+        # Its files are its own and name user, machine and settings: nobody else's to read.
+        (folder / "wandb").mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self.run: Any = wandb.init(
+                project=os.environ.get("WANDB_PROJECT") or "widemargin",
+                name=config.name,
+                id=_load_or_create_id(folder / "wandb_id"),
+                resume="allow",
+                dir=str(folder),
+                config=asdict(config),
+                # The address of a checkout may hold a password, and a terminal anything.
+                settings=wandb.Settings(disable_git=True, console="off", save_code=False),
+            )
+        except wandb.errors.Error as error:
+            said = str(error).strip().splitlines()[0].rstrip(".")
+            advice = "log in with `wandb login`, or keep everything here with WANDB_MODE=offline"
+            raise InputError(f"--logger wandb: {said}; {advice}") from None
+
+    def add(self, line: dict[str, Any]) -> None:
+        self.run.log(dict(flatten_metrics(line)), step=line["epoch"])
+
+    def close(self, failed: bool) -> None:
+        self.run.finish(exit_code=int(failed))
+
+
+def _load_or_create_id(path: Path) -> str:
+    """The id that was drawn when the run began."""
+    if not os.path.lexists(path):
+        write_text_atomic(path, secrets.token_hex(4) + "\n")
+    return read_file(path, _MAX_ID_BYTES).decode("utf-8", "replace").strip()
+
+
+TRACKERS: dict[str, type[TensorBoard] | type[Wandb]] = {"tensorboard": TensorBoard, "wandb": Wandb}
+
+
+class MetricsLog:
+    """Lines of a run; a resumed run drops what came after its checkpoint, so that no line is lost or doubled."""
+
+    def __init__(self, folder: Path, last_epoch: int, loggers: Iterable[str], config: TrainConfig) -> None:
+        self.path = folder / "metrics.jsonl"
+        # Line by line: a run of thousands of epochs, resumed again and again, needs no more memory each time.
+        write_chunks_atomic(
+            self.path,
+            (text for text, line in _read_epoch_lines(self.path, MAX_LOG_BYTES) if line["epoch"] <= last_epoch),
+        )
+        self.trackers: list[Tracker] = [TRACKERS[kind](folder, last_epoch, config) for kind in check_logs(loggers)]
+
+    @staticmethod
+    def read_epochs(path: Path) -> list[dict[str, Any]]:
+        """What is there; a last line that was cut off is left out."""
+        return [line for _, line in _read_epoch_lines(path, MAX_IN_MEMORY_LOG_BYTES)]
+
+    def add(self, line: dict[str, Any]) -> None:
+        """One more epoch."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        for other in self.trackers:
+            other.add(line)
+
+    def __enter__(self) -> MetricsLog:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Let the others finish."""
+        for other in self.trackers:
+            other.close(failed=kind is not None)
+
+
+def _read_epoch_lines(path: Path, max_bytes: int) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Each line as it stands, and what it says; a last one that was cut off is left out."""
+    if not os.path.lexists(path):
+        return
+    for number, text in enumerate(read_lines(path, max_bytes), 1):
+        if not text.endswith(b"\n"):
+            return
+        try:
+            yield text, check_epoch_line(bounded.parse_json(text, "JSON"))
+        except ValueError as error:
+            why = f"line {number} is no epoch of a run ({error})"
+            raise InputError(f"{path}: {why}; the file was edited by hand, delete the line") from None
+
+
+def check_logs(loggers: Iterable[str]) -> list[str]:
+    """The kinds that are asked for, refused here, before any process waits for another."""
+    kinds = list(dict.fromkeys(loggers))
+    for kind in kinds:
+        if kind not in TRACKERS:
+            raise unknown_name_error("logger", kind, list(TRACKERS))
+        if find_spec(kind) is None:
+            raise InputError(f'--logger {kind} needs it: pip install "widemargin[{kind}]"')
+    return kinds
+
+
+# What a person sees of a run while it trains: a bar on a terminal, a line per epoch in the log of a batch job.
+
+
+@dataclass(frozen=True)
+class EpochProgress:
+    """How an epoch goes so far."""
+
+    loss: float
+    top1: float
+    images_per_second: float
+
+    def __str__(self) -> str:
+        return f"loss {self.loss:.3f}, train {self.top1:.1f} %, {self.images_per_second:,.0f} images/s"
+
+
+class ProgressReporter:
+    """Told of every step and every epoch; without a bar it keeps all to itself."""
+
+    def __init__(self, epoch_bar: ProgressBar | None = None, start_epoch: int = 0, end_epoch: int = 0) -> None:
+        self.bar, self.start_epoch, self.end_epoch = epoch_bar, start_epoch, end_epoch
+        self.start_time = time.monotonic()
+        self.val_text, self.has_warned = "", False
+
+    def step(self, fraction: float, progress: EpochProgress | None = None) -> None:
+        """So much of an epoch more; `running` only where the loop has looked at its sums anyway."""
+        if self.bar is not None:
+            self.bar(fraction, None if progress is None else f"{progress}{self.val_text}")
+
+    def report_epoch(self, line: dict[str, Any]) -> None:
+        """What is logged of an epoch."""
+        self._warn_on_collapse(line)
+        val = line.get("held_out")
+        self.val_text = "" if val is None else f", held out {selection_metric(val):.1f} %"
+        if self.bar is None or self.bar.is_visible:
+            return
+        progress = EpochProgress(line["loss"], line["train_top1"], line["images_per_second"])
+        each = (time.monotonic() - self.start_time) / (line["epoch"] - self.start_epoch)
+        left = round(each * (self.end_epoch - line["epoch"]))
+        clock = f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"
+        print_stderr(f"epoch {line['epoch']}/{self.end_epoch}: {progress}{self.val_text}, {clock} left")
+
+    def _warn_on_collapse(self, line: dict[str, Any]) -> None:
+        """Once, when all embeddings have become one point: no loss on pairs or triplets leads out of that."""
+        if self.bar is None or self.has_warned or "collapsed" not in line.get("mining", {}):
+            return
+        self.has_warned = True
+        remedy = "lower --lr, or mine with semihard or distance instead of hard"
+        print_stderr(f"epoch {line['epoch']}: all embeddings have collapsed into one point; {remedy}")
+
+
+@contextmanager
+def open_reporter(config: TrainConfig, start_epoch: int, end_epoch: int) -> Iterator[ProgressReporter]:
+    """A bar for the epochs from `epoch` to `end_epoch` on a terminal; elsewhere lines."""
+    with progress_bar(
+        f"{os.path.basename(config.data)} {config.model} {config.loss}", end_epoch, start_epoch, message=""
+    ) as epoch_bar:
+        yield ProgressReporter(epoch_bar, start_epoch, end_epoch)
+
+
+def print_stderr(message: str) -> None:
+    """On standard error; a reader that has left must not end a training that takes days."""
+    if sys.stderr is None:
+        return
+    try:
+        print(message, file=sys.stderr, flush=True)
+    except OSError:
+        # What could not be written stays in the stream's buffer and would fail again, at the latest at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

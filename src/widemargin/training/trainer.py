@@ -1,0 +1,434 @@
+"""Training: everything of a run that moves, how it is kept and restored, and one epoch of it."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..io.errors import InputError
+from ..models.attach import MarginModel
+from ..numerics import distributed
+from ..numerics.angles import angle_between, unit_and_norm
+from ..numerics.random import make_generator
+from ..tabular.results import versions
+from . import checkpoint, run_files
+from .config import TrainConfig
+from .distributed import DEFAULT_TIMEOUT_SECONDS, StopRequest, convert_sync_batchnorm, launch_fabric
+from .epoch_statistics import EpochSums
+from .evaluate import evaluate
+from .inputs import Inputs, load_inputs
+from .logging import EpochProgress, ProgressReporter
+from .model import ModelEMA, ObjectiveFactory, TrainStep, build_margin_model, state_bytes
+from .optim import PlateauScheduler, build_optimizer, learning_rate, set_lr
+
+if TYPE_CHECKING:
+    from ..data.images.manifest import Manifest
+    from .inputs import Samples
+
+
+# What to say when a loss stops being a number.
+
+
+class DivergedError(InputError):
+    """Training went wrong; the last good checkpoint is kept."""
+
+
+@torch.no_grad()
+def describe_divergence(
+    model: MarginModel,
+    x: Tensor | None,
+    y: Tensor,
+    step: int,
+    loss: float,
+    has_checkpoint: bool,
+    earlier_magnitudes: str,
+) -> str:
+    """One line: where, which part, how large, and what to try; `has_checkpoint` says whether there is a good checkpoint.
+
+    `x` are the embeddings that the step has seen, None where there are none that a head would take; `earlier_magnitudes` says what
+    was seen in the steps before, where nothing can be said of this one.
+    """
+    objective = model.objective
+    parts = {name: objective.factors.get(name, 1.0) * values for name, values in objective.last_losses.items()}
+    bad = [name for name, values in parts.items() if not torch.isfinite(values).all()]
+    weights = non_finite_parameters(model)
+    message = f"step {step}: the loss is {loss}"
+    if bad:
+        message += f" (in {', '.join(bad)})"
+    if weights:
+        message += f", weights are not finite in {weights[0]}" + (
+            f" and {len(weights) - 1} more" if weights[1:] else ""
+        )
+        message += earlier_magnitudes
+    elif x is None or not torch.isfinite(x).all():
+        message += f", embeddings are not finite{earlier_magnitudes}"
+    else:
+        message += _describe_magnitudes(model, x, y)
+    ending = "; the last good checkpoint is kept" if has_checkpoint else ""
+    return f"{message}. Try a smaller --lr, --clip 1, or a warm-up{ending}"
+
+
+def non_finite_parameters(model: MarginModel) -> list[str]:
+    """Names of the parameters that hold something else than numbers."""
+    return [name for name, p in model.named_parameters() if not torch.isfinite(p).all()]
+
+
+def _describe_magnitudes(model: MarginModel, x: Tensor, y: Tensor) -> str:
+    """Largest logit, angle to the own class, and embedding."""
+    message = ""
+    if model.objective.has_logits:
+        message += f", largest logit {float(model.objective.logits(x).abs().max()):.3g}"
+    head = model.objective.head
+    if head is not None:
+        theta = angle_between(unit_and_norm(x.double())[0], unit_and_norm(head.weight.detach().double())[0][y])
+        message += f", largest angle to the own class {math.degrees(float(theta.max())):.0f}°"
+    return f"{message}, largest embedding {float(x.double().norm(dim=1).max()):.3g}"
+
+
+_CHECK_INTERVAL = 16  # steps between looks at the loss: waiting for a number now and then is enough
+_DROPOUT_STREAM = 2  # what a generator is for, beside the batches' order and steps
+
+
+class Trainer:
+    """A run's model, optimizer and counters; fresh, or to be restored from a checkpoint (`resumed`)."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        data_dir: str | None,
+        devices: Any = "auto",
+        resume: bool = False,
+        objective_factory: ObjectiveFactory | None = None,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        manifest: Manifest | None = None,
+        assign_new: bool = False,
+    ) -> None:
+        self.config = config
+        self.fabric = launch_fabric(config, devices, timeout)
+        self.rank = self.fabric.global_rank
+        self.inputs: Inputs = load_inputs(
+            config,
+            data_dir,
+            self.rank,
+            self.fabric.world_size,
+            manifest=manifest,
+            has_started=resume,
+            assign_new=assign_new,
+        )
+        self.assign_new = assign_new
+        self.steps_per_epoch = len(
+            self.inputs.batches
+        )  # of an epoch; a batch that cannot be filled is told before all else
+        for note in self.inputs.notes if self.rank == 0 else ():
+            warnings.warn(f"{config.data}: {note}", stacklevel=2)
+        self.model = build_margin_model(
+            config, self.inputs.input_spec, allow_pretrained=not resume, objective_factory=objective_factory
+        )
+        self.initial_non_finite = checkpoint.non_finite_names(
+            self.model.state_dict()
+        )  # what is so by design, such as a mask
+        if not resume:
+            self.inputs.whiten_backbone(self.model)
+            if config.init_from is not None:
+                self._load_init_weights(config.init_from)
+        if config.sync_bn and self.fabric.world_size > 1 and self.fabric.device.type == "cuda":
+            self.model = convert_sync_batchnorm(self.model)
+        if config.channels_last:
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.optimizer = build_optimizer(config, self.model)
+        step: torch.nn.Module = TrainStep(self.model)
+        if config.compile:
+            step = torch.compile(step)  # type: ignore[assignment]
+        self.step_module, self.optimizer = self.fabric.setup(step, self.optimizer)
+        self.ema = ModelEMA(self.model, config.ema) if config.ema else None
+        self.plateau = PlateauScheduler()
+        self.epoch, self.step, self.seconds, self.best = 0, 0, 0.0, -math.inf
+        self.mid_epoch_state: dict[str, Any] | None = None
+        self.has_checkpoint = False  # whether there is a checkpoint
+        self.epoch_sums: EpochSums | None = None  # of the epoch that goes on
+        self.divergence_message = ""  # what was the matter at the first step whose loss was no number
+
+    def _load_init_weights(self, init_folder: str) -> None:
+        """The backbone of another run; the class weights stay new, under whatever loss this run has."""
+        eval_weights, _ = checkpoint.open_eval_weights(Path(init_folder) / "checkpoints" / "last")
+        wanted = {name: value for name, value in self.model.state_dict().items() if name.startswith("backbone.")}
+        there = sum(size for name, size in eval_weights.sizes.items() if name in wanted)
+        checkpoint.check_size(there, 2 * sum(value.nbytes for value in wanted.values()), f"--init-from {init_folder}")
+        start = eval_weights.read(wanted)
+        if any(name not in start or start[name].shape != value.shape for name, value in wanted.items()):
+            raise InputError(f"--init-from {init_folder}: its weights are of another network")
+        checkpoint.check_finite({name: start[name] for name in wanted}, eval_weights.sources, self.initial_non_finite)
+        self.model.load_state_dict({name: start[name] for name in wanted}, strict=False)
+        self._warn_about_test_overlap(Path(init_folder))
+
+    def _warn_about_test_overlap(self, init_folder: Path) -> None:
+        """Say where a run that this one begins with was trained on images that this one is tested on."""
+        from ..data.images.manifest import MANIFEST_NAME, REMOVED_TRAIN, TEST, TRAIN, VAL, Manifest
+
+        if self.inputs.manifest is None or not (init_folder / MANIFEST_NAME).exists() or self.rank:
+            return
+        trained = {row.sha256 for row in Manifest.read(init_folder / MANIFEST_NAME).rows_in(TRAIN, VAL, REMOVED_TRAIN)}
+        both = [row.path for row in self.inputs.manifest.rows_in(TEST) if row.sha256 in trained]
+        if both:
+            what = f"{len(both):,} test images, such as {both[0]}, were trained on by the run it begins with"
+            warnings.warn(
+                f"--init-from {init_folder}: {what}; the --seed of that run divides the folder alike", stacklevel=4
+            )
+
+    # ---------------------------------------------------------------- keeping
+
+    def save(self, folder: Path) -> None:
+        """A checkpoint of this moment, by the first process; weights that are no numbers take no good one's place."""
+        if names := self._non_finite_names():
+            ending = "; the last good checkpoint is kept" if self.has_checkpoint else ""
+            what = f"step {self.step}: the update left weights that are not finite in {names[0]}"
+            raise DivergedError(f"{what}. Try a smaller --lr, --clip 1, or a warm-up{ending}")
+        if self.rank == 0:
+            tensors, numbers = checkpoint.optimizer_tensors(self.optimizer)
+            if self.ema is not None:
+                tensors.update({checkpoint.EMA_PREFIX + name: value for name, value in self.ema.values.items()})
+            state = {
+                "epoch": self.epoch,
+                "step": self.step,
+                "seconds": self.seconds,
+                "best": self.best if math.isfinite(self.best) else None,
+                "plateau": self.plateau.state_dict(),
+                "within": self.mid_epoch_state,
+                "precision": self.fabric.strategy.precision.state_dict(),
+                "optimizer": numbers,
+                "sees": self.inputs.input_spec,
+                "run": asdict(self.config),
+                "versions": versions(),
+            }
+            if (manifest := self.inputs.manifest) is not None:
+                state["manifest"] = {"images": manifest.counts(), "digest": manifest.digest()}
+            checkpoint.save(folder, self.model.state_dict(), tensors, state, keep_backup=folder.name == "last")
+        self.fabric.barrier()
+        self.has_checkpoint = True
+
+    def _non_finite_names(self) -> list[str]:
+        """Names of what would be kept and is no number: weights, which all processes share, then what the first has."""
+        if (names := non_finite_parameters(self.model)) or self.rank:
+            return names
+        averages = {} if self.ema is None else self.ema.values
+        wrong = checkpoint.non_finite_names(self.model.state_dict()) | checkpoint.non_finite_names(averages)
+        return sorted(wrong - self.initial_non_finite)
+
+    def restore(self, folder: Path) -> None:
+        """Go on from a checkpoint."""
+        loaded = checkpoint.load(folder, state_bytes(self.model))
+        model, tensors, state = loaded[:3]
+        try:
+            run_files.check_training_state(state)
+            self._check_manifest(state, folder)
+            checkpoint.restore_module(self.model, model, str(folder), loaded.sources)
+            checkpoint.restore_optimizer(self.optimizer, tensors, state["optimizer"])
+            if self.ema is not None:
+                self.ema.load(tensors, checkpoint.EMA_PREFIX)
+                checkpoint.check_finite(self.ema.values, loaded.ema_sources, self.initial_non_finite)
+            self.plateau.load_state_dict(state["plateau"])
+            self.fabric.strategy.precision.load_state_dict(state["precision"])
+            self.epoch, self.step, self.seconds = state["epoch"], state["step"], state["seconds"]
+            self.best = -math.inf if state["best"] is None else state["best"]
+            self.mid_epoch_state = state.get("within")
+            if (
+                self.mid_epoch_state is not None and self.assign_new
+            ):  # an epoch may have fewer steps than were done of it
+                self.mid_epoch_state["step"] = min(self.mid_epoch_state["step"], self.steps_per_epoch)
+            self.has_checkpoint = True
+            if self.mid_epoch_state is not None:
+                self._begin_epoch()  # now and not later: what cannot be gone on from is told as a checkpoint's fault
+        except InputError:
+            raise
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise InputError(f"{folder}: not a checkpoint of this version ({error}); take an earlier one") from None
+
+    def _check_manifest(self, state: dict[str, Any], folder: Path) -> None:
+        """Refuse to go on with other images than those of the checkpoint, as far as that is known."""
+        if self.inputs.manifest is None:
+            return
+        kept = state.get("manifest")
+        if kept is None:
+            done = state["epoch"] * self.steps_per_epoch + (
+                0 if state.get("within") is None else state["within"]["step"]
+            )
+            if self.inputs.is_legacy_split and done != state["step"]:
+                raise InputError(
+                    f"{folder}: {state['step']} steps in {state['epoch']} epochs, now an epoch has {self.steps_per_epoch}: the "
+                    "number of images has changed, and without a manifest nobody knows which were trained on"
+                )
+            return
+        name = f"{folder.parent.parent / 'manifest.csv'}"
+        if self.inputs.is_legacy_split:
+            raise InputError(f"{name}: not there, so nobody knows which images were trained on; take a copy of it")
+        if kept["digest"] != self.inputs.manifest.digest() and not self.assign_new:
+            raise InputError(
+                f"{name}: assigns other images to training than when the last checkpoint was written, so the run would "
+                "go on as another; take the manifest of then, or give --assign-new to go on with this one"
+            )
+
+    # ---------------------------------------------------------------- training
+
+    def train_epoch(self, reporter: ProgressReporter, stop: StopRequest | None = None) -> dict[str, Any] | None:
+        """All steps of an epoch, or those that were left; what there is to log of it, over all processes.
+
+        Each epoch begins its own random numbers (dropout's), so that a resumed run draws the same ones. None where it
+        was asked to stop: then `mid_epoch_state` holds what a checkpoint needs to go on in the middle.
+        """
+        start_time = time.perf_counter()
+        self.model.train()
+        config, batches = self.config, self.inputs.batches
+        sums, first = self._begin_epoch()
+        self.epoch_sums = sums
+        start_time -= 0.0 if self.mid_epoch_state is None else self.mid_epoch_state["spent"]
+        self.mid_epoch_state = None
+        lr = config.lr
+        for number, batch in enumerate(batches.iter_epoch(self.epoch, first), first):
+            lr = learning_rate(config, self.step, len(batches), self.plateau.lr_scale)
+            set_lr(self.optimizer, lr)
+            images, y, mix = self.fabric.to_device(batch)
+            last = (number + 1) % config.accumulate == 0 or number + 1 == len(batches)
+            losses, embeddings = self.backward(images, y, mix, last)
+            self._check_loss(losses, embeddings, y)
+            if last:
+                self.update()
+            sums.add(self.model.objective, losses, embeddings, y)
+            self.step += 1
+            is_check_step = number % _CHECK_INTERVAL == _CHECK_INTERVAL - 1 or number + 1 == len(batches)
+            reporter.step(
+                1.0 / len(batches), self._check_global_loss(sums, embeddings, y, start_time) if is_check_step else None
+            )
+            if last and number + 1 < len(batches) and self._should_stop(stop, is_check_step):
+                self._check_global_loss(sums, embeddings, y, start_time)  # a loss that is no number is never kept
+                self.mid_epoch_state = self._capture_mid_epoch_state(sums, number + 1, time.perf_counter() - start_time)
+                return None
+        self.epoch += 1
+        elapsed = time.perf_counter() - start_time
+        self.seconds += elapsed
+        loss, answers, seen = sums.global_totals()
+        line: dict[str, Any] = {
+            "epoch": self.epoch,
+            "step": self.step,
+            "loss": loss / seen,
+            "train_top1": 100.0 * answers / seen,
+            "lr": lr,
+            "seconds": round(self.seconds, 3),
+            "images_per_second": round(seen / elapsed, 1),
+        }
+        head = self.model.objective.head
+        if head is not None:
+            line["numbers"] = head.margin_values
+            line["histogram"] = sums.histogram.counts()
+        if found := sums.mining.means():
+            line["mining"] = found
+        return line
+
+    def _begin_epoch(self) -> tuple[EpochSums, int]:
+        """Sums and the step to begin with: nothing and the first, or where an epoch was left in the middle."""
+        sums = EpochSums(self.fabric.device)
+        if self.mid_epoch_state is None:
+            torch.manual_seed(make_generator(_DROPOUT_STREAM, self.config.seed, self.epoch, self.rank).initial_seed())
+            return sums, 0
+        sums.load_state_dict(self.mid_epoch_state["sums"], self.rank == 0)
+        if self.rank < len(self.mid_epoch_state["random"]):
+            torch.set_rng_state(
+                torch.tensor(list(bytes.fromhex(self.mid_epoch_state["random"][self.rank])), dtype=torch.uint8)
+            )
+        return sums, int(self.mid_epoch_state["step"])
+
+    def _capture_mid_epoch_state(self, sums: EpochSums, step: int, elapsed: float) -> dict[str, Any]:
+        """Where an epoch is left, in JSON: its next step, its sums, everybody's random numbers."""
+        states = distributed.gather_rows(torch.get_rng_state().unsqueeze(0).to(self.fabric.device)).cpu()
+        random = [bytes(row.tolist()).hex() for row in states]
+        return {"step": step, "sums": sums.state_dict(), "random": random, "spent": elapsed}
+
+    def _should_stop(self, stop: StopRequest | None, is_check_step: bool) -> bool:
+        """Whether all shall stop: alone at once, together where all look at the same step."""
+        if stop is None or (self.fabric.world_size > 1 and not is_check_step):
+            return False
+        if self.fabric.world_size == 1:
+            return stop.is_requested
+        return bool(distributed.all_reduce_sum(torch.tensor(float(stop.is_requested), device=self.fabric.device)) > 0)
+
+    def backward(self, images: Tensor, y: Tensor, mix: Any, sync_gradients: bool = True) -> tuple[Tensor, Tensor]:
+        """Losses and embeddings of a batch, its gradient added; the `last` before a step is shared by all processes."""
+        with nullcontext() if sync_gradients else self.fabric.no_backward_sync(self.step_module):
+            losses, embedded = self._forward(images, y, mix)
+            self.fabric.backward(losses.mean() / self.config.accumulate)
+        return losses, embedded
+
+    def _forward(self, images: Tensor, y: Tensor, mix: Any) -> tuple[Tensor, Tensor]:
+        """Losses and embeddings; a head refuses embeddings that are no numbers, and the reason is told as elsewhere."""
+        try:
+            losses, embedded = self.step_module(images, y, mix)
+        except InputError:
+            with torch.no_grad():
+                sound = torch.isfinite(self.model.embed(images)).all()
+            if sound:
+                raise
+            message = self.divergence_message or describe_divergence(
+                self.model, None, y, self.step + 1, math.nan, self.has_checkpoint, self.earlier_magnitudes
+            )
+            raise DivergedError(message) from None
+        return losses, embedded
+
+    def _check_loss(self, losses: Tensor, embeddings: Tensor, y: Tensor) -> None:
+        """At the loss of every step where that costs no waiting: before the weights follow it and are lost too.
+
+        Alone it stops here; together all stop at the same step, the next at which they look at the sum of all.
+        """
+        if (
+            losses.device.type != "cpu"
+            or self.divergence_message
+            or math.isfinite(loss := float(losses.detach().sum()))
+        ):
+            return
+        self.divergence_message = describe_divergence(
+            self.model, embeddings, y, self.step + 1, loss / len(y), self.has_checkpoint, self.earlier_magnitudes
+        )
+        if self.fabric.world_size == 1:
+            raise DivergedError(self.divergence_message)
+
+    @property
+    def earlier_magnitudes(self) -> str:
+        """What the steps so far looked like, in words."""
+        return "" if self.epoch_sums is None else self.epoch_sums.describe_magnitudes()
+
+    def update(self) -> None:
+        """One step along the gradients that were added up."""
+        if self.config.clip:
+            self.fabric.clip_gradients(
+                self.step_module, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
+            )
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        if self.ema is not None:
+            self.ema.update(self.model)
+
+    def _check_global_loss(self, sums: EpochSums, x: Tensor, y: Tensor, start_time: float) -> EpochProgress:
+        """All processes look at the sum of all, so that all stop together; what there is to tell meanwhile."""
+        loss, right, seen = sums.global_totals()
+        if not math.isfinite(loss):
+            message = self.divergence_message or describe_divergence(
+                self.model, x, y, self.step, loss / seen, self.has_checkpoint, sums.describe_magnitudes()
+            )
+            raise DivergedError(message)
+        return EpochProgress(loss / seen, 100.0 * right / seen, seen / (time.perf_counter() - start_time))
+
+    def evaluate(self, images: Samples, flips: bool = True, *, intervals: bool = False) -> dict[str, Any]:
+        """The figures on some images, with the averaged weights where there is an average."""
+        if self.ema is not None:
+            self.ema.swap(self.model)
+        try:
+            return evaluate(self.model, self.config, self.inputs, images, flips=flips, intervals=intervals)
+        finally:
+            if self.ema is not None:
+                self.ema.swap(self.model)

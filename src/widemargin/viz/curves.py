@@ -1,0 +1,242 @@
+"""`widemargin curves`: what every loss does, as one picture from the losses' own definitions."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..io.errors import InputError
+from .charts import add_dark_mode, assigned_loss_colour
+from .terminal import check_suffix, check_writable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from torch import Tensor
+
+    from ..losses.base import Loss
+    from ..losses.criterion import Criterion
+    from ..losses.margin import Margin
+    from ..losses.pair_loss import PairLoss
+
+
+FIGURE_FORMATS = (".svg", ".png", ".pdf")
+# Colour-blind-safe (Tol's bright and muted).
+_CURVE_COLOURS = (
+    "#4477AA",
+    "#EE6677",
+    "#228833",
+    "#CCBB44",
+    "#66CCEE",
+    "#AA3377",
+    "#222222",
+    "#CC6633",
+    "#44AA99",
+    "#882255",
+)
+_CURVE_LINE_STYLES = ("-", (0, (5, 2)), (0, (1, 1)))
+
+
+def draw_loss_curves(out: str, loss_specs: str | None = None, num_classes: int = 10) -> tuple[Path, list[str]]:
+    """Write the picture of the losses `wanted` (all by default) to `out`; what there is to note beside it."""
+    import matplotlib as mpl
+
+    from ..losses.criterion import Criterion
+    from ..losses.margin import Margin
+    from ..losses.pair_loss import PairLoss
+    from ..losses.registry import Sum, list_losses, parse, parse_list
+
+    path = Path(check_suffix(out, FIGURE_FORMATS))
+    check_writable(out)
+    if not 2 <= num_classes <= 10**15:
+        raise InputError("--classes must be a whole number from 2 to 10^15")
+    chosen: list[Loss] = []
+    for value in map(parse, list_losses()) if loss_specs is None else parse_list(loss_specs):
+        chosen += [part for _, part in value.parts] if isinstance(value, Sum) else [value]
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    margins = [loss for loss in chosen if isinstance(loss, Margin)]
+    terms = [loss for loss in chosen if isinstance(loss, PairLoss)]
+    criteria = [loss for loss in chosen if isinstance(loss, Criterion)]
+    panels: list[tuple[Callable[[Axes, Any, int], None], Sequence[Loss]]]
+    panels = [
+        (_plot_target_logits, margins),
+        (_plot_target_gradients, margins),
+        (_plot_gap_gradients, [m for m in margins if m.name == "arcgrad"]),
+    ]
+    panels += [(_plot_terms, terms)]
+    panels += [
+        (_plot_criteria, [c for c in criteria if (c.target_type == "values") is values]) for values in (True, False)
+    ]
+    shown = [(panel, items) for panel, items in panels if items]
+    rows = math.ceil(len(shown) / 3)
+    rc_params: Any = {
+        "font.size": 10,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "svg.hashsalt": "widemargin",
+    }
+    with plt.rc_context(rc_params), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        figure, axes = plt.subplots(
+            rows,
+            min(3, len(shown)),
+            figsize=(4.4 * min(3, len(shown)), 3.7 * rows),
+            squeeze=False,
+            layout="constrained",
+        )
+        for place, (panel, items) in zip(axes.flat, shown, strict=False):
+            panel(place, items, num_classes)
+            place.grid(alpha=0.25, linewidth=0.5)
+        for place in axes.flat[len(shown) :]:
+            place.set_visible(False)
+        try:
+            is_svg = path.suffix.lower() == ".svg"
+            figure.savefig(path, dpi=120, metadata={"Date": None} if is_svg else None)
+            if is_svg:
+                add_dark_mode(path)
+        except OSError as error:
+            raise InputError(f"{out}: cannot be written ({error.strerror or error})") from None
+        finally:
+            plt.close(figure)
+    return path, sorted({str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)})
+
+
+def _style(label: str, index: int) -> dict[str, Any]:
+    # Dashes change from line to line as well: where two lines coincide, both stay visible.
+    return {
+        "color": assigned_loss_colour(label) or _CURVE_COLOURS[index % len(_CURVE_COLOURS)],
+        "linestyle": _CURVE_LINE_STYLES[index % len(_CURVE_LINE_STYLES)],
+    }
+
+
+def _angle_grid() -> Tensor:
+    import torch
+
+    return torch.linspace(0.0, math.pi, 721, dtype=torch.float64)
+
+
+def _plot_curves(axes: Axes, x: Tensor, curves: list[tuple[str, Tensor]]) -> None:
+    """One line per curve; losses that share a curve share the line and its label."""
+    import torch
+
+    drawn: list[tuple[list[str], Tensor, int]] = []
+    for index, (label, curve) in enumerate(curves):
+        shared_labels = next((labels for labels, other, _ in drawn if torch.allclose(other, curve, atol=1e-6)), None)
+        if shared_labels is None:
+            drawn.append(([label], curve, index))
+        else:
+            shared_labels.append(label)
+    for labels, curve, index in drawn:
+        axes.plot(x, curve, label=",\n".join(labels), linewidth=1.6, **_style(labels[0], index))
+    axes.legend(fontsize=8 if len(drawn) <= 6 else 6, frameon=False)
+
+
+def _plot_target_logits(axes: Axes, margins: list[Margin], num_classes: int) -> None:
+    from ..theory import target_curve
+
+    theta = _angle_grid()
+    curves = [(repr(m), target_curve(m, theta, num_classes)[0] / _final_scale(m, num_classes)) for m in margins]
+    _plot_curves(axes, theta * 180 / math.pi, curves)
+    axes.set(title="Target logit / s against the target's angle", xlabel="θ of the target (°)", ylabel="ψ(θ)")
+
+
+def _plot_target_gradients(axes: Axes, margins: list[Margin], num_classes: int) -> None:
+    from ..theory import gradient_curve
+
+    theta = _angle_grid()[1:-1]
+    curves = []
+    several = len({margin.name for margin in margins}) < len(margins)
+    for margin in margins:
+        keeps_lengths = margin.uses_x_norm or margin.uses_w_norm
+        scale = 10.0 if keeps_lengths else _final_scale(margin, num_classes)
+        pull = gradient_curve(margin, theta, num_classes, x_norm=scale if keeps_lengths else 1.0) / scale
+        curves.append((repr(margin) if several else margin.name, pull))
+    _plot_curves(axes, theta * 180 / math.pi, curves)
+    axes.set(
+        title=f"Pull / s towards the target, {num_classes - 1} other(s) at 90°",
+        xlabel="θ of the target (°)",
+        ylabel="∂ loss / ∂θ / s  (‖x‖ = 10 where kept)",
+    )
+
+
+def _plot_gap_gradients(axes: Axes, margins: list[Margin], num_classes: int) -> None:
+    from ..theory import gap_gradient, suggest_scale, theoretical_gap
+
+    gaps = [i * math.pi / 2 / 300 for i in range(301)]
+    for index, scale in enumerate((3.0, 5.0, 10.0, 20.0, 40.0)):
+        curve = [gap_gradient(gap, scale, num_classes) for gap in gaps]
+        axes.plot(
+            [math.degrees(g) for g in gaps], curve, label=f"s = {scale:g}", linewidth=1.6, color=_CURVE_COLOURS[index]
+        )
+        marked = theoretical_gap(num_classes, scale)
+        if marked <= gaps[-1]:
+            axes.plot(math.degrees(marked), gap_gradient(marked, scale, num_classes), "o", color=_CURVE_COLOURS[index])
+    best = [gap_gradient(gap, suggest_scale(num_classes, gap), num_classes) for gap in gaps[6:]]
+    axes.plot([math.degrees(g) for g in gaps[6:]], best, "--", color="0.5", linewidth=1, label="the best s (Eq. 19)")
+    axes.set_ylim(0, gap_gradient(0.0, 40.0, num_classes) * 1.05)
+    axes.set(
+        title=f"ArcGrad: how fast a gap grows, {num_classes} classes",
+        xlabel="angular gap (°)",
+        ylabel="|∂L″/∂gap|",
+    )
+    axes.legend(fontsize=8, frameon=False)
+
+
+def _plot_terms(axes: Axes, terms: list[PairLoss], num_classes: int) -> None:
+    theta = _angle_grid()[::6]
+    _plot_curves(axes, theta * 180 / math.pi, [(repr(term), term_curve(term, theta)) for term in terms])
+    axes.set(
+        title="Terms: an anchor's loss, its own class at 20°",
+        xlabel="angle to a sample of another class (°)",
+        ylabel="loss",
+    )
+
+
+def term_curve(term: PairLoss, theta: Tensor) -> Tensor:
+    """Loss of an anchor whose own class has a sample 20° away and another class one at each of these angles."""
+    import torch
+
+    from ..head.objective import Objective
+
+    part = Objective(term, 2, 2).eval()
+    heights = []
+    for t in theta.tolist():
+        angles = torch.tensor([0.0, -math.pi / 9, t])
+        x = torch.stack([torch.cos(angles), torch.sin(angles)], 1)
+        heights.append(part(x, torch.tensor([0, 0, 1]))[0].item())
+    return torch.tensor(heights)
+
+
+def _plot_criteria(axes: Axes, criteria: list[Criterion], num_classes: int) -> None:
+    import torch
+
+    grid = torch.linspace(-4.0, 4.0, 401)
+    _plot_curves(axes, grid, [(repr(criterion), criterion_curve(criterion, grid)) for criterion in criteria])
+    if criteria[0].target_type == "values":
+        axes.set(title="Classical: loss against the error", xlabel="ŷ − y", ylabel="loss")
+    else:
+        axes.set(title="Classical: loss against the logit of the truth", xlabel="logit", ylabel="loss")
+
+
+def criterion_curve(criterion: Criterion, grid: Tensor) -> Tensor:
+    """Loss over the error where numbers are predicted, else over the logit of the truth (another class has 0)."""
+    import torch
+
+    if criterion.target_type == "values":
+        return criterion(grid, torch.zeros_like(grid))
+    if criterion.target_type == "classes":
+        pair = torch.stack([grid, torch.zeros_like(grid)], 1)
+        return criterion(pair, torch.zeros(len(grid), dtype=torch.int64))
+    return criterion(grid, torch.ones_like(grid))
+
+
+def _final_scale(margin: Margin, num_classes: int) -> float:
+    """The scale a margin ends with: what its curves are divided by in the picture (1 where it is 0)."""
+    import torch
+
+    return float(margin.for_num_classes(num_classes).at_step(torch.tensor(10**9), None, torch.float64).s) or 1.0

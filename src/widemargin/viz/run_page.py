@@ -1,0 +1,471 @@
+"""The page of one run or several: courses, angles, mistakes, embeddings, settings, and the command to make it again."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+import shlex
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ..io import text
+from ..io.text import escape_unprintable
+from ..metrics.intervals import MIN_EVENTS
+from ..training.config import TrainConfig, build_train_command
+from . import page
+from .charts import loss_colour
+from .embeddings import CLASS_COLOURS
+from .lines import EpochSeries, draw_epoch_curves
+from .matrices import MAX_CONFUSION_CLASSES, draw_confusion_matrix, draw_ridgeline, most_common_confusions
+
+# What a page calls its runs: the name somebody gave them, else what tells them apart.
+
+_DEFAULT_FOLDER_NAME = re.compile(r"-seed\d+(-[0-9a-f]{8})?")  # ends the name of a folder that nobody chose
+_PREFERRED_SETTINGS = ("data", "model", "seed")  # settings that people compare by
+
+
+def run_names(configs: Sequence[TrainConfig], folders: Sequence[str]) -> list[str]:
+    """A name for each run, all different where their folders are.
+
+    >>> made_up = [f"cifar10-fast-arcgrad_s=10-seed{k}" for k in range(2)]
+    >>> run_names([Run(seed=0), Run(seed=1, opt="sgd")], made_up)  # one of the two says it
+    ['arcgrad(s=10), seed 0', 'arcgrad(s=10), seed 1']
+    >>> run_names([Run(), Run(loss="softmax")], ["mine", made_up[0]])
+    ['mine', 'softmax']
+    """
+    unnamed_configs = [
+        config
+        for config, folder in zip(configs, folders, strict=True)
+        if _is_default_folder_name(folder) and not config.name
+    ]
+    setting_names: list[str] = []  # settings beside the loss, as few as tell these runs apart
+    for setting_name in sorted(
+        (spec.name for spec in fields(TrainConfig)), key=lambda name: name not in _PREFERRED_SETTINGS
+    ):
+        if setting_name not in ("loss", "name") and _count_distinct_names(
+            unnamed_configs, [*setting_names, setting_name]
+        ) > _count_distinct_names(unnamed_configs, setting_names):
+            setting_names.append(setting_name)
+    names = [
+        config.name or (_format_run_name(config, setting_names) if _is_default_folder_name(folder) else folder)
+        for config, folder in zip(configs, folders, strict=True)
+    ]
+    times = Counter(names)
+    return [
+        f"{name} ({folder})" if times[name] > 1 and name != folder else name
+        for name, folder in zip(names, folders, strict=True)
+    ]
+
+
+def _count_distinct_names(configs: Sequence[TrainConfig], setting_names: Sequence[str]) -> int:
+    return len({_format_run_name(config, setting_names) for config in configs})
+
+
+def _format_run_name(config: TrainConfig, setting_names: Sequence[str]) -> str:
+    return ", ".join([config.loss, *(_format_setting(config, kind) for kind in setting_names)])
+
+
+def _is_default_folder_name(folder: str) -> bool:
+    return any(found.end() == len(folder) for found in _DEFAULT_FOLDER_NAME.finditer(folder))
+
+
+def _format_setting(config: TrainConfig, setting_name: str) -> str:
+    value = getattr(config, setting_name)
+    if setting_name in ("data", "init_from"):
+        return Path(value).name if value else f"no {setting_name}"  # whose folders they are in is nobody's business
+    return str(value) if setting_name == "model" else f"{setting_name} {value}"
+
+
+# A run as its folder tells it, and what a page calls and colours it.
+
+
+@dataclass(frozen=True, eq=False)
+class RunSummary:
+    """A run: its settings, its log, its record if it is finished."""
+
+    folder: str
+    config: TrainConfig
+    epoch_metrics: Sequence[Mapping[str, Any]]
+    record: Mapping[str, Any] | None
+    class_names: Sequence[str] = ()
+    image_sections: Sequence[str] = field(default_factory=list)
+    """Parts of a page made from its images, if they were at hand."""
+    name: str = ""
+    colour: str = ""
+    """What the page calls it, and its colour; `assign_names_and_colours` sets both, as they depend on what stands beside it."""
+
+    @property
+    def epochs_done(self) -> int:
+        """Epochs that the log holds."""
+        return int(self.epoch_metrics[-1]["epoch"]) if self.epoch_metrics else 0
+
+    @property
+    def status(self) -> str:
+        """How far it is."""
+        return "finished" if self.record else f"unfinished, epoch {self.epochs_done} of {self.config.epochs}"
+
+    @property
+    def image_counts_note(self) -> str:
+        """How many images of a folder were trained on, chosen by and tested on, as the record has it; or nothing."""
+        facts = (self.record or {}).get("manifest") or {}
+        images = facts.get("images") or {}
+        if "test" in images and "tested" in facts:  # those that were there, unchanged and in one class
+            images = {**images, "test": facts["tested"]}
+        names = {"train": "trained on", "held_out": "held out to choose by", "test": "tested on"}
+        found = ", ".join(f"{images[part]:,.0f} {name}" for part, name in names.items() if part in images)
+        return f"Images by the run's manifest: {found}." if found else ""
+
+    @property
+    def missing_note(self) -> str:
+        """What the log should hold and does not; nothing where all is well."""
+        if self.record and len(self.epoch_metrics) < self.config.epochs:
+            return f"metrics.jsonl holds {len(self.epoch_metrics)} of {self.config.epochs} epochs; the others cannot be shown"
+        return "" if self.epoch_metrics else "No epoch is finished yet: nothing to show but the settings"
+
+
+def assign_names_and_colours(summaries: Sequence[RunSummary]) -> list[RunSummary]:
+    """The same runs with names and colours that tell them apart; a loss's own colour where that does."""
+    names = run_names([each.config for each in summaries], [each.folder for each in summaries])
+    colours = [loss_colour(each.config.loss) for each in summaries]
+    if len(set(colours)) < len(colours):
+        colours = [CLASS_COLOURS[k % len(CLASS_COLOURS)] for k in range(len(summaries))]
+    return [
+        replace(each, name=name, colour=colour) for each, name, colour in zip(summaries, names, colours, strict=True)
+    ]
+
+
+ANGLE_TITLES = {"wc_intra": "WC-Intra", "w_inter": "W-Inter", "c_inter": "C-Inter", "intra": "image to centre"}
+_TEST_METRIC_TITLES = {
+    "top1": "top-1",
+    "top1_flip": "with flips",
+    "top5": "top-5",
+    "recall1": "recall@1",
+    "map_at_r": "MAP@R",
+}
+_TEST_METRIC_TITLES |= {"auc": "AUC", "eer": "EER", "pair_accuracy": "pairs right", "five_way_one_shot": "5-way-1-shot"}
+
+
+def runs_page(summaries: Sequence[RunSummary], paper_angles: Mapping[str, float], command: str) -> str:
+    """The whole page; `theirs` are the paper's angles where they apply to all of these runs."""
+    summaries = assign_names_and_colours(summaries)
+    one = len(summaries) == 1
+    title, sub = _titles(summaries[0]) if one else (f"{len(summaries)} runs compared", _shared_settings(summaries))
+    body = [result_table(summaries, paper_angles)]
+    body += [
+        page.paragraph(f"{'' if one else f'{each.name}: '}{each.missing_note}.", "note")
+        for each in summaries
+        if each.missing_note
+    ]
+    small = training_curve_sections(summaries)
+    if one:
+        body += [page.side_by_side([*small, *_angle_ridgeline_sections(summaries[0])]), *_run_sections(summaries[0])]
+    else:
+        body.append(page.side_by_side(small))
+        spread = [part for each in summaries for part in _angle_ridgeline_sections(each, each.name)]
+        if spread:
+            text = "Training images, epoch by epoch from top to bottom (Figure 4 of the ArcGrad paper)."
+            body += [
+                page.heading("Angles to the own class", text),
+                page.side_by_side(spread),
+                page.heading("Run by run"),
+            ]
+        for each in summaries:
+            folder = "" if each.folder == each.name else f" ({each.folder})"
+            body.append(page.details(f"{each.name}{folder}: mistakes, settings", "\n".join(_run_sections(each))))
+    body += [page.heading("This page again"), page.code(command)]
+    return page.html_page(title, sub, body)
+
+
+def _titles(summary: RunSummary) -> tuple[str, str]:
+    """Of the page of one run, and what stands under it."""
+    config, chosen = summary.config, summary.name != summary.config.loss
+    about = [config.data_name, config.model, *([config.loss] if chosen else []), f"seed {config.seed}"]
+    title = summary.name if chosen else f"{config.loss} on {config.data_name}"
+    return title, f"{', '.join(about)}; {summary.status}" + (
+        "" if summary.folder == summary.name else f"; {summary.folder}"
+    )
+
+
+def _shared_settings(summaries: Sequence[RunSummary]) -> str:
+    """What all runs have in common, of what one wants to know first."""
+    common = [
+        {each.config.data_name for each in summaries},
+        {each.config.model for each in summaries},
+        {each.config.loss for each in summaries},
+        {f"{each.config.epochs} epochs" for each in summaries},
+    ]
+    return ", ".join(next(iter(values)) for values in common if len(values) == 1)
+
+
+def result_columns_and_rows(summaries: Sequence[RunSummary]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of the table: what the runs reached."""
+    tests = [
+        name
+        for name in _TEST_METRIC_TITLES
+        if any(name in ((each.record or {}).get("test") or {}) for each in summaries)
+    ]
+    angle_names = [
+        name for name in ANGLE_TITLES if any(name in ((each.record or {}).get("angles") or {}) for each in summaries)
+    ]
+    has_custom_names = any(
+        not each.name.startswith(each.config.loss) for each in summaries
+    )  # a name that somebody gave says no loss
+    head = [
+        "run",
+        *(["loss"] if has_custom_names else []),
+        *(_TEST_METRIC_TITLES[name] for name in tests),
+        *(ANGLE_TITLES[name] for name in angle_names),
+    ]
+    rows = []
+    for each in summaries:
+        record = each.record or {}
+        test, angles = record.get("test") or {}, record.get("angles") or {}
+        cells = [
+            each.name,
+            *(["" if each.name.startswith(each.config.loss) else each.config.loss] if has_custom_names else []),
+        ]
+        few = test.get("images", MIN_EVENTS) < MIN_EVENTS
+        intervals = record.get("intervals") or {}
+        cells += ["–" if few else _format_with_interval(test.get(name), intervals.get(name)) for name in tests]
+        cells += [f"{math.degrees(angles[name]):.1f}°" if angles.get(name) is not None else "–" for name in angle_names]
+        spent = each.epoch_metrics[-1].get("seconds", 0.0) if each.epoch_metrics else record.get("seconds", 0.0)
+        epochs = str(each.config.epochs) if each.record else f"{each.epochs_done} of {each.config.epochs}"
+        rows.append([*cells, epochs, f"{spent / 60:.1f} min" if spent >= 60 else f"{spent:.0f} s"])
+    return [*head, "epochs", "time"], rows
+
+
+def _format_with_interval(value: float | None, interval: Sequence[float] | None) -> str:
+    """A figure in percent with its 95 % interval; records of before have none, and a refused figure is a dash."""
+    if value is None:
+        return "–"
+    return f"{value:.2f} %" + ("" if interval is None else f" ({interval[0]:.2f} to {interval[1]:.2f})")
+
+
+def result_table(summaries: Sequence[RunSummary], paper_angles: Mapping[str, float]) -> str:
+    """The table, with the paper's angles as its foot."""
+    head, rows = result_columns_and_rows(summaries)
+    foot = []
+    if paper_angles:
+        by_title = {ANGLE_TITLES[name]: f"{math.degrees(value):.1f}°" for name, value in paper_angles.items()}
+        foot = [[("the paper (Table VI)", ""), *((by_title.get(title, ""), "") for title in head[1:])]]
+    return page.table(head, [[(cell, "") for cell in row] for row in rows], foot)
+
+
+def training_curve_sections(summaries: Sequence[RunSummary]) -> list[str]:
+    """Loss, accuracy and every number that moves, over the epochs; a section each."""
+    if len(summaries) == 1:  # its lines need no name
+        summaries = [replace(summaries[0], name="")]
+    panels: list[tuple[str, str, list[EpochSeries]]] = [
+        (
+            "Loss",
+            "mean of the training images",
+            [_metric_series(each, "loss") for each in summaries],
+        )
+    ]
+    right = [_metric_series(each, "train_top1") for each in summaries]
+    right = [course for course in right if any(value > 0 for _, value in course.points)]
+    validation = [_validation_series(each) for each in summaries]
+    what = "percent of the training images" + ("; dashed: held-out ones" if any(c.points for c in validation) else "")
+    panels.append(("Accuracy", what, right + validation))
+    names = sorted({name for each in summaries for line in each.epoch_metrics for name in line.get("numbers", {})})
+    for name in names:
+        series = [_margin_value_series(each, name) for each in summaries]
+        series = [course for course in series if len({round(value, 9) for _, value in course.points}) > 1]
+        panels.append((f"The number {name}", "as it stood at the end of each epoch", series))
+    panels.append(
+        (
+            "Learning rate",
+            "at the end of each epoch",
+            [_metric_series(each, "lr") for each in summaries],
+        )
+    )
+    parts = []
+    for title, unit, rows in panels:
+        non_empty = [course for course in rows if course.points]
+        if non_empty:
+            parts.append(page.heading(title) + page.figure(draw_epoch_curves(non_empty, unit, title)))
+    return parts
+
+
+def _metric_series(summary: RunSummary, key: str) -> EpochSeries:
+    points = [
+        (line["epoch"], float(line[key]))
+        for line in summary.epoch_metrics
+        if math.isfinite(float(line.get(key, "nan")))
+    ]
+    return EpochSeries(summary.name, points, summary.colour)
+
+
+def _validation_series(summary: RunSummary) -> EpochSeries:
+    found = [(line["epoch"], line["held_out"]) for line in summary.epoch_metrics if "held_out" in line]
+    points = [(epoch, float(held.get("top1", held.get("recall1", math.nan)))) for epoch, held in found]
+    return EpochSeries(
+        f"{summary.name}, held out".removeprefix(", "),
+        [p for p in points if math.isfinite(p[1])],
+        summary.colour,
+        dashed=True,
+    )
+
+
+def _margin_value_series(summary: RunSummary, name: str) -> EpochSeries:
+    points = [
+        (line["epoch"], line["numbers"][name]) for line in summary.epoch_metrics if name in line.get("numbers", {})
+    ]
+    return EpochSeries(summary.name, [p for p in points if math.isfinite(p[1])], summary.colour)
+
+
+def _angle_ridgeline_sections(summary: RunSummary, name: str = "") -> list[str]:
+    """How the angles to the own class spread, as a section; none where the run did not keep them."""
+    counts = [line["histogram"]["own"] for line in summary.epoch_metrics if "histogram" in line]
+    if not counts:
+        return []
+    at = [str(line["epoch"]) for line in summary.epoch_metrics if "histogram" in line]
+    picture = draw_ridgeline(at, counts, summary.colour, f"Angles to the own class by epoch {name}".strip())
+    text = "Training images, epoch by epoch (Figure 4 of the ArcGrad paper)."
+    return [(page.paragraph(name) if name else page.heading("Angles to the own class", text)) + page.figure(picture)]
+
+
+def _run_sections(summary: RunSummary) -> list[str]:
+    """What is told of each run by itself."""
+    parts: list[str] = []
+    confusion_counts = (summary.record or {}).get("confusion")
+    if confusion_counts is not None:
+        names = (
+            summary.class_names
+            if len(summary.class_names) == confusion_counts.classes
+            else [str(k) for k in range(confusion_counts.classes)]
+        )
+        parts.append(page.heading("What is taken for what", "A row is a true class, a column the answer."))
+        rows = [
+            [(true, ""), (said, ""), (str(count), ""), (f"{share:.1f} %", "")]
+            for true, said, count, share in most_common_confusions(confusion_counts, names)
+        ]
+        most = page.table(["class", "taken for", "times", "of the class"], rows) if rows else ""
+        seen = (
+            page.figure(draw_confusion_matrix(confusion_counts, names, "Confusion matrix"))
+            if len(names) <= MAX_CONFUSION_CLASSES
+            else ""
+        )
+        parts.append(page.side_by_side(filter(None, (seen, most))))
+    parts += [
+        *([page.paragraph(summary.image_counts_note, "note")] if summary.image_counts_note else []),
+        *summary.image_sections,
+    ]
+    options, own = ["option", "value"], _settings_rows(summary.config)
+    parts += [page.heading("Settings", "What is trained on what, and what is not the default.")]
+    parts += [
+        page.table(options, [row for row in own if row[0][1]]),
+        page.details("all settings", page.table(options, own)),
+    ]
+    if summary.record:
+        made = summary.record.get("versions", {})
+        where = ", ".join(f"{name} {version}" for name, version in made.items())
+        threads = summary.record.get("cores")
+        text = f"{where}; commit {summary.record.get('commit') or 'unknown'}; {threads} thread{'' if threads == 1 else 's'}"
+        parts += [page.heading("Environment"), page.paragraph(text)]
+        parts += [page.heading("The run again"), page.code(str(summary.record.get("command", "")))]
+    else:
+        parts += [
+            page.heading("How it goes on"),
+            page.code(f"{shlex.join(build_train_command(summary.config))} --out {summary.folder} --resume"),
+        ]
+    return parts
+
+
+def _settings_rows(config: TrainConfig) -> list[list[page.Cell]]:
+    defaults = asdict(TrainConfig())
+    rows = []
+    for name, value in asdict(config).items():
+        display_value = (
+            Path(value).name if name in ("data", "init_from") and value else value
+        )  # folders are nobody's business
+        shown = display_value if isinstance(display_value, str) else json.dumps(display_value, ensure_ascii=False)
+        differs = value != defaults[name] or name in ("data", "model", "loss")
+        rows.append([(name, "best" if differs else ""), (shown, "")])
+    return rows
+
+
+def runs_markdown(summaries: Sequence[RunSummary], command: str) -> str:
+    """The table and the settings that matter as Markdown, for a paper's appendix or an issue."""
+    summaries = assign_names_and_colours(summaries)
+    head, rows = result_columns_and_rows(summaries)
+    title = _titles(summaries[0])[0] if len(summaries) == 1 else f"{len(summaries)} runs compared"
+    lines = [f"# {text.escape_markdown(title)}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(map(text.escape_markdown, row)) + " |" for row in rows]
+    for each in summaries:
+        lines += ["", f"## {text.escape_markdown(each.name)}", ""]
+        lines += [f"{text.escape_markdown(each.missing_note)}.", ""] if each.missing_note else []
+        lines += [each.image_counts_note, ""] if each.image_counts_note else []
+        lines += ["| option | value |", "|---|---|"]
+        lines += [
+            f"| {name[0]} | {text.escape_markdown(value[0])} |"
+            for name, value in _settings_rows(each.config)
+            if name[1]
+        ]
+        if each.record:
+            lines += ["", "```bash", text.escape_markdown_code(str(each.record.get("command", ""))), "```"]
+    return "\n".join([*lines, "", f"Made by `{text.escape_markdown_code(command)}`.", ""])
+
+
+# Runs as one picture for a paper, PNG or PDF: loss, accuracy, what moves, and the angles of the last epoch.
+
+_RUN_LINE_STYLES = ("-", (0, (5, 2)), (0, (1, 1)))
+
+
+def _label(name: str) -> str:
+    """A name as the legend shows it; one that begins with _ would be left out."""
+    return f" {escape_unprintable(name)}" if name.startswith("_") else escape_unprintable(name)
+
+
+def write_run_figure(summaries: Sequence[RunSummary], path: Path) -> None:
+    """Write the picture."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    from ..io.writing import write_chunks_atomic
+
+    summaries = assign_names_and_colours(summaries)
+    # A run's name is no formula, though it may hold two dollars.
+    rc_params: Any = {"text.parse_math": False, "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    with mpl.rc_context(rc_params), warnings.catch_warnings():
+        # Letters that the font has not are boxes; matplotlib would say so once for each of them.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        rows = -(-len(summaries) // 3)
+        figure, axes = plt.subplots(1, 3, figsize=(12, 3.6 + 0.2 * rows), layout="constrained")
+        for k, each in enumerate(summaries):
+            style = {
+                "color": each.colour,
+                "linestyle": _RUN_LINE_STYLES[k // len(CLASS_COLOURS) % len(_RUN_LINE_STYLES)],
+                "label": _label(each.name),
+            }
+            at = [line["epoch"] for line in each.epoch_metrics]
+            axes[0].plot(at, [line["loss"] for line in each.epoch_metrics], **style)
+            if any(line["train_top1"] for line in each.epoch_metrics):  # a loss that only embeds gives no answers
+                axes[1].plot(at, [line["train_top1"] for line in each.epoch_metrics], **style)
+            counts = next(
+                (line["histogram"]["own"] for line in reversed(each.epoch_metrics) if "histogram" in line), None
+            )
+            if counts:
+                width = 180 / len(counts)
+                total = max(1, sum(counts))
+                axes[2].plot([(i + 0.5) * width for i in range(len(counts))], [c / total for c in counts], **style)
+        axes[0].set(title="Loss", xlabel="epoch")
+        axes[1].set(title="Right answers on training images, %", xlabel="epoch")
+        axes[2].set(title="Angles to the own class, last epoch", xlabel="degrees", ylabel="share")
+        for place in axes[:2]:
+            place.xaxis.get_major_locator().set_params(integer=True)
+        figure.legend(
+            *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8
+        )
+        drawn = io.BytesIO()
+        figure.savefig(drawn, dpi=200, format=path.suffix.lower().lstrip("."))
+        write_chunks_atomic(path, [drawn.getvalue()])
+        plt.close(figure)

@@ -1,0 +1,1 @@
+"""Faults, bad input and attacks, tried on this machine: `python -m stress`."""

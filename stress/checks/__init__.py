@@ -1,0 +1,1 @@
+"""One file per check; `stress.check` says what a check is."""

@@ -1,0 +1,85 @@
+"""The flags of `widemargin train`, the seeds' `--gin` among them: a run that reads back, or one line."""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stderr
+from typing import Any
+
+from ..check import CheckContext, Outcome
+from ..corpus import load_corpus_cases
+from ..mutate import Mutator
+from ..trial import run_fuzz_cases
+
+TITLE = "Flags of a training command spelt wrongly, --gin and its values among them"
+KIND = "input"
+LONG = False
+
+COUNTS = (250, 15_000)
+
+
+def run(context: CheckContext) -> Outcome:
+    """Spoil the words of good commands and read them as the command does."""
+    from widemargin.cli.main import build_parser
+
+    top = build_parser()
+    kept = load_corpus_cases("flags")
+    names = top.subparser_for(["train"]).all_option_strings()
+    mutator = Mutator(
+        context.seed, (*names, "MarginHead.s=", "build_model.", "build_transform.scale=(0.8,1)", "paper(pad=")
+    )
+
+    def make_case() -> list[str]:
+        words = list(mutator.rng.choice(kept))
+        for _ in range(mutator.rng.choice((1, 1, 2))):
+            place = mutator.rng.randrange(len(words))
+            what = mutator.rng.randrange(6)
+            if what == 0:
+                del words[place]
+            elif what == 1:
+                words.insert(place, mutator.odd_word())
+            else:
+                words[place] = mutator.mutate_text([words[place]])
+            words = words or [""]
+        return words
+
+    return run_fuzz_cases(context, "flags", kept, make_case, lambda words: parse_flags(top, words), COUNTS)
+
+
+def parse_flags(arg_parser: Any, argv: list[str]) -> None:
+    """The run of the words, and all that is made of its texts before anything is trained."""
+    from widemargin.io.errors import InputError
+    from widemargin.io.text import normalize_flag
+    from widemargin.reproduce.seed_flags import config_from_options
+
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            options, unknown = arg_parser.parse_known_args(["train", *map(normalize_flag, argv)])
+            if unknown:
+                arg_parser.error(f"unknown argument {unknown[0]!r} at this place")
+    except SystemExit as error:  # argparse has said its line already
+        if error.code == 0:
+            return
+        raise InputError(said.getvalue().rstrip("\n")) from None
+    exercise_config(config_from_options(options))
+
+
+def exercise_config(config: Any) -> None:
+    """A run goes to text and back, to a command, a folder's name, a loss, a model and an augmentation."""
+    from types import SimpleNamespace
+
+    from widemargin.cli.train import _run_folder_name
+    from widemargin.data.images.augment import build_augment
+    from widemargin.losses.registry import parse
+    from widemargin.models.build import parse_model
+    from widemargin.training.config import TrainConfig, build_train_command
+
+    if TrainConfig.from_json(config.to_json()) != config:
+        raise AssertionError("the run is another one when it is read again")
+    build_train_command(config)
+    _run_folder_name(config)
+    parse(config.loss)
+    parse_model(config.model)
+    data = SimpleNamespace(mean=(0.5,), std=(0.2,))
+    build_augment(config.augment, data, size=config.input_size, **config.augment_options)

@@ -1,0 +1,40 @@
+"""The loss parser: whatever is written is a loss whose spelling reads back, or one line."""
+
+from __future__ import annotations
+
+from ..check import CheckContext, Outcome
+from ..corpus import load_corpus_cases
+from ..mutate import Mutator
+from ..trial import run_fuzz_cases
+
+TITLE = "Losses spelt wrongly: names, options, numbers, schedules, sums, lists"
+KIND = "input"
+LONG = False
+
+COUNTS = (600, 45_000)
+
+
+def run(context: CheckContext) -> Outcome:
+    """Spoil good spellings and read them."""
+    from widemargin.losses.registry import list_losses
+    from widemargin.losses.schedule import SCHEDULES
+
+    mutator = Mutator(
+        context.seed, (*list_losses(), *SCHEDULES, "s", "m", "steps", "mining", "hard", "learn", "bias", "floor")
+    )
+    kept = load_corpus_cases("losses")
+    return run_fuzz_cases(context, "losses", kept, lambda: mutator.mutate_text(kept), _parse_losses, COUNTS)
+
+
+def _parse_losses(text: str) -> None:
+    from widemargin.io.errors import InputError
+    from widemargin.losses.registry import parse, parse_list
+
+    for value in parse_list(text):
+        if parse(repr(value)) != value:
+            raise AssertionError(f"{value!r} is another loss when it is read again")
+    try:
+        parse(text)
+    except InputError as error:
+        if "list of" not in str(error):
+            raise

@@ -1,0 +1,35 @@
+"""Parquet: a table, or one line that names the file."""
+
+from __future__ import annotations
+
+from ..check import CheckContext, Outcome
+from ..corpus import load_corpus_files
+from ..mutate import Mutator
+from ..trial import run_fuzz_cases
+
+TITLE = "Parquet files: bytes flipped, cut, doubled, spliced; columns of every type"
+KIND = "input"
+LONG = False
+
+COUNTS = (150, 4_000)
+
+
+def run(context: CheckContext) -> Outcome:
+    """Spoil good files and read them."""
+    from widemargin.data.tabular.read import read_table
+
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        return Outcome(0, 0, "nothing", "pyarrow is not installed, so no Parquet file is read at all")
+    kept = list(load_corpus_files("parquet").values())
+    mutator = Mutator(context.seed)
+    path = context.folder / "table.parquet"
+
+    def read(data: bytes) -> None:
+        path.write_bytes(data)
+        read_table(path)
+
+    return run_fuzz_cases(
+        context, "parquet", kept, lambda: mutator.mutate_bytes(kept), read, COUNTS, expected_text="table.parquet"
+    )

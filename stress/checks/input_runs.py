@@ -1,0 +1,40 @@
+"""`run.json`: the file of settings, edited by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ..check import CheckContext, Outcome
+from ..corpus import load_corpus_files
+from ..mutate import Mutator
+from ..trial import run_fuzz_cases
+
+TITLE = "Files of settings (run.json) edited by hand"
+KIND = "input"
+LONG = False
+
+COUNTS = (400, 12_000)
+
+
+def run(context: CheckContext) -> Outcome:
+    """Spoil good files, as bytes and as values."""
+    from widemargin.training.config import TrainConfig
+
+    from .input_flags import exercise_config
+
+    kept = list(load_corpus_files("settings").values())
+    whole = [json.loads(data) for data in kept[:2]]
+    mutator = Mutator(context.seed)
+
+    def make_case() -> bytes:
+        if mutator.rng.random() < 0.3:
+            return mutator.mutate_bytes(kept)
+        return json.dumps(mutator.mutate_json(mutator.rng.choice(whole))).encode()
+
+    def read(data: bytes) -> None:
+        folder = Path(context.folder)
+        (folder / "run.json").write_bytes(data)
+        exercise_config(TrainConfig.read(folder))
+
+    return run_fuzz_cases(context, "settings", kept, make_case, read, COUNTS)

@@ -1,0 +1,149 @@
+"""The command in processes of its own, to be killed: started fresh, or forked from one that has imported torch."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from widemargin.cli.main import main
+
+DEFAULT_TIMEOUT_SECONDS = 120.0  # seconds for what takes one or two
+_COMMAND_PRELOADS = ["torch", "lightning_fabric", "safetensors.torch", "PIL.Image", "widemargin.training.train"]
+_COMMAND_PRELOADS += ["widemargin.data.images.folder", "widemargin.models.fast", "widemargin.cli.main"]
+
+
+class CommandProcess:
+    """`widemargin WORDS` in a process that needs no second to begin; what it says goes to a file."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        output_path: Path,
+        environment: Mapping[str, str] | None = None,
+        entry_point: Callable[[list[str]], int] = main,
+    ) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(_COMMAND_PRELOADS)
+        self.output_path = output_path
+        self.process: Any = context.Process(
+            target=_run_in_child, args=(entry_point, list(argv), str(output_path), dict(environment or {}))
+        )
+        self.process.start()
+
+    @property
+    def pid(self) -> int:
+        return int(self.process.pid)
+
+    def is_running(self) -> bool:
+        """Whether it still goes on."""
+        return bool(self.process.is_alive())
+
+    def send_signal(self, signal_number: int) -> None:
+        """A signal, if there still is somebody to hear it."""
+        if self.is_running():
+            os.kill(self.pid, signal_number)
+
+    def wait(self, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> int | None:
+        """Wait; the exit code, minus the signal where one has ended it, None where it came too late."""
+        self.process.join(timeout)
+        late = self.is_running()
+        if late:
+            self.process.kill()
+            self.process.join()
+        return None if late else int(self.process.exitcode)
+
+    def read_output(self) -> str:
+        """What it has printed."""
+        return self.output_path.read_text(encoding="utf-8", errors="replace") if self.output_path.exists() else ""
+
+
+def _run_in_child(
+    entry_point: Callable[[list[str]], int], argv: list[str], output_path: str, environment: dict[str, str]
+) -> None:
+    """In the child."""
+    os.environ.update(environment)
+    handle = os.open(output_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    import torch
+
+    torch.set_num_threads(int(environment.get("OMP_NUM_THREADS", "1")))
+    sys.exit(entry_point(argv))
+
+
+def run_command(
+    argv: Sequence[str],
+    output_path: Path,
+    environment: Mapping[str, str] | None = None,
+    entry_point: Callable[[list[str]], int] = main,
+) -> tuple[int | None, str]:
+    """Run a command to its end: exit code and what it said."""
+    child = CommandProcess(argv, output_path, environment, entry_point)
+    return child.wait(), child.read_output()
+
+
+def error_line(output: str) -> str:
+    """The one line that a command ends with, or what was there instead of it."""
+    found = [line for line in output.splitlines() if line.startswith("widemargin: ")]
+    return found[0] if len(found) == 1 and "Traceback" not in output else f"not one line: {output[-400:]}"
+
+
+def start_ranks(argv: Sequence[str], output_dir: Path, world_size: int = 2) -> list[CommandProcess]:
+    """The same command as several processes of one training, each with its own file of what it says."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    output_dir.mkdir(parents=True, exist_ok=True)
+    found = []
+    for rank in map(str, range(world_size)):
+        environment = {
+            "RANK": rank,
+            "LOCAL_RANK": rank,
+            "WORLD_SIZE": str(world_size),
+            "LOCAL_WORLD_SIZE": str(world_size),
+        }
+        environment |= {
+            "GROUP_RANK": "0",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+            "TORCHELASTIC_RUN_ID": "selftest",
+        }
+        found.append(CommandProcess(argv, output_dir / f"{port}-{rank}.txt", environment))
+    return found
+
+
+@contextmanager
+def start_subprocess(command: Sequence[str], output_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A command of the system's with this interpreter and package; ended with all its children, if it is not done."""
+    import signal
+
+    here = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    with output_path.open("ab") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=environment, start_new_session=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait_until(
+    condition: Callable[[], bool], timeout: float = DEFAULT_TIMEOUT_SECONDS, poll_interval: float = 0.002
+) -> bool:
+    """Wait for something; whether it came."""
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(poll_interval)
+    return False

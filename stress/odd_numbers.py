@@ -1,0 +1,182 @@
+"""Public functions and classes that take numbers, words and settings, with what they must refuse: an explicit table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from widemargin import theory
+from widemargin.head.head import Head
+from widemargin.head.objective import Objective
+from widemargin.head.row_optimizer import RowOptimizer
+from widemargin.io.errors import InputError
+from widemargin.losses.margin import margin_softmax
+from widemargin.losses.margins.arcface import ArcFace
+from widemargin.losses.registry import list_losses, parse, parse_list
+from widemargin.losses.schedule import Anneal, Cosine, Decay, Learnable, Warmup
+from widemargin.metrics.angles import AngleMeter, angles
+from widemargin.metrics.fewshot import few_shot_metrics, knn_accuracy
+from widemargin.metrics.retrieval import retrieval_metrics
+from widemargin.metrics.verification import verification_metrics
+from widemargin.models.attach import attach
+from widemargin.tabular.estimator import MarginClassifier
+
+from .calls import make_valid_batch
+from .trial import message_problem
+
+NOT_POSITIVE_INTS: tuple[Any, ...] = (0, -1, 2.5, "3", None, True, [3], math.nan, 10**40, torch.tensor(3.5))
+NOT_POSITIVE: tuple[Any, ...] = (0, -1.0, "1", None, True, [1.0], math.nan, math.inf, 1j, 10**400)
+NOT_FINITE: tuple[Any, ...] = ("1", None, True, [1.0], math.nan, math.inf, 1j, 10**400)
+NOT_A_LOSS: tuple[Any, ...] = (None, 3, "", "arcfase", ["arcface"], b"arcface", "arcface(", object)
+
+
+def _x() -> Any:
+    return make_valid_batch()[0]
+
+
+def _y() -> Any:
+    return make_valid_batch()[1]
+
+
+def _fit_classifier(**options: Any) -> Any:
+    return MarginClassifier(**options).fit(_x().numpy(), _y().numpy())
+
+
+_ANGLES = torch.linspace(0.1, 3, 5)
+NOT_ANGLES: tuple[Any, ...] = (None, 0.5, [0.1, 0.2], torch.tensor([1, 2]), "0.5", torch.tensor([1j]))
+
+CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
+    "Head(dim)": (lambda v: Head(v, 3), NOT_POSITIVE_INTS),
+    "Head(classes)": (lambda v: Head(4, v), (*NOT_POSITIVE_INTS, 1)),
+    "Head(margin)": (lambda v: Head(4, 3, v), (*NOT_A_LOSS, "triplet", "arcface + center")),
+    "Head(road)": (lambda v: Head(4, 3, backend=v), (None, 3, "", "strem", ["dense"])),
+    "Head(rate)": (lambda v: Head(4, 3, backend="sampled", sample_rate=v), NOT_POSITIVE),
+    "Head(smoothing)": (lambda v: Head(4, 3, label_smoothing=v), (-0.1, 1.0, "0.1", None, math.nan, True, [0.1])),
+    "Head(class_weight)": (
+        lambda v: Head(4, 3, class_weight=v),
+        ([1, 2], [1, 2, -1], [1, 2, math.nan], "abc", 3, [[1, 2, 3]], ["a", "b", "c"], [1, 2, None]),
+    ),
+    "Head(ignore_index)": (lambda v: Head(4, 3, ignore_index=v), (0.5, "a", [1], True, 10**40)),
+    "Head(memory)": (lambda v: Head(10**6, v), (10**12, 2**61)),
+    "Head(class_names)": (lambda v: Head(4, 3, class_names=v), (["a"], "ab", 3, ["a", "b", "c", "d"])),
+    "Head(dtype)": (lambda v: Head(4, 3, dtype=v), (torch.int64, torch.bool, torch.complex64, "float32", 3)),
+    "Head(device)": (lambda v: Head(4, 3, device=v), ("nowhere", "cuda:99", 3.5, [1])),
+    "Head.extend": (lambda v: Head(4, 3).extend(v), NOT_POSITIVE_INTS),
+    "Head(mix)": (lambda v: Head(4, 3)(_x(), _y(), mix=v), (3, (_y(),), (_y(), 2), (_y(), "a"), (None, 0.5))),
+    "Head(mix lam)": (
+        lambda v: Head(4, 3)(_x(), _y(), mix=(_y(), v)),
+        (-0.1, 1.1, math.nan, "a", None, torch.tensor([0.5]), torch.full((12,), 2.0), torch.tensor(math.nan)),
+    ),
+    "Head(sample_weight)": (
+        lambda v: Head(4, 3)(_x(), _y(), sample_weight=v),
+        (1.0, [1.0] * 12, torch.ones(3), torch.ones(12, 1), torch.ones(12, device="meta"), torch.ones(12) * 1j),
+    ),
+    "Head.take_over": (
+        lambda v: Head(4, 3).load_class_weights(v),
+        (None, 3, {}, {"weight": 3}, {"weight": torch.ones(2, 4)}, {"weight": torch.ones(3, 5)}, [], "nowhere.pt", [3]),
+    ),
+    "Head.load_state_dict": (
+        lambda v: Head(4, 3).set_extra_state(v),
+        (None, 3, torch.ones(3), torch.tensor([91] * 99999, dtype=torch.uint8), torch.tensor([49], dtype=torch.uint8)),
+    ),
+    "ArcFace(s)": (
+        lambda v: ArcFace(s=v),
+        (0, -1, "a", None, True, [1.0], math.nan, 10**400, 1j, torch.tensor(1.0, device="meta"), torch.tensor(1j)),
+    ),
+    "losses": (list_losses, (3, "margin", ["margins"], b"margins")),
+    "parse_list": (parse_list, NOT_A_LOSS),
+    "MarginClassifier(loss)": (lambda v: _fit_classifier(loss=v), NOT_A_LOSS),
+    "MarginClassifier(hidden)": (lambda v: _fit_classifier(hidden=v), ((), (0,), "64", 3, None, (2.5,), (True,))),
+    "MarginClassifier(lr)": (lambda v: _fit_classifier(lr=v), NOT_POSITIVE),
+    "MarginClassifier(batch)": (lambda v: _fit_classifier(batch=v), (0, -1, 2.5, "3", None, True)),
+    "MarginClassifier(device)": (lambda v: _fit_classifier(device=v), ("nowhere", 3.5, ["cpu"])),
+    "MarginClassifier(validation_fraction)": (
+        lambda v: _fit_classifier(early_stopping=True, validation_fraction=v),
+        (0, 1, "0.1", None, math.nan),
+    ),
+    "Objective": (lambda v: Objective(v, 4, 3), NOT_A_LOSS),
+    "Objective(dim)": (lambda v: Objective("arcface", v, 3), NOT_POSITIVE_INTS),
+    "Objective(options)": (lambda v: Objective("arcface", 4, 3, **v), ({"smothing": 1}, {"road": "x"}, {"rate": 2})),
+    "parse": (parse, NOT_A_LOSS),
+    "attach(model)": (lambda v: attach(v, "arcface", 3), (None, "resnet18", torch.nn.Identity(), torch.ones(3))),
+    "attach(at)": (
+        lambda v: attach(torch.nn.Sequential(torch.nn.Linear(4, 3)), "arcface", 3, at=v),
+        ("9", "", 3, ["0"], None),
+    ),
+    "margin_softmax(margin)": (lambda v: margin_softmax(_x().clamp(-1, 1), _y(), v), (*NOT_A_LOSS, "triplet")),
+    "margin_softmax(step)": (
+        lambda v: margin_softmax(_x().clamp(-1, 1), _y(), "arcface", step=v),
+        (-1, 0.5, "1", None, True, 10**40),
+    ),
+    "margin_softmax(radius)": (
+        lambda v: margin_softmax(_x().clamp(-1, 1), _y(), "softmax", radius=v),
+        (None, 1.0, [1.0] * 12, torch.ones(3), torch.ones(12, device="meta"), torch.ones(12) * 1j, "a"),
+    ),
+    "Warmup": (lambda v: Warmup(0, v, steps=10), ("1", None, math.nan, math.inf, True, [1], 10**5000)),
+    "Warmup(steps)": (lambda v: Warmup(0, 1, steps=v), (*NOT_POSITIVE_INTS[:8],)),
+    "Cosine(steps)": (lambda v: Cosine(0, 1, steps=v), (*NOT_POSITIVE_INTS[:8],)),
+    "Decay": (lambda v: Decay(1, v, steps=10), NOT_POSITIVE),
+    "Anneal": (Anneal, (-1, "1", None, math.nan, math.inf, True)),
+    "Learnable": (Learnable, NOT_POSITIVE),
+    "AngleMeter(classes)": (lambda v: AngleMeter(v, 4), NOT_POSITIVE_INTS),
+    "AngleMeter(dim)": (lambda v: AngleMeter(3, v), NOT_POSITIVE_INTS),
+    "AngleMeter.merge": (lambda v: AngleMeter(3, 4).merge(v), (None, 3, AngleMeter(3, 5))),
+    "AngleMeter.compute": (
+        lambda v: AngleMeter(3, 4).compute(v),
+        (None, [[1.0]], torch.ones(3), torch.ones(3, 4).long(), torch.ones(4, 3)),
+    ),
+    "angles(W)": (lambda v: angles(_x(), _y(), v), (None, torch.ones(3), torch.ones(3, 4).long(), torch.ones(3, 9))),
+    "suggest_scale(classes)": (lambda v: theory.suggest_scale(v, 0.5), (*NOT_POSITIVE_INTS, 1)),
+    "suggest_scale(gap)": (lambda v: theory.suggest_scale(10, v), NOT_POSITIVE),
+    "theoretical_gap(classes)": (lambda v: theory.theoretical_gap(v, 1.0), (*NOT_POSITIVE_INTS, 1)),
+    "theoretical_gap(scale)": (lambda v: theory.theoretical_gap(10, v), NOT_POSITIVE),
+    "gap_loss(gap)": (lambda v: theory.gap_loss(v, 1.0, 10), NOT_FINITE),
+    "gap_loss(scale)": (lambda v: theory.gap_loss(0.5, v, 10), NOT_FINITE),
+    "gap_gradient(scale)": (lambda v: theory.gap_gradient(0.5, v, 10), NOT_FINITE),
+    "target_curve(theta)": (lambda v: theory.target_curve("arcface", v), NOT_ANGLES),
+    "target_curve(margin)": (lambda v: theory.target_curve(v, _ANGLES), (*NOT_A_LOSS, "triplet")),
+    "target_curve(classes)": (lambda v: theory.target_curve("arcface", _ANGLES, v), (*NOT_POSITIVE_INTS, 1)),
+    "target_slope(theta)": (lambda v: theory.target_slope("arcface", v), NOT_ANGLES),
+    "pull_curve(theta)": (lambda v: theory.gradient_curve("arcface", v), NOT_ANGLES),
+    "pull_curve(others)": (
+        lambda v: theory.gradient_curve("arcface", _ANGLES, other_angle=v),
+        ("1", None, math.nan, [1]),
+    ),
+    "boundary(theta2)": (lambda v: theory.decision_function("arcface", _ANGLES, v), (*NOT_ANGLES, torch.ones(3))),
+    "boundary_angle(between)": (lambda v: theory.boundary_angle("arcface", v), (*NOT_POSITIVE, 4.0)),
+    "angular_margin(between)": (lambda v: theory.angular_margin("arcface", v), (*NOT_POSITIVE, 4.0)),
+    "retrieve(ks)": (lambda v: retrieval_metrics(_x(), _y(), ks=v), ((), (0,), (-1,), ("1",), (1.5,))),
+    "retrieve(batch)": (lambda v: retrieval_metrics(_x(), _y(), batch_size=v), (0, -1, 1.5, "1", None)),
+    "retrieve(gallery)": (lambda v: retrieval_metrics(_x(), _y(), v), (_x(), torch.ones(3, 9), "a")),
+    "knn_accuracy(k)": (lambda v: knn_accuracy(_x(), _y(), k=v), (*NOT_POSITIVE_INTS[:9], 12)),
+    "knn_accuracy(gallery)": (lambda v: knn_accuracy(_x(), _y(), v), (_x(), torch.ones(3, 9), "a")),
+    "few_shot(ways)": (lambda v: few_shot_metrics(_x(), _y(), ways=v), (*NOT_POSITIVE_INTS, 4)),
+    "few_shot(shots)": (lambda v: few_shot_metrics(_x(), _y(), ways=2, shots=v), (*NOT_POSITIVE_INTS, 4)),
+    "few_shot(episodes)": (lambda v: few_shot_metrics(_x(), _y(), ways=2, episodes=v), (0, -1, 2.5, "3", None, True)),
+    "verify(same)": (
+        lambda v: verification_metrics(_x()[:, 0], v),
+        (["False", "True"] * 6, [2] * 12, None, [0] * 12, [0, 1]),
+    ),
+    "verify(folds)": (lambda v: verification_metrics(_x()[:, 0], _y() == 0, v), ([1, 2], [0] * 12, 3)),
+    "verify(fars)": (lambda v: verification_metrics(_x()[:, 0], _y() == 0, fars=v), ((0,), (2,), ("a",), (math.nan,))),
+    "RowOptimizer": (lambda v: RowOptimizer(v, torch.optim.SGD, lr=0.1), (None, 3, torch.ones(3), [[1.0]])),
+    "RowOptimizer.load_state_dict": (
+        lambda v: RowOptimizer(torch.ones(3, 2), torch.optim.SGD, lr=0.1).load_state_dict(v),
+        (None, {}, {"memory": 3}, {"memory": {"m": torch.ones(2, 2)}, "scalars": {}, "param_groups": []}),
+    ),
+}
+
+
+def value_call_problem(name: str, index: int) -> str:
+    """What goes otherwise than refusal in one line, if anything does."""
+    call, values = CALLS[name]
+    try:
+        found = call(values[index])
+    except InputError as error:
+        return message_problem(str(error))
+    except Exception as error:  # from deep inside
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    return f"taken without a word: {found!r}"[:200]

@@ -1,0 +1,137 @@
+"""Runs checks one after the other, each in a scratch folder of its own, and keeps what they found as a record."""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from widemargin.io import bounded
+from widemargin.io.errors import InputError
+from widemargin.io.provenance import source_commit
+from widemargin.tabular.results import versions
+
+from .check import Check, CheckContext, Outcome, load_checks
+
+ProgressCallback = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """A check, what it found and how long it took."""
+
+    check: Check
+    outcome: Outcome
+    seconds: float
+
+
+def select_checks(only: Iterable[str] | None, long: bool) -> list[Check]:
+    """The checks to run; one that takes long is left out without `long`, and refused where it was named."""
+    found = load_checks(only)
+    slow = [check.name for check in found if check.long and not long]
+    if only is not None and slow:
+        raise InputError(f"{slow[0]} takes long: add --long")
+    return [check for check in found if check.name not in slow]
+
+
+def run_checks(
+    checks: Iterable[Check], long: bool, on_progress: ProgressCallback, seed: int = 0
+) -> Iterator[CheckResult]:
+    """Every check's outcome as it comes."""
+    for check in checks:
+        begun = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix=f"widemargin-{check.name}-", ignore_cleanup_errors=True) as scratch:
+            size = CheckContext(
+                long, Path(scratch).resolve(), seed, partial(_report_check_progress, on_progress, check.name)
+            )
+            try:
+                outcome = check.run(size)
+            except Exception as error:  # a broken check shall not keep the others from running
+                said = " ".join(f"{type(error).__name__}: {error}".split())
+                outcome = Outcome(1, 0, "not known", f"the check itself broke: {said}")
+        yield CheckResult(check, outcome, time.perf_counter() - begun)
+
+
+def _report_check_progress(on_progress: ProgressCallback, name: str, text: str) -> None:
+    on_progress(f"{name}: {text}")
+
+
+def record(
+    results: Iterable[CheckResult], long: bool, previous_lines: Iterable[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """What `--json` writes; `kept` are lines of an older record, which stay where their check has not run again."""
+    lines = [
+        {
+            "name": one.check.name,
+            "title": one.check.title,
+            "kind": one.check.kind,
+            **asdict(one.outcome),
+            "seconds": round(one.seconds, 1),
+            "commit": source_commit(),
+            "command": f"stress --only {one.check.name}" + (" --long" if long else ""),
+        }
+        for one in results
+    ]
+    again = {line["name"] for line in lines}
+    everything = [*lines, *(line for line in previous_lines if line["name"] not in again)]
+    return {
+        "versions": versions(),
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "long": long,
+        "checks": sorted(everything, key=lambda line: str(line["name"])),
+    }
+
+
+def read_record_lines(path: Path, long: bool) -> list[dict[str, Any]]:
+    """Lines of the record in a file, to go on from; none where there is no file, or one of another length."""
+    if not path.exists():
+        return []
+    found = bounded.read_json(path)
+    try:
+        lines = [dict(line) for line in found["checks"]] if found["long"] == long else []
+        return [line for line in lines if line["name"]]
+    except (KeyError, TypeError, ValueError):
+        raise InputError(f"{path}: not a record of selftest; give another file, or delete this one") from None
+
+
+def print_results(results: Sequence[CheckResult]) -> None:
+    """One row per check; below it what there is to say of those that did not hold or could not run."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from widemargin.viz.terminal import console
+
+    screen = console(width=140)
+    grid = Table(title="stress", title_justify="left", title_style="bold")
+    for column in ("check", "kind", "tried", "survived", "lost", "seconds"):
+        grid.add_column(column, justify="right" if column in ("tried", "survived", "seconds") else "left")
+    for one in results:
+        outcome = one.outcome
+        survived = Text(str(outcome.survived), style="" if outcome.has_passed else "bold red")
+        lost = Text(outcome.lost if outcome.tried else "not tried here")
+        cells = (Text(one.check.title), one.check.kind, str(outcome.tried), survived, lost, f"{one.seconds:.1f}")
+        grid.add_row(*cells)
+    screen.print(grid)
+    for one in results:
+        if one.outcome.note:
+            screen.print(Text(f"{one.check.name}: {one.outcome.note}", style="" if one.outcome.has_passed else "red"))
+
+
+def print_list(checks: Sequence[Check]) -> None:
+    """Names and titles of checks."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from widemargin.viz.terminal import console
+
+    grid = Table(box=None, show_header=False, pad_edge=False)
+    for check in checks:
+        grid.add_row(check.name, check.kind, Text(check.title + (" (--long)" if check.long else "")))
+    console(width=140).print(grid)

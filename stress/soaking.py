@@ -1,0 +1,84 @@
+"""Training, resuming and judging for a long time in one process, and what that process holds meanwhile."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+
+def read_process_usage() -> dict[str, int]:
+    """Memory in KiB, file handles, threads and children of this process."""
+    gc.collect()
+    own = Path("/proc/self")
+    pages = int((own / "statm").read_text().split()[1])
+    children = (own / "task" / str(os.getpid()) / "children").read_text().split()
+    return {
+        "memory": pages * os.sysconf("SC_PAGE_SIZE") // 1024,
+        "handles": len(os.listdir(own / "fd")),
+        "threads": threading.active_count(),
+        "children": len(children),
+    }
+
+
+def soak(argv: list[str]) -> int:
+    """`data out minutes cycles result`: resume and evaluate until both the minutes and the cycles are over."""
+    from widemargin.io.resources import keep_freed_memory
+    from widemargin.training.config import TrainConfig
+    from widemargin.training.run import load_run
+    from widemargin.training.train import train
+
+    data, out, minutes, cycles, result = argv
+    keep_freed_memory()
+    run = TrainConfig(
+        data=data,
+        model="fast(width=0.125)",
+        loss="arcgrad(s=10) + 0.02*center",
+        input_size=16,
+        batch_size=12,
+        augment="fast",
+        opt="sgd",
+        lr=0.01,
+        schedule="constant",
+        ema=0.9,
+        val_fraction=0.2,
+        epochs=1_000_000,
+        repeated_augmentation=10,
+    )
+    usage_samples: list[dict[str, int]] = []
+    each = max(1.0, 60.0 * float(minutes) / int(cycles) / 2)  # seconds of a cycle: twice as many as are wanted
+    end = time.monotonic() + 60.0 * float(minutes)
+    while time.monotonic() < end or len(usage_samples) < int(cycles):
+        until, epochs = time.monotonic() + each, 0
+        while time.monotonic() < until or not epochs:
+            train(run, out, resume=True, stop_after=1, quiet=True)
+            epochs += 1
+        load_run(out).evaluate()
+        usage_samples.append(read_process_usage())
+        print(json.dumps(usage_samples[-1]), file=sys.stderr, flush=True)
+    Path(result).write_text(json.dumps({"seen": usage_samples, "epochs": _epochs(Path(out))}), encoding="utf-8")
+    return 0
+
+
+def _epochs(out: Path) -> int:
+    """Lines of the log, one for each epoch."""
+    return len((out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+
+
+def growth(usage_samples: list[dict[str, int]]) -> dict[str, Any]:
+    """How much more is held at the end than after a quarter of the cycles: memory in percent, the rest in numbers.
+
+    Means of several cycles, as the memory of one moves up and down by some pages.
+    """
+    quarter = max(1, len(usage_samples) // 4)
+    early, late = usage_samples[quarter : 2 * quarter] or usage_samples[:1], usage_samples[-quarter:]
+    memory = [sum(one["memory"] for one in part) / len(part) for part in (early, late)]
+    found: dict[str, Any] = {"memory": 100.0 * (memory[1] / memory[0] - 1.0)}
+    for name in ("handles", "threads", "children"):
+        found[name] = max(one[name] for one in late) - max(one[name] for one in early)
+    return found
