@@ -320,7 +320,7 @@ def measure_coverage(settings: CoverageSettings, path: Path | None, on_progress:
 
 
 def _load_or_start_record(settings: CoverageSettings, path: Path | None) -> dict[str, Any]:
-    from widemargin.tabular.results import versions
+    from widemargin.io.provenance import versions
 
     settings_json = json.loads(json.dumps(asdict(settings)))
     fresh = {"settings": settings_json, "far": FAR, "versions": versions(), "truth": {}, "cells": []}

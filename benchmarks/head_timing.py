@@ -429,7 +429,7 @@ def _measure_rank(shape: tuple[int, int, int], loss: str, rounds: int) -> dict[s
     mine, labels = x.detach()[share].clone().requires_grad_(), y[share]
     road = "stream" if world == 1 else "sharded"
     found: dict[str, float] = {"sampled": 0.0, "mebibytes": 0.0}
-    for name, options in {"full": {}, "sampled": {"rate": SAMPLE_RATE}}.items():
+    for name, options in {"full": {}, "sampled": {"sample_rate": SAMPLE_RATE}}.items():
         if name == "sampled" and world == 1:
             continue
         torch.manual_seed(0)

@@ -25,7 +25,7 @@ import torch
 from widemargin.data.images.batches import Batch
 from widemargin.head.objective import Objective
 from widemargin.io.errors import InputError
-from widemargin.tabular.results import versions
+from widemargin.io.provenance import versions
 from widemargin.training.config import TrainConfig
 from widemargin.training.logging import ProgressReporter
 from widemargin.training.model import build_margin_model

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from widemargin import metrics, theory  # noqa: F401
+from widemargin.head.functional import margin_softmax
 from widemargin.head.head import Head
 from widemargin.head.objective import Objective
-from widemargin.losses.margin import margin_softmax
 from widemargin.losses.registry import parse
 from widemargin.metrics.angles import AngleMeter, angles
 from widemargin.metrics.fewshot import few_shot_metrics, knn_accuracy

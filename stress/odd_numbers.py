@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from widemargin import theory
+from widemargin.head.functional import margin_softmax
 from widemargin.head.head import Head
 from widemargin.head.objective import Objective
 from widemargin.head.row_optimizer import RowOptimizer
 from widemargin.io.errors import InputError
-from widemargin.losses.margin import margin_softmax
 from widemargin.losses.margins.arcface import ArcFace
 from widemargin.losses.registry import list_losses, parse, parse_list
 from widemargin.losses.schedule import Anneal, Cosine, Decay, Learnable, Warmup
@@ -99,7 +99,10 @@ CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
     ),
     "Objective": (lambda v: Objective(v, 4, 3), NOT_A_LOSS),
     "Objective(dim)": (lambda v: Objective("arcface", v, 3), NOT_POSITIVE_INTS),
-    "Objective(options)": (lambda v: Objective("arcface", 4, 3, **v), ({"smothing": 1}, {"road": "x"}, {"rate": 2})),
+    "Objective(options)": (
+        lambda v: Objective("arcface", 4, 3, **v),
+        ({"smothing": 1}, {"backend": "x"}, {"sample_rate": 2}),
+    ),
     "parse": (parse, NOT_A_LOSS),
     "attach(model)": (lambda v: attach(v, "arcface", 3), (None, "resnet18", torch.nn.Identity(), torch.ones(3))),
     "attach(at)": (

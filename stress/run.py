@@ -14,8 +14,7 @@ from typing import Any
 
 from widemargin.io import bounded
 from widemargin.io.errors import InputError
-from widemargin.io.provenance import source_commit
-from widemargin.tabular.results import versions
+from widemargin.io.provenance import source_commit, versions
 
 from .check import Check, CheckContext, Outcome, load_checks
 

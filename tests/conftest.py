@@ -45,7 +45,7 @@ def empty_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("WIDEMARGIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("WIDEMARGIN_MIRROR", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(download, "PAUSE", 0.0)
+    monkeypatch.setattr(download, "RETRY_DELAY_SECONDS", 0.0)
     return tmp_path / "cache"
 
 

@@ -8,16 +8,17 @@ import struct
 import zipfile
 from pathlib import Path
 
-from widemargin.data.tabular.uci import SETS
+from widemargin.data.tabular.uci import UCI_SETS
 
 
 def originals(folder: Path) -> dict[str, bytes]:
     """Every original by its path on the server; `folder` holds the cleaned tables."""
     rows = {
-        name: [line.split(",") for line in (folder / SETS[name].file_name).read_text().split()[1:]] for name in SETS
+        name: [line.split(",") for line in (folder / UCI_SETS[name].file_name).read_text().split()[1:]]
+        for name in UCI_SETS
     }
     old, new = "/ml/machine-learning-databases", "/static/public"
-    pima = "/" + SETS["pima_indians_diabetes"].sources[0].urls[0].split("/", 3)[3]
+    pima = "/" + UCI_SETS["pima_indians_diabetes"].sources[0].urls[0].split("/", 3)[3]
     hayes = rows["hayes_roth_with_hobby"]
     votes = [[row[-1], *("ny"[int(vote)] for vote in row[:-1])] for row in rows["congressional_voting_records"]]
     knowledge = rows["user_knowledge_modeling"]

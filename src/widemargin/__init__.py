@@ -15,7 +15,7 @@ import importlib
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.1"
+from ._version import __version__
 
 # Where each public name lives. Losses are not listed: the catalogue finds them by file.
 _PUBLIC_NAMES = {
@@ -38,10 +38,10 @@ _PUBLIC_NAMES = {
     "MarginModel": "models.attach",
     "angles": "metrics.angles",
     "attach": "models.attach",
-    "load": "export.hub",
+    "load": "loading",
     "load_sharded": "head.sharded_checkpoint",
     "list_losses": "losses.registry",
-    "margin_softmax": "losses.margin",
+    "margin_softmax": "head.functional",
     "parse": "losses.registry",
     "parse_list": "losses.registry",
     "save_sharded": "head.sharded_checkpoint",
@@ -55,15 +55,16 @@ __all__ = ["__version__", *sorted(_PUBLIC_NAMES)]  # noqa: PLE0604  (strings all
 
 if TYPE_CHECKING:
     from . import metrics, theory
-    from .export.hub import load
+    from .head.functional import margin_softmax
     from .head.head import Head
     from .head.objective import Objective
     from .head.row_optimizer import RowOptimizer
     from .head.sharded_checkpoint import load_sharded, save_sharded
     from .io.errors import InputError
+    from .loading import load
     from .losses import schedule
     from .losses.criterion import Criterion
-    from .losses.margin import Margin, margin_softmax
+    from .losses.margin import Margin
     from .losses.pair_loss import PairLoss
     from .losses.registry import Sum, list_losses, parse, parse_list
     from .losses.schedule import Anneal, Cosine, Decay, Learnable, Warmup

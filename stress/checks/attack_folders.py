@@ -43,7 +43,7 @@ def load_hub_offline(folder: str) -> None:
     """`widemargin.load` with every socket forbidden, as an attempt."""
     import sys
 
-    from widemargin.export.hub import load
+    from widemargin.loading import load
 
     def no_network(event: str, _: Any) -> None:
         if event in ("socket.connect", "socket.getaddrinfo"):
@@ -151,9 +151,9 @@ def _try_hostile_settings(sandbox: Sandbox, hub: Path) -> None:
         "a model of the hub": {"model": "hf-hub:stranger/model"},
         "a model of a folder outside": {"model": f"local-dir:{sandbox.folder}"},
         "another model's weights, fetched": {"model": "timm:resnet18(pretrained=True)"},
-        "embeddings of a terabyte": {"dim": 10**12},
-        "embeddings beyond memory": {"dim": 2**26},
-        "a number that no machine has": {"dim": 10**30},
+        "embeddings of a terabyte": {"embedding_dim": 10**12},
+        "embeddings beyond memory": {"embedding_dim": 2**26},
+        "a number that no machine has": {"embedding_dim": 10**30},
         "a network of terabytes": {"model": "fast(widths=(100000, 1000000, 1000000))"},
         "a field that nobody knows": {"__class__": "x"},
         "pictures as large as a wall": {"input_size": 65_536},

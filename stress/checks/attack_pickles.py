@@ -103,7 +103,7 @@ def _try_run_folders(sandbox: Sandbox, images: Path, trained: Path) -> None:
 
 def load_hub(folder: str) -> None:
     """`widemargin.load`, as an attempt."""
-    from widemargin.export.hub import load
+    from widemargin.loading import load
 
     load(folder)
 

@@ -76,13 +76,13 @@ def _write_checkpoint_files(folder: Path, case: Case, with_checksums: bool) -> N
 
 def _load_all_ways(folder: Path, picture: Path) -> None:
     """All ways in which such files are read; the first error is the one that is judged."""
-    from widemargin.export import hub
     from widemargin.head.head import Head
     from widemargin.io.errors import InputError
+    from widemargin.loading import load as load_any
     from widemargin.training.run import Run, load_run
 
     refused: list[InputError] = []
-    ways: list[tuple[Callable[[Path], Run], str]] = [(load_run, "run"), (hub.load, "hub")]
+    ways: list[tuple[Callable[[Path], Run], str]] = [(load_run, "run"), (load_any, "hub")]
     for load, name in ways:
         try:
             found = load(folder / name)

@@ -107,7 +107,14 @@ def run_recipe_list(argv: list[str]) -> int:
 
     data, out = argv
     common: dict[str, Any] = {"data": data, "model": "fast(width=0.125)", "input_size": 16, "batch_size": 12}
-    common |= {"opt": "sgd", "lr": 0.05, "hold_out": 0.2, "epochs": 3, "repeats": 15, "augment": "fast"}
+    common |= {
+        "opt": "sgd",
+        "lr": 0.05,
+        "val_fraction": 0.2,
+        "epochs": 3,
+        "repeated_augmentation": 15,
+        "augment": "fast",
+    }
     options = argparse.Namespace(runs=f"{out}/runs", out=out, list=False, executor="local", data_dir=None)
     complete_image_runs([TrainConfig(**common), TrainConfig(**common, loss="softmax")], options, "selftest")
     return 0

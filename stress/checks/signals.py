@@ -17,7 +17,7 @@ TITLE = "SIGTERM or SIGINT once (saved, code 75) and twice (leaves at once)"
 KIND = "fault"
 LONG = False
 _MAX_EXIT_SECONDS = 1.0  # seconds; a step of this network takes some tenths of one
-_SLOW_TRAINING = {"model": "fast(width=1)", "epochs": 2, "repeats": 2}
+_SLOW_TRAINING = {"model": "fast(width=1)", "epochs": 2, "repeated_augmentation": 2}
 
 
 def run(context: CheckContext) -> Outcome:

@@ -82,10 +82,10 @@ def _compare_and_report(plan: ComparisonPlan, folder: str, plan_notes: list[str]
     from ..io.writing import write_text_atomic
     from ..tabular.compare import compare, divergence_notes, extra_stored_methods, missing_results
     from ..tabular.comparison import build_comparison, comparison_to_json
-    from ..tabular.comparison_table import print_comparison
     from ..tabular.results import ResultStore
     from ..viz import page
     from ..viz.comparison_page import comparison_page
+    from ..viz.comparison_table import print_comparison
 
     store = ResultStore(folder, options.overwrite)
     new = len(missing_results(plan, store))

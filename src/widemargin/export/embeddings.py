@@ -30,7 +30,7 @@ class EmbeddingTable:
 def embed_images(run: Run, data: Sequence[str], data_dir: str | None = None) -> EmbeddingTable:
     """Embeddings of image files, of folders of them, or of a set by its name (training part, then test part)."""
     from ..data.images.sets import canonical_set_name, load_images
-    from ..recognition.evaluation import embed
+    from ..models.attach import embed
 
     if len(data) == 1 and canonical_set_name(data[0]) and not os.path.isdir(data[0]):
         image_set = load_images(data[0], data_dir)

@@ -15,17 +15,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..io import bounded
 from ..io.errors import InputError
-from ..io.tensor_files import TensorFileError, read_safetensors_header
 from ..io.text import escape_markdown, escape_markdown_code, escape_unprintable
-from ..training.config import TrainConfig
 
 if TYPE_CHECKING:
     from ..training.run import Run
 
 
-_FORMAT_VERSION = 1
+FORMAT_VERSION = 1
 WEIGHTS_FILE, METADATA_FILE, CARD_FILE = "model.safetensors", "widemargin.json", "README.md"
 
 
@@ -33,7 +30,7 @@ def write_weights(run: Run, path: Path) -> None:
     """The weights alone, as they are judged."""
     from safetensors.torch import save_file
 
-    from ..training.checkpoint import clone_contiguous
+    from ..io.tensor_files import clone_contiguous
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +49,7 @@ def write_folder(run: Run, folder: Path, licence: str) -> None:
         Path(run.config.data).name,
         None,
     )  # no path of the machine it was trained on
-    metadata = {"format": _FORMAT_VERSION, "run": config_dict, "sees": run.input_spec}
+    metadata = {"format": FORMAT_VERSION, "run": config_dict, "sees": run.input_spec}
     (folder / METADATA_FILE).write_text(json.dumps(metadata, indent=1, ensure_ascii=False), encoding="utf-8")
     (folder / CARD_FILE).write_text(model_card(run, licence), encoding="utf-8")
 
@@ -97,25 +94,3 @@ def _yaml_quote(licence: str) -> str:
     """A licence's name as YAML takes it; other words in quotes."""
     plain = re.fullmatch("[A-Za-z0-9 ._+-]+", licence)
     return licence if plain else json.dumps(escape_unprintable(licence).replace("<", "‹"), ensure_ascii=False)
-
-
-def load(folder: str | Path) -> Run:
-    """The model of a folder that `widemargin export --hub` wrote, or of a run's own folder."""
-    from ..training.run import load_run, restore_run
-
-    folder = Path(folder)
-    if (folder / "run.json").is_file():
-        return load_run(folder)
-    try:
-        metadata = bounded.read_json(folder / METADATA_FILE)
-        if metadata["format"] != _FORMAT_VERSION:
-            raise InputError(f"{folder / METADATA_FILE}: format {metadata['format']!r} is not known to this version")
-        config = TrainConfig.from_json(json.dumps(metadata["run"]), str(folder / METADATA_FILE))
-        weights = read_safetensors_header(folder / WEIGHTS_FILE)
-    except FileNotFoundError as error:
-        raise InputError(f"{error.filename or folder}: not there; is {folder} a model's folder?") from None
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-        if isinstance(error, InputError) and not isinstance(error, bounded.NotJSONError | TensorFileError):
-            raise
-        raise InputError(f"{folder}: damaged, cannot be read ({error})") from None
-    return restore_run(config, metadata.get("sees"), weights, folder / WEIGHTS_FILE, str(folder / METADATA_FILE))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,47 +14,11 @@ from ..io.errors import InputError, format_value, unknown_name_error
 from ..losses.base import PerClass
 from ..numerics.angles import unit_and_norm
 from ..numerics.precision import widest_float_dtype
+from ..numerics.validation import check_class_names, check_integer
 
 if TYPE_CHECKING:
     from ..losses.margin import Margin
     from .head import Head
-
-
-def check_integer(name: str, value: Any, minimum: int) -> int:
-    """A whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not minimum <= int(value) <= 2**62:
-        bound = f" of at least {minimum}" if minimum > -(2**62) else ""
-        raise InputError(f"{name}={format_value(value)} must be a whole number{bound}")
-    return int(value)
-
-
-def allocate_class_matrix(
-    num_classes: int, embedding_dim: int, device: torch.device | str | None, dtype: torch.dtype | None
-) -> Tensor:
-    """An empty matrix for class weights [C, D], or one line that says why there can be none."""
-    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise InputError(f"dtype={format_value(dtype)}: class weights are of a real kind such as torch.float32")
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, TypeError, NotImplementedError):
-        raise InputError(f"device={format_value(device)} cannot be used here; device='cpu' always can") from None
-    try:
-        return torch.empty(num_classes, embedding_dim, device=device, dtype=dtype)
-    except (RuntimeError, MemoryError):
-        what = f"{num_classes:,} × {embedding_dim:,} class weights"
-        raise InputError(f"too little memory for {what}; split them over ranks with road='sharded'") from None
-
-
-def check_class_names(class_names: Iterable[str] | None, num_classes: int) -> list[str] | None:
-    """Class names as a list, one per class."""
-    if class_names is None:
-        return None
-    if isinstance(class_names, str) or not isinstance(class_names, Iterable):
-        raise InputError(f"class_names must be a list of {num_classes} names, got {format_value(class_names)}")
-    names = [str(name) for name in class_names]
-    if len(names) != num_classes:
-        raise InputError(f"class_names has {len(names)} names for {num_classes} classes")
-    return names
 
 
 def check_class_weight(

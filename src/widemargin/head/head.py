@@ -19,6 +19,7 @@ from ..losses.registry import parse_margin
 from ..numerics import validation
 from ..numerics.distributed import SyncGroup
 from ..numerics.precision import autocast_disabled
+from ..numerics.validation import allocate_class_matrix, check_class_names, check_integer
 from . import classes, import_weights
 from .backends.base import Backend, NormalizedEmbeddings, compute_margin_loss, logit_with_margin
 from .backends.dense import DenseBackend
@@ -28,8 +29,18 @@ from .backends.stream import GradBuffer
 from .state import MarginState
 
 # What a head is made of beside its parameters and buffers.
-_SETTINGS: tuple[str, ...] = ("dim", "classes", "spec", "margin", "road", "rate", "shard", "shared", "taken")
-_SETTINGS += ("smoothing", "ignore_index", "class_names")
+_SETTINGS: tuple[str, ...] = (
+    "embedding_dim",
+    "num_classes",
+    "spec",
+    "margin",
+    "backend",
+    "sample_rate",
+    "shard",
+    "sync_group",
+    "active_backend",
+)
+_SETTINGS += ("label_smoothing", "ignore_index", "class_names")
 
 
 class Head(nn.Module):
@@ -82,8 +93,8 @@ class Head(nn.Module):
     ) -> None:
         super().__init__()
         self.embedding_dim, self.num_classes = (
-            classes.check_integer("dim", embedding_dim, 1),
-            classes.check_integer("classes", num_classes, 2),
+            check_integer("embedding_dim", embedding_dim, 1),
+            check_integer("num_classes", num_classes, 2),
         )
         embedding_dim, num_classes = self.embedding_dim, self.num_classes
         self.spec = parse_margin(margin) if isinstance(margin, str) else margin
@@ -93,7 +104,7 @@ class Head(nn.Module):
         self.sample_rate, self.shard = check_backend_options(backend, sample_rate, group, label_smoothing, num_classes)
         self.sync_group = SyncGroup(group, self.spec.name) if self.shard is None else self.shard
         if ignore_index is not None:
-            ignore_index = classes.check_integer("ignore_index", ignore_index, -(2**62))
+            ignore_index = check_integer("ignore_index", ignore_index, -(2**62))
         self.backend, self.label_smoothing, self.ignore_index = (
             backend,
             validation.check_label_smoothing(label_smoothing),
@@ -101,11 +112,11 @@ class Head(nn.Module):
         )
         self.margin = self.spec.for_num_classes(num_classes)
         here = num_classes if self.shard is None else len(self.shard)
-        self.weight = nn.Parameter(classes.allocate_class_matrix(here, embedding_dim, device, dtype))
+        self.weight = nn.Parameter(allocate_class_matrix(here, embedding_dim, device, dtype))
         self.bias = nn.Parameter(self.weight.new_zeros(here)) if self.margin.bias else None
         factors = classes.check_class_weight(class_weight, num_classes, self.weight.device)
         self.margin_state = MarginState(self.margin, self.weight.device, self.weight.dtype, factors)
-        self.class_names = classes.check_class_names(class_names, num_classes)
+        self.class_names = check_class_names(class_names, num_classes)
         self.grad_buffer = GradBuffer()  # of the gradient, from step to step
         self.reset_parameters()
 
@@ -307,7 +318,7 @@ class Head(nn.Module):
         if trained != repr(self.spec):
             warnings.warn(f"these weights were trained with {trained}, this head has {self.spec!r}", stacklevel=2)
         if names is not None:
-            self.class_names = classes.check_class_names(names, self.num_classes)
+            self.class_names = check_class_names(names, self.num_classes)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

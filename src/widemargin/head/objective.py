@@ -14,8 +14,8 @@ from ..losses.criterion import Criterion, CriterionModule
 from ..losses.margin import Margin
 from ..losses.pair_loss import PairLoss, PairLossModule
 from ..losses.registry import Sum, parse
-from ..numerics.validation import check_sample_weight
-from .classes import check_integer, decay_groups, extend_head
+from ..numerics.validation import check_integer, check_sample_weight
+from .classes import decay_groups, extend_head
 from .head import Head
 
 _HEAD_OPTIONS = [p.name for p in inspect.signature(Head).parameters.values() if p.kind is p.KEYWORD_ONLY]
@@ -46,7 +46,7 @@ class Objective(nn.Module):
         if not isinstance(value, Sum | Loss):
             raise InputError(f"an objective is a parse string or a loss, got {type(spec).__name__}")
         self.spec = value if isinstance(value, Sum) else Sum(((1.0, value),))
-        check_integer("dim", embedding_dim, 1), check_integer("classes", num_classes, 1)
+        check_integer("embedding_dim", embedding_dim, 1), check_integer("num_classes", num_classes, 1)
         for option in head_options:
             if option not in _HEAD_OPTIONS:
                 raise unknown_name_error("option of Head", option, _HEAD_OPTIONS)
@@ -62,7 +62,7 @@ class Objective(nn.Module):
             raise InputError(f"{self.spec!r} has no margin that could take {', '.join(unused)}")
         for part in self.parts.values():
             if isinstance(part, PairLossModule):
-                part.set_sync_group(head_options.get("group"), head_options.get("road"))
+                part.set_sync_group(head_options.get("group"), head_options.get("backend"))
 
     def _unique_name(self, name: str) -> str:
         names = (name, *(f"{name}_{i}" for i in range(2, len(self.parts) + 3)))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 _GIT_TIMEOUT_SECONDS = 10.0  # seconds; a record without a commit is better than a run that hangs
@@ -43,3 +45,16 @@ def _run_git(folder: Path, *args: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.decode(errors="replace")
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes."""
+    from .._version import __version__
+
+    found = {"widemargin": __version__, "python": platform.python_version()}
+    for name in ("torch", "numpy", "scikit-learn"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

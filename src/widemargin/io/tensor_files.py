@@ -181,3 +181,8 @@ def _check_zip_directory(file: IO[bytes], where: str) -> None:
         if max(lengths) > MAX_ZIP_DIRECTORY_BYTES:
             raise TensorFileError(f"{where}: a list of members of {max(lengths):,} bytes; not read")
     file.seek(0)
+
+
+def clone_contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Each tensor contiguous and with memory of its own, as safetensors wants them."""
+    return {name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}

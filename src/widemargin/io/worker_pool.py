@@ -81,7 +81,7 @@ def _iter_results(
         ready: list[Any] = list(connection.wait(busy))
         for pipe in ready:
             kind, value = pipe.recv()
-            if kind == "share":
+            if kind == "fraction":
                 on_progress(value)
                 continue
             if kind == "error":
@@ -162,7 +162,7 @@ class _ProgressSender:
 
     def send(self) -> None:
         """What was not told yet."""
-        self.pipe.send(("share", self.fraction))
+        self.pipe.send(("fraction", self.fraction))
         self.fraction, self.last_sent = 0.0, time.monotonic()
 
 

@@ -30,7 +30,7 @@ def is_number(value: Any) -> bool:
 def parse_literal(text: str, where: str) -> Any:
     """The value of `text`; `where` begins the message if it has none.
 
-    >>> parse_literal("(0.8, 1)", "scale"), parse_literal("deep", "stem_type"), parse_literal("rand-m9-mstd0.5", "auto_augment")
+    >>> parse_literal("(0.8, 1)", "scale"), parse_literal("deep", "stem_type"), parse_literal("rand-m9-mstd0.5", "rand")
     ((0.8, 1), 'deep', 'rand-m9-mstd0.5')
     """
     text = text.strip()

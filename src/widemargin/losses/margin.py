@@ -28,10 +28,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..io.errors import InputError, format_value
+from ..io.errors import InputError
 from ..numerics import angles
-from ..numerics.precision import at_least_fp32, autocast_disabled, widest_float_dtype
-from ..numerics.validation import check_label_smoothing, check_labels, describe_type, exceeds, is_plain_float
+from ..numerics.precision import widest_float_dtype
 from .base import Loss, Number, PerClass
 from .schedule import Schedule
 
@@ -213,77 +212,3 @@ def apply_label_smoothing(
 ) -> Tensor:
     """Label smoothing ε of a split softmax: `loss + ε [p − (Σ_{j≠y} z_j + p)/C]`."""
     return loss + label_smoothing * (p - (other_logits_sum + p) / num_classes)
-
-
-def margin_softmax(
-    cos: Tensor,
-    y: Tensor,
-    margin: Margin | str,
-    *,
-    radius: Tensor | None = None,
-    step: int = 0,
-    label_smoothing: float = 0.0,
-) -> Tensor:
-    """Per-sample loss [N] of a margin on your own cosines `cos` [N, C] and labels `y` [N].
-
-    What a fresh head's first training call gives on these cosines. Losses that keep lengths
-    (softmax, A-Softmax, …) need `radius`: ‖x‖ as [N], or ‖x‖‖w_j‖ as [N, C]. Angles come from the
-    given cosines, so in fp32 they are no better than those: `Head` computes them from the vectors.
-
-    >>> cos = torch.tensor([[0.8, 0.1, -0.3]])
-    >>> [round(v, 4) for v in margin_softmax(cos, torch.tensor([0]), "cosface(s=8, m=0.2)").tolist()]
-    [0.0189]
-    """
-    from ..head.backends.base import compute_margin_loss
-    from ..head.backends.dense import PrecomputedCosinesBackend
-    from .registry import parse_margin  # here, because these import the margins
-
-    margin = parse_margin(margin) if isinstance(margin, str) else margin
-    if not isinstance(margin, Margin):
-        raise InputError(f"margin must be a parse string or a Margin such as ArcFace(), got {format_value(margin)}")
-    check_cosines(cos, y)
-    if margin.bias:
-        raise InputError(f"{margin.name} with a bias has parameters: use Head")
-    with autocast_disabled(cos):
-        cos = at_least_fp32(cos)
-        backend = PrecomputedCosinesBackend(cos, _check_radius(margin, radius, cos))
-        if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < 2**63:
-            raise InputError(f"step={format_value(step)} must be a whole number of at least 0")
-        step_tensor = torch.tensor(step, device=cos.device)
-        current_margin = margin.for_num_classes(cos.shape[1]).at_step(step_tensor, y.long(), cos.dtype)
-        return compute_margin_loss(
-            backend,
-            current_margin,
-            y.long(),
-            step=step_tensor,
-            adapt=True,
-            label_smoothing=check_label_smoothing(label_smoothing),
-        )[0]
-
-
-def _check_radius(margin: Margin, radius: Tensor | None, cos: Tensor) -> Tensor | None:
-    """‖x‖ or ‖x‖‖w_j‖ as [N, C] for the losses that keep lengths, None for the others."""
-    uses_norms = margin.uses_x_norm or margin.uses_w_norm
-    if radius is None:
-        if uses_norms:
-            raise InputError(f"{margin.name} keeps lengths: pass radius=‖x‖ [N] or ‖x‖‖w‖ [N, C]")
-        return None
-    if not uses_norms:
-        raise InputError(f"{margin.name} lives on the unit sphere: it takes no radius")
-    if not isinstance(radius, Tensor) or radius.is_complex() or radius.device != cos.device:
-        raise InputError(f"radius must be a tensor of lengths on {cos.device}, got {describe_type(radius)}")
-    if radius.shape not in (cos.shape[:1], cos.shape):
-        raise InputError(f"radius must have shape [{cos.shape[0]}] or {list(cos.shape)}, got {list(radius.shape)}")
-    return radius.to(cos.dtype).reshape(len(cos), -1).expand_as(cos)
-
-
-def check_cosines(cos: Tensor, y: Tensor) -> None:
-    """Shapes and label range of `margin_softmax`; says what was given and what is allowed."""
-    if not is_plain_float(cos) or cos.ndim != 2:
-        given = f"{tuple(cos.shape)} {describe_type(cos)}" if isinstance(cos, Tensor) else describe_type(cos)
-        raise InputError(f"cosines must be a float tensor [N, C], got {given}")
-    if cos.shape[1] < 2:
-        raise InputError(f"a softmax needs at least 2 classes, the cosines have {cos.shape[1]} column(s)")
-    check_labels(y, cos.shape[0], cos.shape[1], device=cos.device)
-    if exceeds(cos, 1.01):  # the usual mistake
-        raise InputError("cosines lie between -1 and 1; these do not: pass cosines, not logits or products")

@@ -17,12 +17,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..head.classes import allocate_class_matrix, check_integer
 from ..io.errors import InputError
 from ..numerics import distributed
 from ..numerics.angles import angle_between, safe_arccos, unit_and_norm
 from ..numerics.precision import widest_float_dtype
-from ..numerics.validation import check_embeddings, check_labels, describe_type, device_mismatch_error, is_plain_float
+from ..numerics.validation import (
+    allocate_class_matrix,
+    check_embeddings,
+    check_integer,
+    check_labels,
+    describe_type,
+    device_mismatch_error,
+    is_plain_float,
+)
 
 # Up to this many classes all pairs are computed (seconds); above it pairs are drawn.
 MAX_EXACT_CLASSES = 20_000
@@ -74,7 +81,10 @@ class AngleMeter:
 
     def __init__(self, num_classes: int, embedding_dim: int, device: torch.device | str | None = None) -> None:
         where = torch.device(device or "cpu")
-        num_classes, embedding_dim = check_integer("classes", num_classes, 1), check_integer("dim", embedding_dim, 1)
+        num_classes, embedding_dim = (
+            check_integer("num_classes", num_classes, 1),
+            check_integer("embedding_dim", embedding_dim, 1),
+        )
         self.sums = allocate_class_matrix(num_classes, embedding_dim, where, widest_float_dtype(where)).zero_()
         self.counts = torch.zeros(num_classes, dtype=torch.int64, device=where)
 

@@ -16,10 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..head.classes import check_integer
 from ..io.errors import InputError
 from ..numerics.angles import unit_and_norm
-from ..numerics.validation import check_embeddings_and_labels
+from ..numerics.validation import check_embeddings_and_labels, check_integer
 from .intervals import MIN_EVENTS, MIN_IDENTITIES, jackknife_interval
 from .retrieval import check_search_inputs, nearest_neighbors, percent, resolve_gallery
 

@@ -17,10 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..head.classes import check_integer
 from ..io.errors import InputError, format_value
 from ..numerics.angles import unit_and_norm
-from ..numerics.validation import check_embeddings_and_labels
+from ..numerics.validation import check_embeddings_and_labels, check_integer
 from .intervals import leave_one_out_means, mean_interval
 
 _GALLERY_BLOCK_ROWS = 16_384

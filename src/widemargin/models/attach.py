@@ -5,6 +5,7 @@ Works on models of timm and torchvision and on most others, without importing ei
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -154,3 +155,23 @@ def _input_size(model: nn.Module, path: str, layer: nn.Module) -> int:
 def _describe_linear_layers(modules: dict[str, nn.Module]) -> str:
     paths = [path for path, module in modules.items() if isinstance(module, nn.Linear)]
     return "; linear layers are at " + ", ".join(paths[-6:]) if paths else "; it has no linear layer"
+
+
+@torch.no_grad()
+def embed(model: MarginModel, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Embeddings [N, D] and labels [N] on the CPU."""
+    like = next(model.parameters())
+    was_training = model.training
+    model.eval()
+    found = [(model.embed(x.to(like.device, like.dtype)).float().cpu(), y) for x, y in batches]
+    model.train(was_training)
+    if not found:
+        raise InputError("there are no images to judge on")
+    return check_finite_outputs(torch.cat([x for x, _ in found])), torch.cat([y for _, y in found])
+
+
+def check_finite_outputs(values: Tensor) -> Tensor:
+    """The same embeddings or logits; refused where some are not finite, as they are where large weights overflow."""
+    if not bool(torch.isfinite(values).all()):
+        raise InputError("the network's answers are not finite: its weights overflow; take an earlier checkpoint")
+    return values

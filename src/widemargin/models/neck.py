@@ -19,7 +19,7 @@ class BackboneWrapper(nn.Module):
 
     def __init__(self, backbone: nn.Module, embedding_dim: int) -> None:
         super().__init__()
-        if not isinstance(getattr(backbone, "dim", None), int):
+        if not isinstance(getattr(backbone, "embedding_dim", None), int):
             raise InputError(
                 f"{type(self).__name__} wants a backbone with a dim, as build makes; {type(backbone).__name__} lacks it"
             )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..io.errors import InputError
+from ..io.errors import InputError, format_value
 
 _INTEGER_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -186,3 +186,40 @@ def exceeds(values: Tensor, bound: float) -> bool:
         if "vmap" in str(error):
             return False
         raise
+
+
+def check_integer(name: str, value: Any, minimum: int) -> int:
+    """A whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not minimum <= int(value) <= 2**62:
+        bound = f" of at least {minimum}" if minimum > -(2**62) else ""
+        raise InputError(f"{name}={format_value(value)} must be a whole number{bound}")
+    return int(value)
+
+
+def allocate_class_matrix(
+    num_classes: int, embedding_dim: int, device: torch.device | str | None, dtype: torch.dtype | None
+) -> Tensor:
+    """An empty matrix for class weights [C, D], or one line that says why there can be none."""
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise InputError(f"dtype={format_value(dtype)}: class weights are of a real kind such as torch.float32")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError):
+        raise InputError(f"device={format_value(device)} cannot be used here; device='cpu' always can") from None
+    try:
+        return torch.empty(num_classes, embedding_dim, device=device, dtype=dtype)
+    except (RuntimeError, MemoryError):
+        what = f"{num_classes:,} × {embedding_dim:,} class weights"
+        raise InputError(f"too little memory for {what}; split them over ranks with road='sharded'") from None
+
+
+def check_class_names(class_names: Iterable[str] | None, num_classes: int) -> list[str] | None:
+    """Class names as a list, one per class."""
+    if class_names is None:
+        return None
+    if isinstance(class_names, str) or not isinstance(class_names, Iterable):
+        raise InputError(f"class_names must be a list of {num_classes} names, got {format_value(class_names)}")
+    names = [str(name) for name in class_names]
+    if len(names) != num_classes:
+        raise InputError(f"class_names has {len(names)} names for {num_classes} classes")
+    return names

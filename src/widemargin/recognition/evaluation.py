@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +16,6 @@ from ..metrics.fewshot import FewShotMetrics, few_shot_metrics
 from ..metrics.intervals import MIN_EVENTS
 from ..metrics.retrieval import retrieval_metrics
 from ..metrics.verification import VerificationMetrics, verification_metrics_of_embeddings
-from ..models.attach import MarginModel
 from ..numerics.angles import angle_between, unit_and_norm
 from ..numerics.random import integers, permutation, uniform
 
@@ -26,26 +24,6 @@ EVALUATION_VERSION = 2
 _MIN_IMAGES_PER_CLASS = 20  # images that a class keeps
 MAX_RETRIEVAL_IMAGES = 10_000  # every image looks at every other, and a class of thousands has as many to be found
 _MAX_PAIRED_IMAGES = 3000  # images of which all pairs are scored: 4.5 million, which fit into memory
-
-
-@torch.no_grad()
-def embed(model: MarginModel, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Embeddings [N, D] and labels [N] on the CPU."""
-    like = next(model.parameters())
-    was_training = model.training
-    model.eval()
-    found = [(model.embed(x.to(like.device, like.dtype)).float().cpu(), y) for x, y in batches]
-    model.train(was_training)
-    if not found:
-        raise InputError("there are no images to judge on")
-    return check_finite_outputs(torch.cat([x for x, _ in found])), torch.cat([y for _, y in found])
-
-
-def check_finite_outputs(values: Tensor) -> Tensor:
-    """The same embeddings or logits; refused where some are not finite, as they are where large weights overflow."""
-    if not bool(torch.isfinite(values).all()):
-        raise InputError("the network's answers are not finite: its weights overflow; take an earlier checkpoint")
-    return values
 
 
 @dataclass(frozen=True, eq=False)

@@ -63,7 +63,7 @@ def train_snapshots(scale: float, seed: int, phases: Mapping[str, float]) -> lis
 
     from ..data.tabular.encode import encode
     from ..data.tabular.uci import load_uci_set
-    from ..losses.margin import margin_softmax
+    from ..head.functional import margin_softmax
     from ..numerics import angles
     from ..tabular.batched import StackedTrainer
     from ..tabular.config import MLPConfig

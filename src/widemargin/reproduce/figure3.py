@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> None:
     runs = {
         (share, loss): column_configs(
             options,
-            ColumnSpec("", {"data": "cifar10", "augment": "paper", "epochs": epochs, "share": share}, top1),
+            ColumnSpec("", {"data": "cifar10", "augment": "paper", "epochs": epochs, "train_fraction": share}, top1),
             loss,
         )
         for share in TRAIN_FRACTIONS

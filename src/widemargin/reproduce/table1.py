@@ -64,9 +64,9 @@ def _run_comparison(plan: ComparisonPlan, options: argparse.Namespace, start_tim
     from ..tabular import arguments
     from ..tabular.compare import compare
     from ..tabular.comparison import build_comparison
-    from ..tabular.comparison_table import print_comparison
     from ..tabular.results import BASELINES, MAJORITY, ResultStore
     from ..viz.comparison_page import comparison_page
+    from ..viz.comparison_table import print_comparison
     from .parts import table1_comparison
 
     store = ResultStore(options.out or "table1", options.overwrite)

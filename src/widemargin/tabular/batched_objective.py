@@ -107,7 +107,7 @@ class StackedPairLoss(nn.Module):
             [term.build(dim, models * classes)] if self.is_merged else [term.build(dim, classes) for _ in range(models)]
         )
         self.parts = nn.ModuleList(part.to(initial_weight) for part in built)
-        self.register_buffer("first_class", torch.arange(models, device=initial_weight.device).unsqueeze(1) * classes)
+        self.register_buffer("class_offset", torch.arange(models, device=initial_weight.device).unsqueeze(1) * classes)
 
     class_offset: Tensor
 

@@ -355,15 +355,6 @@ def _compare_across_datasets(sets: Sequence[DatasetComparison], methods: Sequenc
     )
 
 
-def format_interval(low: float, high: float, digits: int) -> str:
-    """An interval in words; equal folds say nothing of how far the mean may be off, so theirs is a dash.
-
-    >>> format_interval(94.48, 99.9, 1), format_interval(96.0, 96.0, 1)
-    ('94.5 – 99.9', '–')
-    """
-    return "–" if low == high else f"{low:.{digits}f} – {high:.{digits}f}"
-
-
 def comparison_to_json(comparison: Comparison) -> str:
     """The verdict for programs: its kind and sentence, of all sets together and of each."""
     sets = [{"set": one.set, "kind": one.kind, "verdict": one.verdict} for one in comparison.sets]
@@ -371,46 +362,3 @@ def comparison_to_json(comparison: Comparison) -> str:
         json.dumps({"kind": comparison.kind, "verdict": comparison.verdict, "sets": sets}, indent=1, ensure_ascii=False)
         + "\n"
     )
-
-
-def format_train_accuracy(result: Result) -> str:
-    """The training accuracy as a table shows it; a dash where it was not measured."""
-    return "–" if result.train_mean is None else f"{result.train_mean:.2f}"
-
-
-def format_mean_range(comparison: DatasetComparison) -> str:
-    """The lowest and the highest mean of the losses of a set."""
-    return _format_range([result.mean for result in comparison.results])
-
-
-def format_train_accuracy_range(comparison: DatasetComparison) -> str:
-    """The lowest and the highest training accuracy of the losses of a set, of those that are known."""
-    return _format_range([result.train_mean for result in comparison.results if result.train_mean is not None])
-
-
-def _format_range(values: Sequence[float]) -> str:
-    if not values:
-        return "–"
-    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
-    return low if low == high else f"{low} – {high}"
-
-
-def baseline_notes(comparison: Comparison) -> list[str]:
-    """Where baselines were run on fewer folds than the losses, or fitted to fewer rows than there are."""
-    datasets_by_phrase: dict[str, list[str]] = {}
-    for one in comparison.sets:
-        fewer: dict[int, list[str]] = {}
-        for result in one.baselines:
-            if len(result.folds) < len(one.results[0].folds):
-                fewer.setdefault(len(result.folds), []).append(result.loss)
-        phrases = [f"{' and '.join(names)}: the first {count} of these folds" for count, names in fewer.items()]
-        capped = {result.loss: result.settings["fit_rows"] for result in one.baselines if "fit_rows" in result.settings}
-        if capped:
-            rows = next(iter(capped.values()))
-            phrases.append(f"{' and '.join(capped)}: fitted to {rows} rows of every training part")
-        for phrase in phrases:
-            datasets_by_phrase.setdefault(phrase, []).append(one.set)
-    return [
-        phrase + ("" if len(sets) == len(comparison.sets) else f" ({', '.join(sets)})")
-        for phrase, sets in datasets_by_phrase.items()
-    ]

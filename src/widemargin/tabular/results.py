@@ -10,12 +10,10 @@ import hashlib
 import json
 import math
 import os
-import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,6 +21,7 @@ from ..data.tabular.table import Table
 from ..io import bounded
 from ..io.bounded import MAX_IN_MEMORY_LOG_BYTES, NotAFileError, open_regular, read_lines
 from ..io.errors import InputError
+from ..io.provenance import versions
 from ..losses.grammar import is_number
 
 MAJORITY = "majority"
@@ -56,6 +55,8 @@ class Result:
     train: list[float] = field(default_factory=list)
     """Accuracy in percent on the training rows of every fold, a sample of 2,000 where there are more; empty in lines
     of versions that did not measure it."""
+
+    max_train_rows: ClassVar[int] = MAX_TRAIN_ACCURACY_ROWS
 
     @property
     def is_baseline(self) -> bool:
@@ -93,19 +94,6 @@ def make_result(
     known = {name: value for name, value in angles.items() if math.isfinite(value)}  # JSON has no NaN
     took = round(seconds, 3)
     return Result(table.name, loss, mean, std, folds, seed, took, versions(), settings, known, list(train))
-
-
-def versions() -> dict[str, str]:
-    """Versions of what computes."""
-    from .. import __version__
-
-    found = {"widemargin": __version__, "python": platform.python_version()}
-    for name in ("torch", "numpy", "scikit-learn"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def fingerprint(table: Table) -> str:

@@ -45,7 +45,7 @@ def train_gallery(runs_dir: Path, data_dir: str | None, on_progress: Callable[[s
     """Train every loss (finished runs are not repeated) and take down where some test images lie."""
     import torch
 
-    from ..recognition.evaluation import embed
+    from ..models.attach import embed
     from ..reproduce.parts.runs import read_record, run_folder
     from ..training.run import load_run
     from ..training.train import train

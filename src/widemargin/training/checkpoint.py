@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from ..io import bounded
 from ..io.bounded import check_not_sparse, open_regular
 from ..io.errors import InputError, format_value
-from ..io.tensor_files import SafetensorsFile, all_finite, not_finite_error, read_safetensors_header
+from ..io.tensor_files import SafetensorsFile, all_finite, clone_contiguous, not_finite_error, read_safetensors_header
 
 _SHA256_FILE = "sha256.json"
 _MODEL_FILE, _TRAINING_FILE, _STATE_FILE = "model.safetensors", "training.safetensors", "state.json"
@@ -316,8 +316,3 @@ def check_finite(tensors: Mapping[str, Any], sources: Mapping[str, str], ignored
     """Refuse numbers that are not finite, of which nothing but others would come; once, where they are loaded."""
     for name in sorted(non_finite_names(tensors).difference(ignored_names)):
         raise not_finite_error(sources.get(name, name), tensors[name], "take an earlier checkpoint, or train again")
-
-
-def clone_contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Each tensor contiguous and with memory of its own, as safetensors wants them."""
-    return {name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}

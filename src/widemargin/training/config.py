@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ..data.images import MAX_IMAGE_SIZE
 from ..io import bounded
 from ..io.bounded import read_file
 from ..io.errors import InputError, format_value, unknown_name_error
@@ -15,7 +16,6 @@ from ..io.errors import InputError, format_value, unknown_name_error
 OPTIMIZERS = ("adam", "adamw", "sgd", "muon")
 SCHEDULES = ("onecycle", "cosine", "plateau", "constant")
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true")
-MAX_IMAGE_SIZE = 4096  # pixels of an image as a network sees it: 200 MB of numbers in colour
 _MAX_COUNT = 2**31 - 1  # of anything that is counted; beyond it something deep inside would give up
 _MAX_SEED = 2**63 - 1
 _MAX_FLOAT = 1e300
@@ -133,6 +133,10 @@ class TrainConfig:
     def data_name(self) -> str:
         """The set's name, or a folder's own without the path to it."""
         return Path(self.data).name
+
+    def to_command(self) -> list[str]:
+        """The words of `widemargin train …` that describe this config."""
+        return build_train_command(self)
 
     def to_json(self) -> str:
         """The run as text; `from_json` reads it back to an equal run."""

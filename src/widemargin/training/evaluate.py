@@ -12,8 +12,8 @@ from ..io.errors import InputError
 from ..metrics.angles import AngleMeter, mean_angle
 from ..metrics.confusion import Confusion
 from ..metrics.intervals import MIN_EVENTS
-from ..models.attach import MarginModel
-from ..recognition.evaluation import embed, evaluate_embeddings
+from ..models.attach import MarginModel, embed
+from ..recognition.evaluation import evaluate_embeddings
 from .config import TrainConfig
 
 if TYPE_CHECKING:

@@ -90,8 +90,8 @@ class Inputs:
         from ..data.images.folder import FolderBatches, FolderImages
 
         run = self.config
-        options: dict[str, Any] = {"rank": self.rank, "world": self.world_size}
-        options |= {"repeats": run.repeated_augmentation, "per_class": run.per_class}
+        options: dict[str, Any] = {"rank": self.rank, "world_size": self.world_size}
+        options |= {"repeated_augmentation": run.repeated_augmentation, "per_class": run.per_class}
         if isinstance(self.train, FolderImages):
             return FolderBatches(self.train, run.batch_size // self.world_size, self.augment, run.seed, **options)
         return TensorBatches(self.train, run.batch_size // self.world_size, self.augment, run.seed, **options)

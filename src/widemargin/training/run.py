@@ -20,9 +20,9 @@ from ..io.locks import lock_folder
 from ..io.tensor_files import SafetensorsFile
 from ..io.writing import translate_disk_errors, write_chunks_atomic
 from ..metrics.verification import VerificationMetrics, verification_metrics_of_embeddings
-from ..models.attach import MarginModel
+from ..models.attach import MarginModel, check_finite_outputs, embed
 from ..numerics.angles import unit_and_norm
-from ..recognition.evaluation import MAX_RETRIEVAL_IMAGES, check_finite_outputs, embed
+from ..recognition.evaluation import MAX_RETRIEVAL_IMAGES
 from . import checkpoint, run_files
 from .config import TrainConfig
 from .evaluate import evaluate

@@ -10,10 +10,10 @@ import json
 import math
 from typing import Any
 
+from ..data.images import MAX_IMAGE_SIZE
 from ..io.errors import shorten
 from ..losses.grammar import is_number
 from ..metrics.confusion import Confusion
-from .config import MAX_IMAGE_SIZE
 
 _EPOCH_NUMBER_FIELDS = ("loss", "train_top1", "lr", "seconds", "images_per_second", "step")
 

@@ -16,11 +16,10 @@ from ..data.images import manifest
 from ..io import bounded
 from ..io.errors import InputError, StoppedError
 from ..io.locks import lock_folder
-from ..io.provenance import source_commit
+from ..io.provenance import source_commit, versions
 from ..io.writing import translate_disk_errors, write_chunks_atomic, write_text_atomic
 from ..numerics import distributed
 from ..recognition.evaluation import EVALUATION_VERSION
-from ..tabular.results import versions
 from . import checkpoint
 from .config import TrainConfig, build_train_command, format_with_options
 from .distributed import DEFAULT_TIMEOUT_SECONDS, StopRequest, handle_stop_signals, is_connection_error, lost_rank_error

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from ..io.errors import InputError
+from ..io.provenance import versions
 from ..models.attach import MarginModel
 from ..numerics import distributed
 from ..numerics.angles import angle_between, unit_and_norm
 from ..numerics.random import make_generator
-from ..tabular.results import versions
 from . import checkpoint, run_files
 from .config import TrainConfig
 from .distributed import DEFAULT_TIMEOUT_SECONDS, StopRequest, convert_sync_batchnorm, launch_fabric

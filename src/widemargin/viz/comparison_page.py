@@ -5,21 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..io.text import escape
-from ..tabular.comparison import (
-    Comparison,
-    CrossDatasetComparison,
-    DatasetComparison,
-    baseline_notes,
-    format_interval,
-    format_mean_range,
-    format_train_accuracy,
-    format_train_accuracy_range,
-)
-from ..tabular.results import MAX_TRAIN_ACCURACY_ROWS, Result
 from . import charts, page
 from .charts import loss_colour
+
+if TYPE_CHECKING:
+    from ..tabular.comparison import Comparison, CrossDatasetComparison, DatasetComparison
+    from ..tabular.results import Result
 
 _BASELINE_COLOUR = "#8a8f98"  # baselines: no loss has it
 _ANGLE_DESCRIPTIONS = (
@@ -178,7 +172,8 @@ def _mean_angle(comparison: Comparison, method: str, key: str) -> float:
 def _result_table_sections(comparison: Comparison) -> list[str]:
     marks = "Bold: the best. ≈: not significantly worse than it (corrected resampled t-test, Holm, 5 %)."
     explained = [marks] if any(one.has_statement for one in comparison.sets) else []
-    measured = f"Train: accuracy on the rows that were learnt from, on {MAX_TRAIN_ACCURACY_ROWS:,} of each fold where there are more."
+    most = comparison.sets[0].results[0].max_train_rows
+    measured = f"Train: accuracy on the rows that were learnt from, on {most:,} of each fold where there are more."
     fit = [measured, *(f"{line}." for line in baseline_notes(comparison))]
     if len(comparison.sets) == 1:
         if comparison.sets[0].has_statement:
@@ -267,3 +262,55 @@ def _provenance_sections(data_notes: Sequence[str], command: str, first: Result)
     settings = json.dumps({"settings": first.settings, "versions": first.versions}, indent=1, ensure_ascii=False)
     parts.append(page.details("Settings and versions", page.code(settings)))
     return parts
+
+
+def format_interval(low: float, high: float, digits: int) -> str:
+    """An interval in words; equal folds say nothing of how far the mean may be off, so theirs is a dash.
+
+    >>> format_interval(94.48, 99.9, 1), format_interval(96.0, 96.0, 1)
+    ('94.5 – 99.9', '–')
+    """
+    return "–" if low == high else f"{low:.{digits}f} – {high:.{digits}f}"
+
+
+def format_train_accuracy(result: Result) -> str:
+    """The training accuracy as a table shows it; a dash where it was not measured."""
+    return "–" if result.train_mean is None else f"{result.train_mean:.2f}"
+
+
+def format_mean_range(comparison: DatasetComparison) -> str:
+    """The lowest and the highest mean of the losses of a set."""
+    return _format_range([result.mean for result in comparison.results])
+
+
+def format_train_accuracy_range(comparison: DatasetComparison) -> str:
+    """The lowest and the highest training accuracy of the losses of a set, of those that are known."""
+    return _format_range([result.train_mean for result in comparison.results if result.train_mean is not None])
+
+
+def _format_range(values: Sequence[float]) -> str:
+    if not values:
+        return "–"
+    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
+    return low if low == high else f"{low} – {high}"
+
+
+def baseline_notes(comparison: Comparison) -> list[str]:
+    """Where baselines were run on fewer folds than the losses, or fitted to fewer rows than there are."""
+    datasets_by_phrase: dict[str, list[str]] = {}
+    for one in comparison.sets:
+        fewer: dict[int, list[str]] = {}
+        for result in one.baselines:
+            if len(result.folds) < len(one.results[0].folds):
+                fewer.setdefault(len(result.folds), []).append(result.loss)
+        phrases = [f"{' and '.join(names)}: the first {count} of these folds" for count, names in fewer.items()]
+        capped = {result.loss: result.settings["fit_rows"] for result in one.baselines if "fit_rows" in result.settings}
+        if capped:
+            rows = next(iter(capped.values()))
+            phrases.append(f"{' and '.join(capped)}: fitted to {rows} rows of every training part")
+        for phrase in phrases:
+            datasets_by_phrase.setdefault(phrase, []).append(one.set)
+    return [
+        phrase + ("" if len(sets) == len(comparison.sets) else f" ({', '.join(sets)})")
+        for phrase, sets in datasets_by_phrase.items()
+    ]

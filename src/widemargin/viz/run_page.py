@@ -12,17 +12,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..io import text
 from ..io.text import escape_unprintable
 from ..metrics.intervals import MIN_EVENTS
-from ..training.config import TrainConfig, build_train_command
 from . import page
 from .charts import loss_colour
 from .embeddings import CLASS_COLOURS
 from .lines import EpochSeries, draw_epoch_curves
 from .matrices import MAX_CONFUSION_CLASSES, draw_confusion_matrix, draw_ridgeline, most_common_confusions
+
+if TYPE_CHECKING:
+    from ..training.config import TrainConfig
 
 # What a page calls its runs: the name somebody gave them, else what tells them apart.
 
@@ -34,9 +36,10 @@ def run_names(configs: Sequence[TrainConfig], folders: Sequence[str]) -> list[st
     """A name for each run, all different where their folders are.
 
     >>> made_up = [f"cifar10-fast-arcgrad_s=10-seed{k}" for k in range(2)]
-    >>> run_names([Run(seed=0), Run(seed=1, opt="sgd")], made_up)  # one of the two says it
+    >>> from widemargin.training.config import TrainConfig
+    >>> run_names([TrainConfig(seed=0), TrainConfig(seed=1, opt="sgd")], made_up)  # one of the two says it
     ['arcgrad(s=10), seed 0', 'arcgrad(s=10), seed 1']
-    >>> run_names([Run(), Run(loss="softmax")], ["mine", made_up[0]])
+    >>> run_names([TrainConfig(), TrainConfig(loss="softmax")], ["mine", made_up[0]])
     ['mine', 'softmax']
     """
     unnamed_configs = [
@@ -46,7 +49,7 @@ def run_names(configs: Sequence[TrainConfig], folders: Sequence[str]) -> list[st
     ]
     setting_names: list[str] = []  # settings beside the loss, as few as tell these runs apart
     for setting_name in sorted(
-        (spec.name for spec in fields(TrainConfig)), key=lambda name: name not in _PREFERRED_SETTINGS
+        (spec.name for spec in fields(configs[0])), key=lambda name: name not in _PREFERRED_SETTINGS
     ):
         if setting_name not in ("loss", "name") and _count_distinct_names(
             unnamed_configs, [*setting_names, setting_name]
@@ -373,13 +376,13 @@ def _run_sections(summary: RunSummary) -> list[str]:
     else:
         parts += [
             page.heading("How it goes on"),
-            page.code(f"{shlex.join(build_train_command(summary.config))} --out {summary.folder} --resume"),
+            page.code(f"{shlex.join(summary.config.to_command())} --out {summary.folder} --resume"),
         ]
     return parts
 
 
 def _settings_rows(config: TrainConfig) -> list[list[page.Cell]]:
-    defaults = asdict(TrainConfig())
+    defaults = asdict(type(config)())
     rows = []
     for name, value in asdict(config).items():
         display_value = (

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...io.errors import InputError, format_value, unknown_name_error
 from ...numerics.random import BatchSlice, RandomSource, integers
-from ...training.config import MAX_IMAGE_SIZE
+from . import MAX_IMAGE_SIZE
 from .rand_augment import rand_augment
 from .transforms import (
     INTERPOLATIONS,
@@ -88,14 +88,14 @@ class Augment:
     """Random resized crop: range of the share of the area; None does not crop so."""
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     interpolation: str = "bicubic"
-    auto_augment: str = ""
+    rand: str = ""
     """timm's RandAugment, such as rand-m9-mstd0.5-inc1; empty leaves it out."""
     erase: float = 0.0
     mixup: float = 0.0
     cutmix: float = 0.0
     mix_prob: float = 1.0
-    switch_prob: float = 0.5
-    mix_per_sample: bool = False
+    switch: float = 0.5
+    mix_each: bool = False
     """A share for every sample instead of one for the batch."""
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
@@ -175,9 +175,9 @@ class Augment:
             x = flip(x, source, self.hflip)
         elif self.flip == "alternating":
             x = alternating_flip(x, indices, epoch)
-        if self.auto_augment:
+        if self.rand:
             seeds = integers(source, len(x), 2**31)
-            x = rand_augment(x, self.auto_augment, seeds, mean=self.mean, interpolation=self.interpolation)
+            x = rand_augment(x, self.rand, seeds, mean=self.mean, interpolation=self.interpolation)
         x = normalize(x, self.mean, self.std)
         if self.erase:
             x = erase(x, source, self.erase)
@@ -187,16 +187,14 @@ class Augment:
         """The last part: z-scores, mixed in pairs if they are to be."""
         if not self.has_mixing:
             return x, None
-        return mix(x, source, self.mixup, self.cutmix, self.mix_prob, self.switch_prob, self.mix_per_sample)
+        return mix(x, source, self.mixup, self.cutmix, self.mix_prob, self.switch, self.mix_each)
 
     def for_evaluation(self) -> Augment:
         """The same size and z-score without anything random."""
         if self.evaluation:
             return self
         zoom = 1.0 if self.eval_zoom is None and self.scale is None else self.eval_zoom
-        plain = replace(
-            self, timm=False, scale=None, pad=0, flip="none", auto_augment="", erase=0.0, mixup=0.0, cutmix=0.0
-        )
+        plain = replace(self, timm=False, scale=None, pad=0, flip="none", rand="", erase=0.0, mixup=0.0, cutmix=0.0)
         return replace(plain, eval_zoom=zoom, evaluation=True)
 
     def transform_for_evaluation(self, x: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ class EpochSampler:
     shuffle: bool = True
 
     def __post_init__(self) -> None:
-        for name, low in (("batch_size", 1), ("seed", 0), ("rank", 0), ("world", 1), ("repeats", 1)):
+        for name, low in (("batch_size", 1), ("seed", 0), ("rank", 0), ("world_size", 1), ("repeated_augmentation", 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise InputError(f"{name}={value!r} must be a whole number of at least {low}")

@@ -109,11 +109,11 @@ def _get_auto_augment_module() -> Any:
     return _thread_local.module
 
 
-def patch_posterize(auto_augment: Any) -> None:
+def patch_posterize(rand: Any) -> None:
     """In timm's module: the strongest level keeps no bit, which was black until Pillow began to refuse it."""
-    for name, change in list(auto_augment.NAME_TO_OP.items()):
+    for name, change in list(rand.NAME_TO_OP.items()):
         if name.startswith("Posterize"):
-            auto_augment.NAME_TO_OP[name] = partial(_posterize, change)
+            rand.NAME_TO_OP[name] = partial(_posterize, change)
 
 
 def _posterize(operation: Callable[..., Any], image: Image.Image, bits: int, **options: Any) -> Any:
@@ -122,7 +122,7 @@ def _posterize(operation: Callable[..., Any], image: Image.Image, bits: int, **o
 
 def _load_auto_augment_copy() -> ModuleType:
     timm = importlib.util.find_spec("timm")  # found, not imported
-    path = Path(timm.origin).parent / "data" / "auto_augment.py" if timm and timm.origin else None
+    path = Path(timm.origin).parent / "data" / "rand.py" if timm and timm.origin else None
     if path is None or not path.is_file():
         raise InputError("RandAugment is timm's, which is not installed; pip install 'widemargin[vision]'")
     spec = importlib.util.spec_from_file_location("widemargin_auto_augment", path)

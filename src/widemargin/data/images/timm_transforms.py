@@ -42,7 +42,7 @@ def timm_transform_options(augment: Augment) -> dict[str, Any]:
         "ratio": augment.ratio,
         "hflip": augment.hflip if augment.flip == "random" else 0.0,
         "color_jitter": None,
-        "auto_augment": augment.auto_augment or None,
+        "rand": augment.rand or None,
         "interpolation": augment.interpolation,
         "mean": mean,
         "std": std,
@@ -61,9 +61,7 @@ def make_timm_transform(augment: Augment) -> Callable[[Image.Image], Tensor]:
     try:
         made: Callable[[Image.Image], Tensor] = data.create_transform(**timm_transform_options(augment))
     except (AssertionError, KeyError, ValueError):
-        raise InputError(
-            f"timm cannot read rand={augment.auto_augment!r}; write it like rand-m9-mstd0.5-inc1"
-        ) from None
+        raise InputError(f"timm cannot read rand={augment.rand!r}; write it like rand-m9-mstd0.5-inc1") from None
     return made
 
 
@@ -115,7 +113,7 @@ def _init_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears the interrupt and ends this one
     end_with_parent(None)  # one that is killed cannot end the others, and they would wait for work for ever
     torch.set_num_threads(1)
-    patch_posterize(_import_timm("timm.data.auto_augment"))
+    patch_posterize(_import_timm("timm.data.rand"))
 
 
 def _load_and_transform(augment: Augment, path: Path, seed: int) -> NDArray[np.float32]:

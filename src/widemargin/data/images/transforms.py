@@ -238,7 +238,7 @@ def mix(
     mixup_alpha: float = 0.8,
     cutmix_alpha: float = 1.0,
     prob: float = 1.0,
-    switch_prob: float = 0.5,
+    switch: float = 0.5,
     per_sample: bool = False,
 ) -> tuple[Tensor, MixPartners]:
     """Mixup or, with probability `switch`, CutMix; with probability 1 − `prob` neither (λ = 1).
@@ -250,7 +250,7 @@ def mix(
     draws: RandomSource = rows if per_sample else BatchSlice(rows.generator, 1)
     k = n if per_sample else 1
     uniforms = uniform(draws, k, 4)
-    cut = (cutmix_alpha > 0) & ((uniforms[:, 0] < switch_prob) | (mixup_alpha <= 0))
+    cut = (cutmix_alpha > 0) & ((uniforms[:, 0] < switch) | (mixup_alpha <= 0))
     one = torch.ones_like(uniforms[:, 0])
     blend_share = beta(draws, k, mixup_alpha) if mixup_alpha > 0 else one
     cut_share = beta(draws, k, cutmix_alpha) if cutmix_alpha > 0 else one

@@ -286,7 +286,7 @@ class UciSet:
     file_name: str = ""  # of the cleaned table; by default the name with .csv
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "file", self.file_name or f"{self.name}.csv")
+        object.__setattr__(self, "file_name", self.file_name or f"{self.name}.csv")
 
     @property
     def sources(self) -> tuple[UciSource, ...]:

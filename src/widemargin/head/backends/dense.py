@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...losses.margin import Margin
 from ...numerics import angles
+from ...numerics.log_sums import non_target_logsumexp, without_target
 from .base import (
     CHORD_COSINE_THRESHOLD,
     DotProducts,
@@ -87,27 +88,6 @@ class CosinesOnly(CosinesAndNorms):
         return CosinesAndNorms.backward(ctx, grad_cos, None, None)
 
 
-class NonTargetLogSumExp(torch.autograd.Function):
-    """Logits z [C, ...], targets [1, ...] → log Σ exp z over the other classes [...]; its slope is their softmax."""
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, target_row: Tensor) -> Tensor:
-        others = z.scatter(0, target_row, -torch.inf)
-        top = others.amax(0, keepdim=True)
-        raised = others.sub_(top).exp_()
-        total = raised.sum(0, keepdim=True)
-        found = total.log().add_(top).squeeze(0)
-        ctx.save_for_backward(z, target_row, found, raised, total)
-        return found
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        z, row, found, raised, total = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative: the shares are functions of the logits again
-            return torch.exp(z - found).scatter(0, row, 0.0) * gradient, None
-        return raised * (gradient / total), None
-
-
 def _matmul_minus(subtrahend: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """`pull · others − along`, in the memory of `along` where nobody wants to go through it again."""
     if torch.is_grad_enabled():
@@ -130,18 +110,9 @@ def _differentiable_inverse(vectors: Tensor) -> Tensor:
     return torch.where(length == 0, torch.zeros_like(length), 1.0 / length)
 
 
-def without_target(z: Tensor, y: Tensor, fill: float) -> Tensor:
-    """The logits [N, C] with each sample's target replaced by `fill`."""
-    return z.scatter(1, y.unsqueeze(1), fill)
-
-
 def compute_non_target_sums(z: Tensor, y: Tensor, with_logit_sum: bool) -> NonTargetSums:
     """`L` [N] and the sum of the others' logits [N] from all logits [N, C]."""
-    if angles.is_reverse_mode_only(z):
-        log_sum: Tensor = NonTargetLogSumExp.apply(z.T, y.unsqueeze(0))  # type: ignore[no-untyped-call]
-    else:
-        log_sum = torch.logsumexp(without_target(z, y, -torch.inf), 1)
-    return NonTargetSums(log_sum, without_target(z, y, 0.0).sum(1) if with_logit_sum else None)
+    return NonTargetSums(non_target_logsumexp(z, y), without_target(z, y, 0.0).sum(1) if with_logit_sum else None)
 
 
 class DenseBackend:

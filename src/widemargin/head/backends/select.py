@@ -31,7 +31,7 @@ def check_backend_options(
 ) -> tuple[float, ClassShard | None]:
     """The rate, and the part of the classes that is here where they are split."""
     if backend not in ("auto", *BACKENDS):
-        raise unknown_name_error("road", str(backend), ("auto", *BACKENDS))
+        raise unknown_name_error("backend", str(backend), ("auto", *BACKENDS))
     if isinstance(sample_rate, bool) or not isinstance(sample_rate, int | float) or not 0.0 < sample_rate <= 1.0:
         raise InputError(f"rate={sample_rate!r} must be a number above 0 and at most 1")
     if sample_rate < 1.0 and backend not in ("sampled", "sharded"):

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from ...losses.margin import Margin
 from ...numerics import angles
+from ...numerics.log_sums import NonTargetLogSumExp
 from .base import DotProducts, NonTargetSums, Target, TargetLogit, compute_logits, compute_radius
-from .dense import CosinesAndNorms, NonTargetLogSumExp
+from .dense import CosinesAndNorms
 
 
 class _BatchedDotProducts(torch.autograd.Function):

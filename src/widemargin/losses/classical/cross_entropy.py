@@ -28,7 +28,7 @@ class CrossEntropy(Criterion):
     target_type = "classes"
     is_multiclass = True
 
-    label_smoothing: float = option(0.0, "label smoothing ε", low=0, high=1, quiet=True)
+    label_smoothing: float = option(0.0, "label smoothing ε", low=0, high=1, hide_default=True)
 
     def elementwise_loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         if prediction.ndim != 2 or not prediction.shape[1]:

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...head.backends.dense import compute_non_target_sums
 from ...io.errors import InputError
+from ...numerics.log_sums import non_target_logsumexp
 from ...numerics.validation import check_labels
 from ..base import option
 from ..criterion import Criterion, check_probabilities, check_target_shape
@@ -42,7 +42,7 @@ class Focal(Criterion):
             truth = target.long()
             prediction = prediction - prediction.detach().amax(1, keepdim=True)  # a common offset costs digits
             p = prediction.gather(1, truth.unsqueeze(1)).squeeze(1)
-            return self._loss_from_logit(p - compute_non_target_sums(prediction, truth, False).log_sum)
+            return self._loss_from_logit(p - non_target_logsumexp(prediction, truth))
         target = check_probabilities("focal: targets", check_target_shape(self.name, prediction, target))
         yes, no = self._loss_from_logit(prediction), self._loss_from_logit(-prediction)
         return target * yes + (1.0 - target) * no

@@ -32,7 +32,7 @@ class ASoftmax(Margin):
     neutral = ({"m": 1}, "modified_softmax")
 
     m: int = option(4, "whole factor of the target angle", low=1, integer=True)
-    lam: Number = option(Anneal(), "λ of the annealing", low=0, may_move=True, quiet=True)
+    lam: Number = option(Anneal(), "λ of the annealing", low=0, allows_schedule=True, hide_default=True)
 
     @property
     def has_plain_target(self) -> bool:

@@ -40,11 +40,11 @@ class AdaAcos(Margin):
         low=0,
         open_low=True,
         optional=True,
-        may_move=True,
-        may_learn=True,
+        allows_schedule=True,
+        allows_learnable=True,
     )
-    m: Number = option(0.0, "margin to start from, radian", low=0, high=PI / 2, quiet=True)
-    floor: Number = option(0.0, "smallest default scale", low=0, quiet=True)
+    m: Number = option(0.0, "margin to start from, radian", low=0, high=PI / 2, hide_default=True)
+    floor: Number = option(0.0, "smallest default scale", low=0, hide_default=True)
 
     def for_num_classes(self, num_classes: int) -> Self:
         resolved = super().for_num_classes(num_classes)

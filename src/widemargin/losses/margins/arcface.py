@@ -39,9 +39,11 @@ class ArcFace(Margin):
     reference = "Deng et al., ArcFace, arXiv 1801.07698, Eq. 3"
     neutral = ({"m": 0.0}, "normface")
 
-    s: Number = option(64.0, "scale", low=0, open_low=True, may_move=True, may_learn=True)
-    m: Number = option(0.5, "margin, radian", low=0, high=PI / 2, may_move=True, per_class=True)
-    gradient: str = option("exact", "whose slope to train with", choices=("exact", "straight_through"), quiet=True)
+    s: Number = option(64.0, "scale", low=0, open_low=True, allows_schedule=True, allows_learnable=True)
+    m: Number = option(0.5, "margin, radian", low=0, high=PI / 2, allows_schedule=True, per_class=True)
+    gradient: str = option(
+        "exact", "whose slope to train with", choices=("exact", "straight_through"), hide_default=True
+    )
 
     def psi(self, theta: Tensor) -> Tensor:
         curve = arc_curve(theta, self.m)

@@ -27,7 +27,7 @@ class ArcGrad(Margin):
     name = "arcgrad"
     reference = "Wu and Wang, ArcGrad, IJCNN 2020, Eq. 11"
 
-    s: Number = option(10.0, "scale", low=0, open_low=True, may_move=True, may_learn=True)
+    s: Number = option(10.0, "scale", low=0, open_low=True, allows_schedule=True, allows_learnable=True)
 
     def psi(self, theta: Tensor) -> Tensor:
         return -theta

@@ -27,10 +27,10 @@ class Combined(Margin):
     reference = "Deng et al., ArcFace, arXiv 1801.07698, Eq. 4"
     neutral = ({"m1": 1.0, "m2": 0.0, "m3": 0.0}, "normface")
 
-    s: Number = option(64.0, "scale", low=0, open_low=True, may_move=True, may_learn=True)
-    m1: Number = option(1.0, "factor of the target angle", low=1, may_move=True)
-    m2: Number = option(0.5, "added angle, radian", low=0, high=PI / 2, may_move=True, per_class=True)
-    m3: Number = option(0.0, "subtracted cosine", low=0, high=2, may_move=True, per_class=True)
+    s: Number = option(64.0, "scale", low=0, open_low=True, allows_schedule=True, allows_learnable=True)
+    m1: Number = option(1.0, "factor of the target angle", low=1, allows_schedule=True)
+    m2: Number = option(0.5, "added angle, radian", low=0, high=PI / 2, allows_schedule=True, per_class=True)
+    m3: Number = option(0.0, "subtracted cosine", low=0, high=2, allows_schedule=True, per_class=True)
 
     def psi(self, theta: Tensor) -> Tensor:
         curve: Tensor = falling_cosine(self.m1 * theta + self.m2) - self.m3

@@ -27,8 +27,8 @@ class CosFace(Margin):
     reference = "Wang et al., CosFace, arXiv 1801.09414, Eq. 4"
     neutral = ({"m": 0.0}, "normface")
 
-    s: Number = option(64.0, "scale", low=0, open_low=True, may_move=True, may_learn=True)
-    m: Number = option(0.35, "margin, a cosine", low=0, high=2, may_move=True, per_class=True)
+    s: Number = option(64.0, "scale", low=0, open_low=True, allows_schedule=True, allows_learnable=True)
+    m: Number = option(0.35, "margin, a cosine", low=0, high=2, allows_schedule=True, per_class=True)
 
     def psi(self, theta: Tensor) -> Tensor:
         curve: Tensor = torch.cos(theta) - self.m

@@ -25,7 +25,7 @@ class MSoftmax(Margin):
     uses_w_norm = True
     neutral = ({"m": 0.0}, "softmax")
 
-    m: Number = option(0.5, "margin, a logit", low=0, may_move=True, per_class=True)
+    m: Number = option(0.5, "margin, a logit", low=0, allows_schedule=True, per_class=True)
 
     def offset(self) -> Number:
         return self.m

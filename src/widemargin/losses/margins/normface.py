@@ -23,4 +23,4 @@ class NormFace(Margin):
     aliases = ("cosine_softmax",)
     reference = "Wang et al., NormFace, arXiv 1704.06369, Eq. 6"
 
-    s: Number = option(30.0, "scale", low=0, open_low=True, may_move=True, may_learn=True)
+    s: Number = option(30.0, "scale", low=0, open_low=True, allows_schedule=True, allows_learnable=True)

@@ -227,8 +227,9 @@ def run_sphere(options: argparse.Namespace, seeds: range) -> None:
 
 def _draw_sphere_and_angles(config: TrainConfig, folder: Path, data_dir: str | None) -> tuple[str, str, str]:
     """The sphere, the spread of pair angles, and a line about them."""
+    from ...models.attach import embed
     from ...numerics.angles import angle_between, unit_and_norm
-    from ...recognition.evaluation import distinct_pairs, embed
+    from ...recognition.evaluation import distinct_pairs
     from ...training.inputs import load_inputs
     from ...training.run import load_run
     from ...viz.embeddings import draw_embedding_sphere

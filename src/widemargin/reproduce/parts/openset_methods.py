@@ -52,9 +52,9 @@ EvaluateFunction = Callable[[TrainConfig, Path, str | None], tuple[EmbeddingMetr
 # One setting for all losses, none of it tuned. Flips would make other characters; faces are the same in a mirror.
 _COMMON_SETTINGS: dict[str, Any] = {
     "model": "fast(widths=(32, 96, 96), bias=False)",
-    "dim": 64,
+    "embedding_dim": 64,
     "per_class": 4,
-    "unseen": 0.5,
+    "unseen_classes": 0.5,
     "opt": "adamw",
     "lr": 0.003,
     "weight_decay": 0.05,
@@ -177,7 +177,8 @@ def evaluate_saved_network(
     config: TrainConfig, folder: Path, data_dir: str | None
 ) -> tuple[EmbeddingMetrics, tuple[str, ...]]:
     """The embeddings that a kept network gives the unseen classes."""
-    from ...recognition.evaluation import compute_embedding_metrics, embed
+    from ...models.attach import embed
+    from ...recognition.evaluation import compute_embedding_metrics
     from ...training.run import load_run
 
     done = load_run(
@@ -210,7 +211,7 @@ def train_siamese_method(config: TrainConfig, folder: Path, data_dir: str | None
     """A Siamese network on pairs of the seen classes, judged on pairs of the unseen; its weights are kept."""
     from safetensors.torch import save_file
 
-    from ...training.checkpoint import clone_contiguous
+    from ...io.tensor_files import clone_contiguous
     from ...training.inputs import load_inputs
     from ...training.siamese import train_siamese
 
@@ -263,8 +264,7 @@ def write_record(config: TrainConfig, folder: Path, evaluation: EmbeddingMetrics
     """The record of a run that the training loop knows nothing of."""
     import torch
 
-    from ...io.provenance import source_commit
-    from ...tabular.results import versions
+    from ...io.provenance import source_commit, versions
 
     record = {
         "data": config.data,

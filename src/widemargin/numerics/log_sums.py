@@ -1,0 +1,44 @@
+"""Log-sums of exponentials over all classes but the target's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .angles import is_reverse_mode_only
+
+
+class NonTargetLogSumExp(torch.autograd.Function):
+    """Logits z [C, ...], targets [1, ...] → log Σ exp z over the other classes [...]; its slope is their softmax."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, target_row: Tensor) -> Tensor:
+        others = z.scatter(0, target_row, -torch.inf)
+        top = others.amax(0, keepdim=True)
+        raised = others.sub_(top).exp_()
+        total = raised.sum(0, keepdim=True)
+        found = total.log().add_(top).squeeze(0)
+        ctx.save_for_backward(z, target_row, found, raised, total)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        z, row, found, raised, total = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative: the shares are functions of the logits again
+            return torch.exp(z - found).scatter(0, row, 0.0) * gradient, None
+        return raised * (gradient / total), None
+
+
+def without_target(z: Tensor, y: Tensor, fill: float) -> Tensor:
+    """The logits [N, C] with each sample's target replaced by `fill`."""
+    return z.scatter(1, y.unsqueeze(1), fill)
+
+
+def non_target_logsumexp(z: Tensor, y: Tensor) -> Tensor:
+    """log Σ exp over the classes that are not the target's [N], from logits [N, C] and labels [N]."""
+    if is_reverse_mode_only(z):
+        log_sum: Tensor = NonTargetLogSumExp.apply(z.T, y.unsqueeze(0))  # type: ignore[no-untyped-call]
+        return log_sum
+    return torch.logsumexp(without_target(z, y, -torch.inf), 1)

@@ -1,0 +1,116 @@
+"""`widemargin bench head` as a command, its page and its plan; the example with many classes."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.head_page import heads_page
+from benchmarks.head_timing import (
+    EAGER_LOSSES,
+    batch,
+    eager_head,
+    measure_extra_memory,
+    measure_sharded_head,
+    metric_learning_heads,
+    widemargin_head,
+)
+from widemargin.cli.main import main
+from widemargin.head import costs
+
+
+def test_the_command_measures_prints_and_writes(tmp_path, capsys):
+    figures, page = tmp_path / "heads.json", tmp_path / "heads.html"
+    words = ["--shapes", "8,16,50", "8,16,400", "--losses", "arcface", "arcgrad", "--rounds", "2", "--no-memory"]
+    assert main(["bench", "head", *words, "--json", str(figures), "--page", str(page)]) == 0
+    printed = capsys.readouterr().out
+    assert "400 classes" in printed
+    assert "arcgrad, eager" in printed
+    found = json.loads(figures.read_text())
+    assert [row["shape"][2] for row in found["heads"]] == [50, 400]
+    assert all(seconds > 0 for row in found["heads"] for seconds in row["seconds"].values())
+    ours_error = next(row for row in found["errors"] if row["name"].startswith("arcface"))
+    assert ours_error["initial"] < 2e-6
+    assert page.read_text().count("<svg") >= 1
+
+
+@pytest.mark.parametrize("loss", ["arcface", "cosface", "arcgrad", "adacos"])
+def test_contestants_of_a_loss_have_the_same_loss_and_gradient(loss):
+    x, y = batch(16, 8, 30)
+    found = []
+    for contestant in (
+        widemargin_head(loss, "dense"),
+        eager_head(loss),
+        *(p for p in metric_learning_heads() if p.loss == loss),
+    ):
+        head = contestant.make(8, 30)
+        weight = head.W if hasattr(head, "W") else head.weight
+        torch.manual_seed(0)
+        start = torch.randn(30, 8)
+        with torch.no_grad():
+            weight.copy_(start.T if hasattr(head, "W") else start)
+        if loss == "adacos":
+            head.eval()
+            if contestant.library != "widemargin":
+                continue  # theirs moves its scale at every call
+        found.append((head(x, y), *torch.autograd.grad(head(x, y), x)))
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+    assert loss in EAGER_LOSSES
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells high-water marks")
+def test_a_streamed_step_holds_little_beyond_its_gradient():
+    """N×C alone would be 19.5 MiB, a normalised copy of the weights 39; a block of the plain road is 1 MiB."""
+    assert measure_extra_memory("arcface, stream", (128, 256, 40_000), 1) < 16
+    assert measure_extra_memory("arcface, eager", (128, 256, 40_000), 1) > 100
+
+
+def test_the_plan_adds_up_and_the_page_reads_it():
+    one, eight = (costs.total(costs.WIDEMARGIN_COSTS, 10**7, 512, 1024, ranks) for ranks in (1, 8))
+    assert one > 2 * 4 * 10**7 * 512
+    assert one / 8 < eight < one / 7
+    row = {"shape": [256, 512, 10_000], "threads": 1, "seconds": {"limit": 1.0, "arcface, auto": 1.1}}
+    page = heads_page({"torch": "0", "heads": [row], "errors": []})
+    facts = json.loads(re.search(r'id="plan-facts">(.*?)</script>', page)[1])
+    assert len(facts["parts"]["ours"]) == len(costs.WIDEMARGIN_COSTS)
+    assert "://" not in page.replace("http://www.w3.org/2000/svg", "")
+
+
+@pytest.mark.parametrize("shape", ["256,512", "a,b,c", "0,5,5", "4,4,1"])
+def test_a_bad_shape_is_one_line(shape, capsys):
+    assert main(["bench", "head", "--shapes", shape]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_example_learns():
+    script = Path(__file__).resolve().parents[2] / "examples" / "million_classes.py"
+    words = [sys.executable, str(script), "--classes", "5000", "--steps", "30"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    angles = [float(found) for found in re.findall(r"target angle\s+([\d.]+)°", done.stdout)]
+    assert len(angles) == 7
+    assert angles[-1] < angles[0] - 20
+
+
+def test_retrieval_is_timed_against_the_bare_search(tmp_path, capsys):
+    words = ["--queries", "40", "--gallery", "400", "--dim", "8", "--rounds", "1", "--json", str(tmp_path / "r.json")]
+    assert main(["bench", "retrieval", *words]) == 0
+    assert "ratio" in capsys.readouterr().out
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert found["seconds"]["bare"] > 0
+    assert 0 < found["recall1"] <= 100
+    assert main(["bench", "retrieval", "--queries", "0"]) == 2
+    assert main(["bench", "retrieval", "--queries", "50", "--gallery", "40"]) == 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells high-water marks")
+def test_a_head_over_two_processes_is_timed():
+    found = measure_sharded_head((16, 8, 300), "arcface", 1)
+    assert found["full_over_alone"] > 0
+    assert found["sampled_over_full"] > 0
+    assert found["mebibytes"] < 64

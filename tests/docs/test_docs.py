@@ -1,0 +1,217 @@
+"""Every block of the docs runs, and every command that they and README print: in small, or at least through the parser.
+
+The Python of README and CONTRIBUTING runs in test_readme.py.
+"""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import colours
+import shades
+from widemargin.cli.main import build_parser, main
+from widemargin.losses.registry import parse_list
+
+ROOT = Path(__file__).resolve().parents[2]
+GENERATED = ("losses/", "losses.md", "reproduce.md", "add-a-loss.md", "api.md")
+PAGES = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
+WRITTEN = ["README.md", "CONTRIBUTING.md", "records/README.md"]
+WRITTEN += [f"docs/{page}" for page in PAGES if not page.startswith(GENERATED)]
+FENCE = re.compile(r"^``` ?(\S*|\{[^}]*\})\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+# Commands of the shell that are somebody else's, and who runs them.
+OTHERS = {
+    "pip": ".ci/run",
+    "pytest": ".ci/run",
+    "ruff": ".ci/run",
+    "mypy": ".ci/run",
+    ".ci/run": "whoever changes something",
+    "pre-commit": "pre-commit",
+    "python scripts/docs.py": ".ci/run, test_site.py",
+    "zensical": ".ci/run, test_site.py",
+    "python scripts/check_site.py": ".ci/run, test_site.py",
+    "python scripts/screenshots.py": "whoever changes a page",
+    "python examples/million_classes.py": "test_bench_head.py, in small",
+}
+# Commands that take long: their options are parsed here; their own tests run them, in small where that takes hours.
+LONG = ("reproduce", "bench", "lab", "tour", "selftest")
+
+
+def fences(text: str) -> list[tuple[str, str]]:
+    return [(found[1], found[2]) for found in FENCE.finditer(text)]
+
+
+def commands(text: str) -> list[str]:
+    """The commands of a page's bash blocks, one by one and without their comments."""
+    lines = [line for kind, block in fences(text) if kind == "bash" for line in block.splitlines()]
+    plain = [shlex.join(shlex.split(line, comments=True)) for line in lines]
+    return [one for line in plain if line for one in line.replace("'&&'", "&&").split(" && ")]
+
+
+def ours(page: str) -> list[list[str]]:
+    """The words behind `widemargin` of the commands that a page prints in blocks; others have to be known."""
+    found = []
+    for command in commands((ROOT / page).read_text(encoding="utf-8")):
+        if command.startswith("widemargin "):
+            found.append(shlex.split(command)[1:])
+        else:
+            assert any(command.startswith(known) for known in OTHERS), command
+    return found
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_every_block_is_of_a_kind_that_is_tested(page):
+    kinds = {kind for kind, _ in fences((ROOT / page).read_text(encoding="utf-8"))}
+    assert kinds <= {"python", "bash", "text"}  # text: pictures and what a terminal shows
+
+
+@pytest.mark.parametrize("page", [page for page in WRITTEN if page not in ("README.md", "CONTRIBUTING.md")])
+@pytest.mark.filterwarnings("ignore::UserWarning:lightning.*", "ignore:.*:FutureWarning:lightning.*")
+def test_python_runs_one_block_after_the_other(page):
+    space: dict[str, object] = {"__name__": "page"}
+    for kind, block in fences((ROOT / page).read_text(encoding="utf-8")):
+        if kind == "python":
+            exec(compile(block, page, "exec"), space)
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_commands_in_sentences_are_known(page):
+    text = FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
+    for command in re.findall(r"`widemargin ([^`…]+?)(?: …)?`", text):
+        words = shlex.split(command)
+        if not {"NAME", "--help", "…"} & set(words):
+            parsed(words)
+
+
+def parsed(words: list[str]) -> None:
+    """Taken by the real parser, and the losses in it by the real language."""
+    options = build_parser().parse_args(words)
+    for name in ("losses", "loss"):
+        given = getattr(options, name, None)
+        if isinstance(given, str):
+            assert parse_list(given)
+
+
+class Desk:
+    """A folder with everything the pages name, and the runs that were trained there."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.done: dict[str, str] = {}
+        self.runs: list[str] = []
+        colours.draw(place)
+        shades.draw(place)
+        for name in ("picture.png", "a.png", "b.png", "who.png"):
+            Image.open(place / "Shades" / "shade1" / f"{len(name) % 3}.png").save(place / name)
+        (place / "photos").mkdir()
+        Image.open(place / "a.png").save(place / "photos" / "one.png")
+        rows = [f"Shades/shade{k}/0.png,Shades/shade{k + j}/1.png,{int(j == 0)}" for k in range(7) for j in (0, 1)]
+        (place / "pairs.csv").write_text("\n".join(["a,b,same", *rows]) + "\n")
+        for name, target in (("my.csv", "species"), ("data.csv", "label")):
+            lines = [f"{k % 7},{k * k % 11},{'abc'[k % 3]}" for k in range(60)]
+            (place / name).write_text("\n".join([f"width,height,{target}", *lines]) + "\n")
+
+    def run(self, words: list[str]) -> None:
+        """A command in small; once, however often pages print it."""
+        told = shlex.join(words)
+        if words[0] in LONG:
+            parsed(words)
+        elif told not in self.done or words[0] == "train":
+            here = [self.meant(word, words[0]) for word in words]
+            if told not in self.done:
+                self.done[told] = f"runs/run{len(self.runs)}"
+                assert main([*here, *self.small(words)]) == 0, told
+            if words[0] == "train":
+                self.runs.append(self.done[told])
+
+    def meant(self, word: str, command: str) -> str:
+        if command == "train":
+            return {"cifar10": "Colours", "omniglot": "Shades", "fast": "fast(width=0.125)"}.get(word, word)
+        return word.replace("runs/NAME", self.runs[-1]).replace("runs/OTHER", self.runs[0]) if self.runs else word
+
+    def small(self, words: list[str]) -> list[str]:
+        if words[0] == "compare":
+            target = [] if "--target" in words or len(words) == 1 else ["--target", "species"]
+            return [*target, "--runs", "1", "--folds", "3", "--epochs", "0.1", "--min-steps", "5", "--jobs", "1"]
+        if words[0] == "train":
+            more = ["--epochs", "1", "--batch-size", "12", "--opt", "sgd", "--lr", "0.05", "--quiet"]
+            return [*more, "--input-size", "16", "--augment", "fast", "--out", self.done[shlex.join(words)]]
+        # Ten false alarms or accepts are needed, and so few images show no smaller rate.
+        return ["--target-far", "0.25"] if "--target-far" in words or words[0] == "verify" else []
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    return Desk(tmp_path_factory.mktemp("desk"))
+
+
+@pytest.mark.parametrize("page", [page for page in WRITTEN if ours(page)])
+def test_commands_run_one_after_the_other(page, desk, monkeypatch):
+    monkeypatch.chdir(desk.place)
+    for words in ours(page):
+        desk.run(words)
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory):
+    """The generated pages, made anew."""
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        import docs
+
+        place = tmp_path_factory.mktemp("docs")
+        docs.main(place)
+    finally:
+        sys.path.remove(str(ROOT / "scripts"))
+    return place
+
+
+def test_examples_of_generated_pages_are_doctests_of_the_package(generated):
+    """Those run with every test run (--doctest-modules)."""
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
+    known = "\n".join("\n".join(line.strip() for line in text.splitlines()) for text in sources)
+    count = 0
+    for path in generated.rglob("*.md"):
+        for kind, block in fences(path.read_text(encoding="utf-8")):
+            if kind == "pycon":
+                count += 1
+                assert "\n".join(line.strip() for line in block.strip().splitlines()) in known, (path, block)
+            else:
+                assert kind == "{ .python .signature }" or path.name == "add-a-loss.md", (path, kind)
+    assert count > 40
+
+
+def test_every_loss_has_a_whole_page(generated):
+    import widemargin as wm
+
+    overview = (generated / "losses.md").read_text(encoding="utf-8")
+    for name in wm.list_losses():
+        page = (generated / "losses" / f"{name}.md").read_text(encoding="utf-8")
+        for part in ("Formula", "When to use it", "Its curve", "Example", "Reference"):
+            assert f"\n## {part}\n" in page, (name, part)
+        assert "<polyline" in page
+        assert "nan" not in page.partition("<svg")[2]
+        assert f"losses/{name}.md" in overview
+
+
+def test_reproduce_has_ours_beside_the_papers(generated):
+    page = (generated / "reproduce.md").read_text(encoding="utf-8")
+    assert "**85.28**<br>*82.50*" in page  # the averages of ArcGrad (s=5) that records/README.md names
+    for record in (ROOT / "records").glob("*.jsonl"):
+        assert f"`records/{record.name}`" in page
+
+
+def test_the_api_page_has_every_public_name(generated):
+    import widemargin as wm
+
+    page = (generated / "api.md").read_text(encoding="utf-8")
+    assert [name for name in wm.__all__ if not name.startswith("__") and f"### `wm.{name}`\n" not in page] == []
+
+
+def test_every_page_of_the_docs_is_in_their_menu():
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert [page for page in WRITTEN if page.startswith("docs/") and page.removeprefix("docs/") not in menu] == []

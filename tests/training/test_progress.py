@@ -1,0 +1,157 @@
+"""What is seen of a training: a bar on a real terminal, lines elsewhere, nothing when quiet; and the record of it."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import shlex
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from colours import FAST, draw
+from runs import described
+from widemargin.cli.main import main
+from widemargin.io.provenance import source_commit
+from widemargin.training.config import TrainConfig
+from widemargin.training.train import train
+
+ENVIRONMENT = {
+    **{k: v for k, v in os.environ.items() if k not in ("COLUMNS", "FORCE_COLOR", "LINES", "WANDB_NAME")},
+    "OMP_NUM_THREADS": "1",
+}
+LINE = re.compile(
+    r"epoch (\d+)/3: loss \d+\.\d{3}, train \d+\.\d %, [\d,]+ images/s, held out \d+\.\d %, \d+:\d\d:\d\d left"
+)
+WORDS = [*FAST, "--epochs", "3", "--hold-out", "0.2"]
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory) -> Path:
+    return draw(tmp_path_factory.mktemp("data"))
+
+
+def command(images: Path, out: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "widemargin", "train", str(images), *WORDS, "--out", str(out), *more]
+
+
+def on_a_terminal(words: list[str], width: int = 140) -> tuple[str, list[str]]:
+    """What a command prints, and the lines that were seen on a terminal which is its standard error."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, width, 0, 0))
+    process = subprocess.Popen(words, stderr=theirs, stdout=subprocess.PIPE, env={**ENVIRONMENT, "TERM": "xterm"})
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            part = os.read(ours, 4096)
+        except OSError:  # Linux says so when the last writer has left
+            break
+        if not part:
+            break
+        seen += part
+    os.close(ours)
+    printed = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == 0, seen.decode()
+    plain = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", seen).decode()
+    return printed, [line for line in re.split(r"[\r\n]+", plain) if line.strip()]
+
+
+def test_a_bar_on_a_terminal(images, tmp_path):
+    printed, seen = on_a_terminal(command(images, tmp_path / "run", "--ra", "10"))
+    assert printed.startswith("test: top-1 ")
+    assert any(line.startswith("Colours fast(width=0.125) arcgrad(s=10) ━") for line in seen), seen
+    said = [line for line in seen if re.search(r"\d:\d\d:\d\d loss \d+\.\d{3}, train \d+\.\d %, [\d,]+ images/s", line)]
+    assert said
+    assert any(re.search(r" [12]/3 .*, held out \d+\.\d %", line) for line in said)
+    assert not any(LINE.search(line) for line in seen)
+
+
+def test_a_narrow_terminal_keeps_the_numbers(images, tmp_path):
+    _, seen = on_a_terminal(command(images, tmp_path / "run", "--ra", "10"), width=80)
+    said = [line for line in seen if "loss" in line]
+    assert said
+    assert all("images/s" in line and "…" not in line and len(line.rstrip()) <= 80 for line in said)
+
+
+def test_a_line_per_epoch_in_a_log(images, tmp_path):
+    words = command(images, tmp_path / "run")
+    done = subprocess.run(words, capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    said = done.stderr.splitlines()
+    assert [LINE.fullmatch(line)[1] for line in said] == ["1", "2", "3"]
+    assert said[-1].endswith(" 0:00:00 left")
+    logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    for line, numbers in zip(said, logged, strict=True):
+        assert f"loss {numbers['loss']:.3f}, train {numbers['train_top1']:.1f} %" in line
+        assert f"held out {numbers['held_out']['top1']:.1f} %" in line
+
+
+def test_nothing_when_quiet(images, tmp_path):
+    words = command(images, tmp_path / "run", "--quiet")
+    done = subprocess.run(words, capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    _, seen = on_a_terminal(command(images, tmp_path / "again", "--quiet"))
+    assert seen == []
+
+
+def test_a_reader_that_leaves_does_not_end_the_training(images, tmp_path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = command(images, tmp_path / "run")
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=writing, env=ENVIRONMENT, timeout=60, check=False)
+    os.close(writing)
+    assert done.returncode == 0
+    assert (tmp_path / "run" / "record.json").exists()
+
+
+def test_a_resumed_run_counts_on(images, tmp_path, capsys):
+    run = TrainConfig(data=str(images), model="fast(width=0.125)", input_size=16, batch_size=12, opt="sgd", epochs=3)
+    train(run, tmp_path / "run", stop_after=1)
+    assert "epoch 1/1: " in capsys.readouterr().err
+    train(run, tmp_path / "run", resume=True)
+    assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines()] == ["epoch 2/3", "epoch 3/3"]
+
+
+# ---------------------------------------------------------------- the record
+
+
+def test_the_record_says_what_was_typed(images, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WANDB_NAME", "my run's name")
+    words = ["train", str(images), *FAST, "--epochs", "1", "--quiet", "--out", str(tmp_path / "run")]
+    assert main(words) == 0
+    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert shlex.split(record["command"]) == ["WANDB_NAME=my run's name", "widemargin", *words]
+    shown = subprocess.run(  # as a shell reads it
+        ["bash", "-c", f'widemargin() {{ printf \'%s\\n\' "$WANDB_NAME" "$@"; }}; {record["command"]}'],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stdout.splitlines() == ["my run's name", *words]
+    assert record["commit"] == source_commit()
+    assert (record["processes"], record["cores"]) == (1, 1)
+
+
+def test_the_record_of_a_library_call_gives_its_command(images, tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_NAME", raising=False)
+    run = TrainConfig(
+        data=str(images),
+        model="fast(width=0.125)",
+        model_options={"bias": False},
+        augment_options={"pad": 2},
+        input_size=16,
+        batch_size=12,
+        epochs=1,
+    )
+    record = train(run, tmp_path / "run", quiet=True)
+    assert json.loads((tmp_path / "run" / "record.json").read_text())["command"] == record["command"]
+    assert record["model"] == "fast(width=0.125, bias=False)"
+    words = shlex.split(record["command"])
+    assert words[:2] == ["widemargin", "train"]
+    assert described(shlex.join(words[2:])) == run
