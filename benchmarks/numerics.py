@@ -25,8 +25,9 @@ from torch import Tensor, nn
 
 from widemargin import __version__
 from widemargin.head.head import Head
+from widemargin.losses.grammar import parse_list, parse_margin
 from widemargin.losses.margin import Margin
-from widemargin.losses.registry import list_losses, parse_list, parse_margin
+from widemargin.losses.registry import list_losses
 from widemargin.numerics.angles import unit_and_norm
 from widemargin.viz.terminal import check_writable, console
 

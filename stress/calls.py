@@ -18,7 +18,7 @@ from widemargin import metrics, theory  # noqa: F401
 from widemargin.head.functional import margin_softmax
 from widemargin.head.head import Head
 from widemargin.head.objective import Objective
-from widemargin.losses.registry import parse
+from widemargin.losses.grammar import parse
 from widemargin.metrics.angles import AngleMeter, angles
 from widemargin.metrics.fewshot import few_shot_metrics, knn_accuracy
 from widemargin.metrics.openset import open_set_metrics

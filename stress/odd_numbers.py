@@ -14,8 +14,9 @@ from widemargin.head.head import Head
 from widemargin.head.objective import Objective
 from widemargin.head.row_optimizer import RowOptimizer
 from widemargin.io.errors import InputError
+from widemargin.losses.grammar import parse, parse_list
 from widemargin.losses.margins.arcface import ArcFace
-from widemargin.losses.registry import list_losses, parse, parse_list
+from widemargin.losses.registry import list_losses
 from widemargin.losses.schedule import Anneal, Cosine, Decay, Learnable, Warmup
 from widemargin.metrics.angles import AngleMeter, angles
 from widemargin.metrics.fewshot import few_shot_metrics, knn_accuracy

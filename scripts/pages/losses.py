@@ -14,9 +14,10 @@ import torch
 import widemargin as wm
 from widemargin.losses.base import Loss
 from widemargin.losses.criterion import Criterion
+from widemargin.losses.grammar import parse
 from widemargin.losses.margin import Margin
 from widemargin.losses.pair_loss import PairLoss
-from widemargin.losses.registry import loss_class, parse
+from widemargin.losses.registry import loss_class
 from widemargin.theory import decision_function, gradient_curve, target_curve
 from widemargin.viz.charts import loss_colour
 from widemargin.viz.curves import criterion_curve, term_curve

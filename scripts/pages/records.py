@@ -14,7 +14,7 @@ from widemargin.reproduce.paper import read_paper_table as paper_rows
 from widemargin.reproduce.parts.image_runs import EXTRA_LOSSES
 from widemargin.reproduce.parts.image_runs import IMAGE_LOSSES as IMAGE_METHODS
 from widemargin.reproduce.parts.openset_table import METRICS
-from widemargin.reproduce.table1 import TABLE1_LOSSES as TABLE_METHODS
+from widemargin.reproduce.parts.table1_comparison import TABLE1_LOSSES as TABLE_METHODS
 from widemargin.viz.run_page import ANGLE_TITLES
 
 Line = Mapping[str, Any]

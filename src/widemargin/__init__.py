@@ -29,7 +29,7 @@ _PUBLIC_NAMES = {
     "Margin": "losses.margin",
     "Objective": "head.objective",
     "RowOptimizer": "head.row_optimizer",
-    "Sum": "losses.registry",
+    "Sum": "losses.grammar",
     "PairLoss": "losses.pair_loss",
     "Warmup": "losses.schedule",
     "AngleMeter": "metrics.angles",
@@ -42,8 +42,8 @@ _PUBLIC_NAMES = {
     "load_sharded": "head.sharded_checkpoint",
     "list_losses": "losses.registry",
     "margin_softmax": "head.functional",
-    "parse": "losses.registry",
-    "parse_list": "losses.registry",
+    "parse": "losses.grammar",
+    "parse_list": "losses.grammar",
     "save_sharded": "head.sharded_checkpoint",
     "suggest_scale": "theory",
     "theoretical_gap": "theory",
@@ -64,9 +64,10 @@ if TYPE_CHECKING:
     from .loading import load
     from .losses import schedule
     from .losses.criterion import Criterion
+    from .losses.grammar import Sum, parse, parse_list
     from .losses.margin import Margin
     from .losses.pair_loss import PairLoss
-    from .losses.registry import Sum, list_losses, parse, parse_list
+    from .losses.registry import list_losses
     from .losses.schedule import Anneal, Cosine, Decay, Learnable, Warmup
     from .metrics.angles import AngleMeter, Angles, angles
     from .models.attach import MarginModel, attach

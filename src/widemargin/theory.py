@@ -126,7 +126,7 @@ def gaps(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
 
     from .head.backends.base import NormalizedEmbeddings
     from .head.backends.stream import StreamBackend
-    from .losses.registry import parse_margin
+    from .losses.grammar import parse_margin
     from .numerics import angles
     from .numerics.validation import check_embeddings, check_labels, describe_type, is_plain_float
 
@@ -265,8 +265,8 @@ def _resolve_margin(margin: Margin | str, num_classes: int, like: Tensor) -> Mar
     """A margin with its numbers as a fresh head has them; annealing at its end, where it bites."""
     import torch
 
+    from .losses.grammar import parse_margin
     from .losses.margin import Margin
-    from .losses.registry import parse_margin
 
     value = parse_margin(margin) if isinstance(margin, str) else margin
     if not isinstance(value, Margin):

@@ -71,7 +71,7 @@ def exercise_config(config: Any) -> None:
 
     from widemargin.cli.train import _run_folder_name
     from widemargin.data.images.augment import build_augment
-    from widemargin.losses.registry import parse
+    from widemargin.losses.grammar import parse
     from widemargin.models.build import parse_model
     from widemargin.training.config import TrainConfig, build_train_command
 

@@ -28,7 +28,7 @@ def run(context: CheckContext) -> Outcome:
 
 def _parse_losses(text: str) -> None:
     from widemargin.io.errors import InputError
-    from widemargin.losses.registry import parse, parse_list
+    from widemargin.losses.grammar import parse, parse_list
 
     for value in parse_list(text):
         if parse(repr(value)) != value:

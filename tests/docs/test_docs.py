@@ -14,7 +14,7 @@ from PIL import Image
 import colours
 import shades
 from widemargin.cli.main import build_parser, main
-from widemargin.losses.registry import parse_list
+from widemargin.losses.grammar import parse_list
 
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = ("losses/", "losses.md", "reproduce.md", "add-a-loss.md", "api.md")

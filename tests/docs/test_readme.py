@@ -35,7 +35,7 @@ def test_every_room_is_on_the_map():
 def test_the_example_of_contributing_is_a_loss(tmp_path):
     (example,) = blocks("CONTRIBUTING.md")
     shutil.copytree(Path(wm.__file__).parent, tmp_path / "widemargin", ignore=shutil.ignore_patterns("__pycache__"))
-    file = tmp_path / "widemargin" / "margins" / "myface.py"
+    file = tmp_path / "widemargin" / "losses" / "margins" / "myface.py"
     file.write_text(example)
     command = [
         sys.executable,

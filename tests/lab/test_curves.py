@@ -12,8 +12,8 @@ import torch
 from widemargin.cli.main import main
 from widemargin.lab import curves
 from widemargin.lab.curves import CLASS_COUNTS, FAMILIES, SCALES, Family
+from widemargin.losses.grammar import parse, parse_margin
 from widemargin.losses.margin import Margin, split_softmax
-from widemargin.losses.registry import parse, parse_margin
 from widemargin.theory import boundary_angle, decision_function, gap_gradient, gap_loss, suggest_scale, target_curve
 
 

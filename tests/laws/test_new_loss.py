@@ -85,8 +85,8 @@ def copy_with_new_losses(tmp_path_factory) -> Path:
     shutil.copytree(
         Path(widemargin.__file__).parent, folder / "widemargin", ignore=shutil.ignore_patterns("__pycache__")
     )
-    (folder / "widemargin" / "margins" / "halved.py").write_text(NEW_MARGIN)
-    (folder / "widemargin" / "terms" / "shrink.py").write_text(NEW_TERM)
+    (folder / "widemargin" / "losses" / "margins" / "halved.py").write_text(NEW_MARGIN)
+    (folder / "widemargin" / "losses" / "pairs" / "shrink.py").write_text(NEW_TERM)
     return folder
 
 
@@ -165,7 +165,7 @@ def test_it_is_held_to_the_laws(copy_with_new_losses):
 def test_a_law_it_breaks_is_found(copy_with_new_losses, tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree(copy_with_new_losses, broken)
-    file = broken / "widemargin" / "margins" / "halved.py"
+    file = broken / "widemargin" / "losses" / "margins" / "halved.py"
     file.write_text(file.read_text().replace("- self.w\n", "+ self.w * theta**2\n"))
     with pytest.raises(AssertionError, match="test_target_curve_falls"):
         run_tests(broken, "halved and falls", "test_laws.py")
@@ -174,6 +174,6 @@ def test_a_law_it_breaks_is_found(copy_with_new_losses, tmp_path):
 def test_a_file_that_names_itself_otherwise_is_refused(copy_with_new_losses, tmp_path):
     wrong = tmp_path / "wrong"
     shutil.copytree(copy_with_new_losses, wrong)
-    (wrong / "widemargin" / "margins" / "other.py").write_text(NEW_MARGIN)
+    (wrong / "widemargin" / "losses" / "margins" / "other.py").write_text(NEW_MARGIN)
     with pytest.raises(AssertionError, match="the loss calls itself 'halved'; name it like its file"):
         run(wrong, "-m", "widemargin", "losses")

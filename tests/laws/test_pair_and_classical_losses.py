@@ -9,7 +9,7 @@ import widemargin as wm
 from widemargin.losses.registry import list_losses
 
 N, C, D = 9, 3, 5
-every_term = pytest.mark.parametrize("name", list_losses("terms"))
+every_term = pytest.mark.parametrize("name", list_losses("pairs"))
 every_criterion = pytest.mark.parametrize("name", list_losses("classical"))
 
 
@@ -88,7 +88,7 @@ def test_evaluation_moves_nothing(name):
         assert torch.equal(value, before[key])
 
 
-@pytest.mark.parametrize("name", [*list_losses("terms"), *list_losses("classical")])
+@pytest.mark.parametrize("name", [*list_losses("pairs"), *list_losses("classical")])
 def test_repr_is_the_parse_string(name):
     value = wm.parse(name)
     assert wm.parse(repr(value)) == value == copy.deepcopy(value)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import widemargin as wm
-from widemargin.losses.registry import Sum, loss_class
+from widemargin.losses.grammar import Sum
+from widemargin.losses.registry import loss_class
 
 
 @pytest.mark.parametrize(

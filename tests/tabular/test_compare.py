@@ -15,9 +15,9 @@ from bad_tables import CASES, good, with_column
 from widemargin.cli.main import main
 from widemargin.data.tabular.uci import TABLE1_SET_NAMES, load_uci_set
 from widemargin.io.errors import InputError
-from widemargin.losses.registry import parse
+from widemargin.losses.grammar import parse
 from widemargin.reproduce.paper import paper_table1
-from widemargin.reproduce.table1 import ADACOS_WITH_FLOOR, TABLE1_LOSSES
+from widemargin.reproduce.parts.table1_comparison import ADACOS_WITH_FLOOR, TABLE1_LOSSES
 from widemargin.tabular.compare import ComparisonPlan, canonical_methods
 from widemargin.tabular.compare import compare as run_plan
 from widemargin.tabular.results import BASELINES, ResultStore

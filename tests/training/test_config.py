@@ -90,7 +90,7 @@ def test_the_seeds_augmentation_is_what_their_script_does():
     [("softmax", "normface(s=10)"), ("arcface", "arcface(s=10, m=0.5)"), ("arcgrad", "arcgrad(s=10)")],
 )
 def test_margin_losses_of_the_seeds(given, means):
-    from widemargin.losses.registry import parse
+    from widemargin.losses.grammar import parse
 
     assert parse(described(f"--margin-loss {given}").loss) == parse(means)
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from ..io.errors import InputError, StoppedError, one_line, shorten
-from ..io.text import normalize_flag, plain_warnings
+from ..io.errors import InputError, StoppedError, shorten
+from ..io.text import normalize_flag, one_line, plain_warnings
 
 _OUT_OF_MEMORY_PATTERN = re.compile("can't allocate memory|out of memory|not enough memory")
 _OUT_OF_MEMORY_MESSAGE = (

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from ..io.errors import InputError, format_value
+from ..losses.grammar import parse_margin
 from ..losses.margin import Margin
-from ..losses.registry import parse_margin
 from ..numerics.precision import at_least_fp32, autocast_disabled
 from ..numerics.validation import check_label_smoothing, check_labels, describe_type, exceeds, is_plain_float
 from .backends.base import compute_margin_loss

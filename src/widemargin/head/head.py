@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from ..io.errors import InputError
 from ..losses.base import PerClass
+from ..losses.grammar import parse_margin
 from ..losses.margin import Margin
-from ..losses.registry import parse_margin
 from ..numerics import validation
 from ..numerics.distributed import SyncGroup
 from ..numerics.precision import autocast_disabled

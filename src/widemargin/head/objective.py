@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from ..io.errors import InputError, unknown_name_error
 from ..losses.base import Loss
 from ..losses.criterion import Criterion, CriterionModule
+from ..losses.grammar import Sum, parse
 from ..losses.margin import Margin
 from ..losses.pair_loss import PairLoss, PairLossModule
-from ..losses.registry import Sum, parse
 from ..numerics.validation import check_integer, check_sample_weight
 from .classes import decay_groups, extend_head
 from .head import Head

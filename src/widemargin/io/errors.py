@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-from .text import escape_unprintable
-
-_MAX_MESSAGE_CHARS = 1000  # characters of a message; what is longer came from the input, and nobody reads it
+from .text import escape_unprintable, one_line
 
 
 def shorten(text: str, max_chars: int = 80) -> str:
@@ -33,19 +31,6 @@ def format_value(value: Any) -> str:
         return shorten(" ".join(repr(value).split()))
     except ValueError:  # such a number inside a list
         return f"a {type(value).__name__}"
-
-
-def one_line(text: str) -> str:
-    """A message as one printable line of bearable length: whatever a name or a file holds, it ends no line.
-
-    >>> len(one_line("x" * 10**6)) <= 1000, len(one_line("\\x1b" * 10**6)) <= 1000
-    (True, True)
-    """
-    return _elide_middle(escape_unprintable(_elide_middle(text)))
-
-
-def _elide_middle(text: str) -> str:
-    return text if len(text) <= _MAX_MESSAGE_CHARS else f"{text[: _MAX_MESSAGE_CHARS - 300]} … {text[-250:]}"
 
 
 class InputError(ValueError):

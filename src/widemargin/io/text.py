@@ -40,7 +40,6 @@ def escape_unprintable_lines(text: str) -> str:
 
 def print_escaped(text: str, *, to_stderr: bool = False) -> None:
     """Print one line in which words of others stand; `aside` goes to standard error, and is cut like an error."""
-    from .errors import one_line
 
     print(
         one_line(text) if to_stderr else escape_unprintable(text),
@@ -52,7 +51,6 @@ def print_escaped(text: str, *, to_stderr: bool = False) -> None:
 @contextmanager
 def plain_warnings() -> Iterator[None]:
     """Warnings as one line each, of words that stay words; where in the source they were raised helps no reader."""
-    from .errors import one_line
 
     before = warnings.formatwarning
 
@@ -101,3 +99,19 @@ def normalize_flag(word: str) -> str:
         return word
     name, equals, value = word.partition("=")
     return name.replace("_", "-") + equals + value
+
+
+_MAX_MESSAGE_CHARS = 1000  # characters of a message; what is longer came from the input, and nobody reads it
+
+
+def one_line(text: str) -> str:
+    """A message as one printable line of bearable length: whatever a name or a file holds, it ends no line.
+
+    >>> len(one_line("x" * 10**6)) <= 1000, len(one_line("\\x1b" * 10**6)) <= 1000
+    (True, True)
+    """
+    return _elide_middle(escape_unprintable(_elide_middle(text)))
+
+
+def _elide_middle(text: str) -> str:
+    return text if len(text) <= _MAX_MESSAGE_CHARS else f"{text[: _MAX_MESSAGE_CHARS - 300]} … {text[-250:]}"

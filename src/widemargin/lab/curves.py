@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..losses.grammar import parse_margin
 from ..losses.margin import Margin, split_softmax
-from ..losses.registry import parse_margin
 from ..theory import decision_function, suggest_scale, target_curve, theoretical_gap
 
 SCALES = (1.0, 2.0, 5.0, 10.0, 16.0, 20.0, 30.0, 40.0, 64.0)

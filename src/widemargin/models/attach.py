@@ -16,7 +16,7 @@ from ..head.head import Head
 from ..head.objective import Objective
 from ..io.errors import InputError, format_value
 from ..losses.base import Loss
-from ..losses.registry import Sum
+from ..losses.grammar import Sum
 
 # Names under which vision models keep their last layer, in the order in which they are looked for.
 _CLASSIFIER_NAMES = ("fc", "classifier", "head", "heads", "last_linear")

@@ -155,8 +155,9 @@ def seed_loss_spec(name: str, head_options: Mapping[str, Any]) -> str:
     >>> seed_loss_spec("softmax", {}), seed_loss_spec("arcgrad", {"s": 5}), seed_loss_spec("arcface(s=20, m=0.1)", {"s": 30})
     ('normface(s=10)', 'arcgrad(s=5)', 'arcface(s=30, m=0.1)')
     """
+    from ..losses.grammar import Sum, parse
     from ..losses.margin import Margin
-    from ..losses.registry import Sum, list_losses, parse
+    from ..losses.registry import list_losses
 
     value = parse(_SEED_LOSSES.get(name.strip().lower(), name) if isinstance(name, str) else name)
     parts: list[tuple[float, Any]] = list(value.parts) if isinstance(value, Sum) else [(1.0, value)]

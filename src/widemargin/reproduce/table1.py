@@ -11,23 +11,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from .parts.table1_comparison import ADACOS_WITH_FLOOR, TABLE1_LOSSES
+
 if TYPE_CHECKING:
     from ..tabular.compare import ComparisonPlan
-    from ..tabular.comparison import Comparison
-
-
-# The paper's columns and our spelling of them.
-TABLE1_LOSSES = {
-    "soft": "softmax",
-    "center": "softmax + 0.02*center(alpha=0.5)",
-    "m_soft": "m_softmax(m=0.5)",
-    "arcface": "arcface(s=20, m=0.1)",
-    "adacos": "adacos",
-    "arcgrad30": "arcgrad(s=30)",
-    "arcgrad5": "arcgrad(s=5)",
-}
-ADACOS_WITH_FLOOR = "adacos(floor=2)"
-TABLE1_ARCGRAD = "arcgrad(s=5)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,17 +80,3 @@ def _run_comparison(plan: ComparisonPlan, options: argparse.Namespace, start_tim
     kept = f", {before} results were there already" if before else ""
     held = "" if memory is None else f", at most {memory:.0f} MiB"
     print(f"{seconds:.1f} s for the losses{kept}{held}; wrote {path} and {store.path}")
-
-
-def compare_with_paper(our_comparison: Comparison) -> list[tuple[str, str, float, float]]:
-    """(set, method, ours, theirs) for everything the paper has."""
-    from .paper import paper_table1
-
-    theirs = paper_table1()
-    ours = {result.key: result for one in our_comparison.sets for result in one.results}
-    return [
-        (one.set, method, ours[one.set, method].mean, theirs[one.set, column][0])
-        for one in our_comparison.sets
-        for column, method in TABLE1_LOSSES.items()
-        if (one.set, method) in ours
-    ]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from ..losses.base import Loss
-from ..losses.registry import Sum
+from ..losses.grammar import Sum
 from ..numerics import angles
 from ..numerics.precision import widest_float_dtype
 from .batched_objective import StackedObjective, draw_class_weights

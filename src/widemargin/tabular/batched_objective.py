@@ -14,9 +14,9 @@ from ..head.state import MarginState
 from ..io.errors import InputError
 from ..losses.base import Loss
 from ..losses.criterion import Criterion
+from ..losses.grammar import Sum, parse
 from ..losses.margin import Margin
 from ..losses.pair_loss import PairLoss
-from ..losses.registry import Sum, parse
 
 
 class StackedHead(nn.Module):

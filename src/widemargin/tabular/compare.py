@@ -78,7 +78,7 @@ def canonical_methods(losses: str | None, baselines: bool | None = False) -> lis
 
     `baselines`: True adds all of them, None the quick ones.
     """
-    from ..losses.registry import parse_list
+    from ..losses.grammar import parse_list
 
     values = parse_list(", ".join(PAPER_LOSSES) if losses is None else losses)
     found = [repr(value) for value in values]

@@ -21,7 +21,7 @@ from ..data.tabular.encode import EncodedTable, check_width, decorrelation, enco
 from ..data.tabular.table import Table
 from ..io.errors import InputError
 from ..losses.base import Loss
-from ..losses.registry import Sum
+from ..losses.grammar import Sum
 from .batched import StackedTable, StackedTrainer, stack_angles
 from .config import MLPConfig
 from .results import MAX_TRAIN_ACCURACY_ROWS

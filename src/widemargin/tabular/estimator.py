@@ -24,7 +24,7 @@ from ..data.tabular.encode import EncodedTable
 from ..data.tabular.read import are_codes, is_quantity
 from ..io.errors import InputError
 from ..losses.base import Loss
-from ..losses.registry import Sum, parse
+from ..losses.grammar import Sum, parse
 from ..metrics.angles import Angles, angles
 from .batched import StackedTable
 from .config import MLPConfig

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from ..io.errors import InputError
 from ..losses.base import Loss
+from ..losses.grammar import Sum
 from ..losses.pair_loss import PairLoss
-from ..losses.registry import Sum
 from .batched import StackedNetwork, StackedTable, StackedTrainer
 from .batched_objective import StackedCriterion, StackedHead
 from .config import MLPConfig

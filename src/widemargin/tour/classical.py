@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..losses.registry import parse
+from ..losses.grammar import parse
 from ..viz.lines import AxesSpec, Curve, Marks, draw_xy_chart
 from .live import Frame, Section, make_slider_figure
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import torch
 
+from ..losses.grammar import parse_margin
 from ..losses.margin import BatchStatistics
-from ..losses.registry import parse_margin
 from ..theory import (
     angular_margin,
     boundary_angle,

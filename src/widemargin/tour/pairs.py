@@ -7,7 +7,7 @@ import math
 import torch
 
 from ..head.objective import Objective
-from ..losses.registry import parse
+from ..losses.grammar import parse
 from ..viz.lines import AxesSpec, Curve, Marks, draw_xy_chart
 from .classical import BLUE, GOLD, GREEN, RED
 from .live import Frame, Section, make_slider_figure

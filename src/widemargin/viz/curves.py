@@ -44,9 +44,10 @@ def draw_loss_curves(out: str, loss_specs: str | None = None, num_classes: int =
     import matplotlib as mpl
 
     from ..losses.criterion import Criterion
+    from ..losses.grammar import Sum, parse, parse_list
     from ..losses.margin import Margin
     from ..losses.pair_loss import PairLoss
-    from ..losses.registry import Sum, list_losses, parse, parse_list
+    from ..losses.registry import list_losses
 
     path = Path(check_suffix(out, FIGURE_FORMATS))
     check_writable(out)

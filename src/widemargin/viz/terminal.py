@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FAMILY_TITLES = {
     "margins": "Margins: cross-entropy with a margin, head(x, y)",
-    "terms": "Terms on embeddings: beside a margin; contrastive and triplet also alone",
+    "pairs": "Losses on embeddings: beside a margin; contrastive and triplet also alone",
     "classical": "Classical: what they grew out of",
 }
 
@@ -80,7 +80,8 @@ def _json_default(default: Any) -> Any:
 
 def print_losses(names: list[str], output_format: str) -> None:
     """All losses, or the pages of those named."""
-    from ..losses.registry import LOSS_FAMILIES, Sum, list_losses, loss_class, parse_list
+    from ..losses.grammar import Sum, parse_list
+    from ..losses.registry import LOSS_FAMILIES, list_losses, loss_class
 
     if names:
         loss_types: list[type[Loss]] = []

@@ -12,8 +12,8 @@ from typing import Any
 from ...io.errors import InputError, unknown_name_error
 from ...io.locks import lock_folder
 from ...training.config import TrainConfig
-from ..table1 import TABLE1_LOSSES as TABLE1
 from .runs import missing_configs, run_folder, unique_configs, write_records
+from .table1_comparison import TABLE1_LOSSES as TABLE1
 
 # The paper's columns and our spelling of them: Table I's, but for ArcGrad's scale.
 IMAGE_LOSSES = {method: loss for method, loss in TABLE1.items() if not method.startswith("arcgrad")}
