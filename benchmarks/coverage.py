@@ -5,10 +5,12 @@ plus noise of that spread. `families` has 5,000 families of look-alikes and unev
 crowd along few axes and spreads still more uneven, `even` has neither. The truth of AUC, EER and TAR is read off ten
 million same and as many different pairs; its standard errors are in the record.
 
-A trial draws identities and five to ten images of each, and has `verification_metrics_of_embeddings` judge all their pairs. In some of
-the trials two other intervals are computed from the same pairs: percentiles of a bootstrap over identities, in which a
-pair of two identities weighs the product of how often both were drawn, and percentiles of a bootstrap over 6,000 pairs
-of each kind as if these were independent.
+A trial draws identities and five to ten images of each, and computes `verification_metrics_of_embeddings` of all their
+pairs. In some of the trials two other intervals are computed from the same pairs: percentiles of a bootstrap over
+identities, in which a pair of two identities weighs the product of how often both were drawn, and percentiles of a
+bootstrap over 6,000 pairs of each kind as if these were independent.
+
+The record is printed as a table by `python -m benchmarks coverage`, and as Markdown by `scripts/coverage.py`.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from widemargin.metrics.verification import VerificationMetrics, verification_me
 
 Floats = NDArray[np.float64]
 Float32Array = NDArray[np.float32]
+ProgressCallback = Callable[[float], None]
 
 FAR = 0.01
 METRIC_NAMES = ("auc", "eer", "tar")
@@ -197,9 +200,6 @@ def run_trials(
     return [_cell(name, identities, kind, rows, truth) for kind, rows in ends.items()]
 
 
-ProgressCallback = Callable[[float], None]
-
-
 def _reported_intervals(verification: VerificationMetrics) -> dict[str, tuple[float, float] | None]:
     """The intervals as they are printed."""
     figures = {"auc": verification.auc, "eer": verification.eer, "tar": verification.tar[FAR]}
@@ -212,7 +212,7 @@ def _reported_intervals(verification: VerificationMetrics) -> dict[str, tuple[fl
 def _cell(
     name: str, identities: int, kind: str, rows: Sequence[dict[str, tuple[float, float] | None]], truth: Truth
 ) -> Cell:
-    held: dict[str, float | None] = dict.fromkeys(METRIC_NAMES)
+    coverage_percent: dict[str, float | None] = dict.fromkeys(METRIC_NAMES)
     width: dict[str, float | None] = dict.fromkeys(METRIC_NAMES)
     refused = {}
     for figure in METRIC_NAMES:
@@ -220,9 +220,9 @@ def _cell(
         right = [low <= getattr(truth, figure) <= high for low, high in given]
         refused[figure] = len(rows) - len(given)
         if given:
-            held[figure] = 100.0 * float(np.mean(right))
+            coverage_percent[figure] = 100.0 * float(np.mean(right))
             width[figure] = float(np.median([high - low for low, high in given]))
-    return Cell(name, identities, kind, len(rows), held, refused, width)
+    return Cell(name, identities, kind, len(rows), coverage_percent, refused, width)
 
 
 def _choose_thresholds(verification: VerificationMetrics) -> Floats:
@@ -338,8 +338,6 @@ def _has_cell(record: dict[str, Any], name: str, identities: int) -> bool:
     return any(cell["population"] == name and cell["identities"] == identities for cell in record["cells"])
 
 
-# The record of `widemargin bench coverage` as tables: in the terminal, and in Markdown for the docs.
-
 _TITLES = {"auc": "AUC", "eer": "EER", "tar": "TAR at FAR 0.01"}
 
 
@@ -371,10 +369,10 @@ def verdict(record: Mapping[str, Any]) -> str:
     for cell in record["cells"]:
         if cell["construction"] == JACKKNIFE:
             for name in METRIC_NAMES:
-                held = cell["held"][name]
-                if held is not None and not MIN_COVERAGE_PERCENT <= held <= MAX_COVERAGE_PERCENT:
+                percent = cell["coverage_percent"][name]
+                if percent is not None and not MIN_COVERAGE_PERCENT <= percent <= MAX_COVERAGE_PERCENT:
                     where = f"{cell['identities']} identities ({cell['population']})"
-                    found.append(f"{_TITLES[name]} of {where} {held:.1f}")
+                    found.append(f"{_TITLES[name]} of {where} {percent:.1f}")
     return "all are" if not found else "outside: " + ", ".join(found)
 
 
@@ -385,7 +383,9 @@ def coverage_rows(record: Mapping[str, Any]) -> list[list[str]]:
         values = []
         for name in METRIC_NAMES:
             refused = cell["refused"][name]
-            values.append(_format_number(cell["held"][name], 1) + (f" ({refused} refused)" if refused else ""))
+            values.append(
+                _format_number(cell["coverage_percent"][name], 1) + (f" ({refused} refused)" if refused else "")
+            )
         widths = ", ".join(_format_number(cell["width"][name], 3) for name in METRIC_NAMES)
         about = [cell["population"], str(cell["identities"]), cell["construction"], f"{cell['trials']:,}"]
         found.append([*about, *values, widths])
@@ -410,9 +410,6 @@ def markdown(record: Mapping[str, Any]) -> str:
     )
 
 
-# `widemargin bench coverage`: how often intervals of verification hold the truth.
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.add_argument("--trials", type=int, default=1000, metavar="N", help="of each size (default 1,000)")
@@ -434,7 +431,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-
+    """Measure and print."""
     settings = CoverageSettings(
         trials=options.trials,
         identities=tuple(options.identities),

@@ -1,4 +1,4 @@
-"""Ten times ten folds of a set, three ways: our stack, the same network fold by fold in PyTorch, scikit-learn's.
+"""Ten times ten folds of a set, three ways: our batched networks, one network per fold in PyTorch, scikit-learn's.
 
 All three train the same shape for the same number of epochs and with the same batch size, in one process
 with the same number of threads; times are per fit, and what counts are the ratios of one run. The plain loop
@@ -35,15 +35,15 @@ def measure_crossval(table: Table, epochs: float, fits: int, seed: int = 0) -> d
     """Seconds per fit and accuracy of ours on 100 folds, and of the peers on the first `fits` of them."""
     split = partitions(table.y, 10, 10, seed)
     # The same amount of work for all: so many epochs, no minimum of steps, plain scaling for the peers.
-    protocol = replace(MLPConfig(), epochs=epochs, min_steps=1)
-    cross_validate(table, "softmax", split[:2], replace(protocol, epochs=1.0), seed)  # first calls are slow
-    found: dict[str, Any] = {"set": table.name, "epochs": epochs, "hidden": protocol.hidden, "batch": protocol.batch}
+    config = replace(MLPConfig(), epochs=epochs, min_steps=1)
+    cross_validate(table, "softmax", split[:2], replace(config, epochs=1.0), seed)  # first calls are slow
+    found: dict[str, Any] = {"set": table.name, "epochs": epochs, "hidden": config.hidden, "batch": config.batch}
     few = split[:: max(1, len(split) // fits)][:fits]
     encoded = encode(table)
     ways: dict[str, Callable[[], tuple[int, list[float]]]] = {
-        "ours": lambda: (len(split), cross_validate(table, "softmax", split, protocol, seed).folds),
-        PEER_NAMES[0]: lambda: (len(few), _plain_pytorch_accuracies(encoded, table, few, protocol)),
-        PEER_NAMES[1]: lambda: (len(few), _sklearn_accuracies(encoded, table, few, protocol)),
+        "ours": lambda: (len(split), cross_validate(table, "softmax", split, config, seed).folds),
+        PEER_NAMES[0]: lambda: (len(few), _plain_pytorch_accuracies(encoded, table, few, config)),
+        PEER_NAMES[1]: lambda: (len(few), _sklearn_accuracies(encoded, table, few, config)),
     }
     for _ in range(ROUNDS):  # in turn, and the best of each: what else the machine does disturbs all alike
         for name, way in ways.items():

@@ -1,4 +1,7 @@
-"""`widemargin bench head`: time, memory and gradients of heads, ours beside others'."""
+"""`python -m benchmarks head`: time, memory and gradient errors of heads, ours and others'; tables and a page.
+
+`head_timing.py` has the heads and what is measured of them, `head_page.py` the page.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,17 @@ from .head_timing import (
 )
 from .numerics import TARGET_LOSSES
 
+SHAPES = (
+    (256, 512, 10),
+    (256, 128, 1000),
+    (256, 512, 1000),
+    (256, 512, 10_000),
+    (256, 512, 100_000),
+    (128, 512, 10**6),
+)
+SHARDED_SHAPE = (256, 512, 100_000)  # over two processes
+BENCHMARK_LOSSES = ["arcface", "cosface", "adacos", "arcgrad"]
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
@@ -43,8 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    import torch
-
+    """Measure, print, write."""
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     shapes = [_parse_shape(text) for text in options.shapes] if options.shapes else list(SHAPES)
@@ -65,26 +78,12 @@ def _parse_shape(text: str) -> tuple[int, int, int]:
     from widemargin.io.errors import InputError
 
     try:
-        samples, dim, classes = (int(float(word)) for word in text.split(","))
+        samples, embedding_dim, num_classes = (int(float(word)) for word in text.split(","))
     except ValueError:
         raise InputError(f"--shapes {text!r}: write samples,dimensions,classes such as 256,512,100000") from None
-    if min(samples, dim) < 1 or classes < 2:
+    if min(samples, embedding_dim) < 1 or num_classes < 2:
         raise InputError(f"--shapes {text!r}: at least one sample, one dimension and two classes")
-    return samples, dim, classes
-
-
-# The benchmark from end to end: shapes, figures, the table, the file, the page.
-
-SHAPES = (
-    (256, 512, 10),
-    (256, 128, 1000),
-    (256, 512, 1000),
-    (256, 512, 10_000),
-    (256, 512, 100_000),
-    (128, 512, 10**6),
-)
-SHARDED_SHAPE = (256, 512, 100_000)  # over two processes
-BENCHMARK_LOSSES = ["arcface", "cosface", "adacos", "arcgrad"]
+    return samples, embedding_dim, num_classes
 
 
 def measure_heads(
@@ -122,7 +121,9 @@ def measure_gradient_errors(losses: list[str], backends: list[str]) -> list[dict
     from . import numerics
 
     rows = [
-        numerics.measure_gradient_accuracy(numerics.widemargin_loss(loss, road)) for loss in losses for road in backends
+        numerics.measure_gradient_accuracy(numerics.widemargin_loss(loss, backend))
+        for loss in losses
+        for backend in backends
     ]
     rows += [
         numerics.measure_gradient_accuracy(peer)
@@ -154,14 +155,14 @@ def print_heads(
     for path in filter(None, (json_path, page_path)):
         check_writable(path)  # before minutes of measuring, not after
     found = measure_heads(shapes, losses, backends, rounds, peers=peers, memory=memory)
-    wrong = measure_gradient_errors(losses, [road for road in backends if road != "auto"] or ["stream"])
+    wrong = measure_gradient_errors(losses, [backend for backend in backends if backend != "auto"] or ["stream"])
     for row in found:
         print_times(row)
     print_errors(wrong)
     figures: dict[str, Any] = {"torch": torch.__version__, "heads": found, "errors": wrong}
     if sharded:
-        figures["ranks"] = measure_sharded_head(SHARDED_SHAPE, losses[0], rounds)
-        print_sharded_head(figures["ranks"])
+        figures["sharded"] = measure_sharded_head(SHARDED_SHAPE, losses[0], rounds)
+        print_sharded_head(figures["sharded"])
     if json_path:
         Path(json_path).write_text(json.dumps(figures, indent=1), encoding="utf-8")
     if page_path:
@@ -169,22 +170,19 @@ def print_heads(
         print(f"wrote {page_path}")
 
 
-# Figures of heads in the terminal.
-
-
 def print_times(row: dict[str, Any]) -> None:
     """One shape: times as ratios, memory beyond the gradient."""
-    samples, dim, classes = row["shape"]
+    samples, embedding_dim, num_classes = row["shape"]
     seconds, memory = row["seconds"], row.get("mebibytes", {})
-    title = f"{samples} samples, {dim} dimensions, {classes:,} classes; {row['threads']} threads"
+    title = f"{samples} samples, {embedding_dim} dimensions, {num_classes:,} classes; {row['threads']} threads"
     grid = Table(title=title, title_justify="left", title_style="bold")
     for name in ("head", "ms", "/ limit", "/ linear + cross_entropy", "MiB beyond the gradient"):
         grid.add_column(name, justify="left" if name == "head" else "right")
     plain = seconds.get("linear + cross_entropy")
     for name, spent in seconds.items():
-        beside = f"{spent / plain:.2f}" if plain else "–"
-        held = f"{memory[name]:.1f}" if name in memory else "–"
-        grid.add_row(name, f"{1e3 * spent:.2f}", f"{spent / seconds['limit']:.2f}", beside, held)
+        over_plain = f"{spent / plain:.2f}" if plain else "–"
+        extra = f"{memory[name]:.1f}" if name in memory else "–"
+        grid.add_row(name, f"{1e3 * spent:.2f}", f"{spent / seconds['limit']:.2f}", over_plain, extra)
     console().print(grid)
 
 
@@ -201,11 +199,11 @@ def print_errors(rows: list[dict[str, Any]]) -> None:
 
 def print_sharded_head(row: dict[str, Any]) -> None:
     """A head over several processes."""
-    samples, dim, classes = row["shape"]
+    samples, embedding_dim, num_classes = row["shape"]
     seconds = {name: f"{1e3 * value:.0f} ms" for name, value in row["seconds"].items()}
     console().print(
-        f"{row['loss']} over {row['ranks']} processes of one thread, {samples} samples, {dim} dimensions, "
-        f"{classes:,} classes: {seconds['full']} a step, {row['full_over_alone']:.2f} of one process's "
-        f"{seconds['alone']}; {row['mebibytes']:.1f} MiB beyond a rank's own gradient; with rate {row['rate']:g} "
-        f"{seconds['sampled']}, {row['sampled_over_full']:.2f} of that"
+        f"{row['loss']} over {row['world_size']} processes of one thread, {samples} samples, {embedding_dim} "
+        f"dimensions, {num_classes:,} classes: {seconds['full']} a step, {row['full_over_single_process']:.2f} of one "
+        f"process's {seconds['single_process']}; {row['mebibytes']:.1f} MiB beyond a rank's own gradient; with sample "
+        f"rate {row['sample_rate']:g} {seconds['sampled']}, {row['sampled_over_full']:.2f} of that"
     )

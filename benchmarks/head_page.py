@@ -1,4 +1,4 @@
-"""The page of `bench head`: time and memory against the number of classes, and a calculator for any size."""
+"""The page of `python -m benchmarks head`: time and memory by the number of classes, and a calculator for any size."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def heads_page(record: dict[str, Any]) -> str:
     for row in rows:
         body += [page.heading(_title(row)), _table(row)]
     body += [page.heading("Any size, on paper", _PLAN_TEXT), _calculator(rows), _predicted_memory_table(rows)]
-    body.append(page.code("widemargin bench head --json records/heads.json --page docs/heads.html"))
+    body.append(page.code("python -m benchmarks head --json records/heads.json --page docs/heads.html"))
     return page.html_page(
         "Heads: time, memory, and what any size needs", f"torch {record['torch']}, fp32", body, _SCRIPT
     )
@@ -62,8 +62,8 @@ def _lines(rows: list[dict[str, Any]], quantity: str) -> list[LineSpec]:
 
 
 def _title(row: dict[str, Any]) -> str:
-    samples, dim, classes = row["shape"]
-    return f"{samples} samples, {dim} dimensions, {classes:,} classes"
+    samples, embedding_dim, num_classes = row["shape"]
+    return f"{samples} samples, {embedding_dim} dimensions, {num_classes:,} classes"
 
 
 def _table(row: dict[str, Any]) -> str:
@@ -83,16 +83,16 @@ def _table(row: dict[str, Any]) -> str:
 def matmul_flops_per_second(rows: list[dict[str, Any]]) -> float:
     """Floating-point operations per second of the limit at the largest shape."""
     row = max(rows, key=lambda row: row["shape"][1] * row["shape"][2])
-    samples, dim, classes = row["shape"]
-    return costs.MATMUL_FLOPS(classes, dim, samples) / float(row["seconds"]["limit"])
+    samples, embedding_dim, num_classes = row["shape"]
+    return costs.MATMUL_FLOPS(num_classes, embedding_dim, samples) / float(row["seconds"]["limit"])
 
 
 def _predicted_memory_table(rows: list[dict[str, Any]]) -> str:
-    """Measured points beside what the list says."""
+    """Measured memory and what the list of costs predicts."""
     cells = []
     for row in rows:
-        samples, dim, classes = row["shape"]
-        for name, held in row.get("mebibytes", {}).items():
+        samples, embedding_dim, num_classes = row["shape"]
+        for name, measured in row.get("mebibytes", {}).items():
             parts = (
                 costs.WIDEMARGIN_COSTS[2:]
                 if name.endswith(("stream", "auto"))
@@ -100,9 +100,10 @@ def _predicted_memory_table(rows: list[dict[str, Any]]) -> str:
                 if "eager" in name
                 else None
             )
-            if parts is not None and classes >= 10_000:
-                said = costs.total(parts, classes, dim, samples, 1) / 2**20
-                cells.append([(f"{name}, {classes:,} classes", ""), (f"{said:.1f}", ""), (f"{held:.1f}", "")])
+            if parts is not None and num_classes >= 10_000:
+                predicted = costs.total(parts, num_classes, embedding_dim, samples, 1) / 2**20
+                title = f"{name}, {num_classes:,} classes"
+                cells.append([(title, ""), (f"{predicted:.1f}", ""), (f"{measured:.1f}", "")])
     return page.table(("MiB beyond weights and gradient", "on paper", "measured"), cells) if cells else ""
 
 
@@ -134,14 +135,14 @@ def _calculator(rows: list[dict[str, Any]]) -> str:
     )
 
 
-# Evaluates the list of parts, whatever stands in it; the formulas are plan.py's.
+# Evaluates the list of parts, whatever stands in it; the formulas are those of widemargin.head.costs.
 _SCRIPT = """
 (() => {
   const facts = JSON.parse(document.getElementById('plan-facts').textContent);
   const at = key => Math.max(1, Number(document.getElementById('plan-' + key).value) || 1);
   const show = () => {
     const c = at('C') / at('R'), d = at('D'), b = at('B');
-    const value = p => p.factor * c ** p.classes * d ** p.dim * b ** p.samples;
+    const value = p => p.factor * c ** p.class_exponent * d ** p.dim_exponent * b ** p.sample_exponent;
     const more = facts.optimizers[document.getElementById('plan-O').value];
     const size = x => x >= 2 ** 30 ? (x / 2 ** 30).toFixed(2) + ' GiB' : (x / 2 ** 20).toFixed(1) + ' MiB';
     const out = document.getElementById('plan-out'), table = document.createElement('table');

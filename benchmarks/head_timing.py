@@ -1,11 +1,26 @@
-"""Heads to measure: ours on their roads, pytorch-metric-learning's, and those people copy, written as they are found.
+"""Heads to measure, and the time and memory of a step: in one process, in fresh ones, and split over two.
 
-The eager ones are plain autograd on all N×C logits with normalised copies of embeddings and weights; their margins
-touch the target alone and their gradients are the loss's, which is more than many copies can say.
+The heads are ours on their backends, pytorch-metric-learning's, and those that people copy, written as they are found:
+plain autograd on all N×C logits with normalised copies of embeddings and weights. Their margins touch the target alone
+and their gradients are the loss's, which is more than many copies can say.
+
+Time is measured against the limit, three matrix products into memory that is already there. Everything runs in one
+process by turns, so that what else the machine does disturbs all alike; the figure is the smallest time of the rounds
+over the limit's smallest. A step is forward and backward to embeddings and weights, gradients set to None before it,
+as `zero_grad()` does; the first steps of each (compiling, allocating) do not count. Heads too large to stand side by
+side in memory are timed by turns with the limit one after the other.
+
+Memory is what a step takes beyond the gradient of the weights, in a fresh process for each head. The process warms up
+on a small head of the same kind (libraries, compiled kernels), resets the system's high-water mark, makes one step of
+the real head, and reads the mark; what was there before and the gradient itself are taken off. Linux only.
+
+A head split over processes of one thread each, which communicate by gloo, is compared with one process of one thread
+that has all of it. The whole batch is the same: one process has all samples, each rank its part.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -27,10 +42,15 @@ from torch import Tensor, nn
 from widemargin.head.backends import kernels
 from widemargin.io.errors import InputError
 
+MIN_CLASSES_TIMED_SEPARATELY = 500_000
+SAMPLE_RATE = 0.1
+_RANK_TIMEOUT_SECONDS = 1800
+_STATUS_PATH, _CLEAR_REFS_PATH = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
 
 @dataclass(frozen=True)
 class HeadImplementation:
-    """A head by its name: `make(dim, classes)` gives a module whose `forward(x, y)` is a mean loss."""
+    """A head by its name: `make(embedding_dim, num_classes)` gives a module whose `forward(x, y)` is a mean loss."""
 
     name: str
     library: str
@@ -113,12 +133,12 @@ class MeanLoss(nn.Module):
 
 
 def widemargin_head(loss: str, backend: str) -> HeadImplementation:
-    """One of our heads on a road."""
+    """One of our heads on a backend."""
 
-    def make(dim: int, classes: int) -> nn.Module:
+    def make(embedding_dim: int, num_classes: int) -> nn.Module:
         from widemargin.head.head import Head
 
-        return MeanLoss(Head(dim, classes, loss, backend=backend))
+        return MeanLoss(Head(embedding_dim, num_classes, loss, backend=backend))
 
     return HeadImplementation(f"{loss}, {backend}", "widemargin", loss, make)
 
@@ -145,8 +165,8 @@ class CompiledMeanLoss(MeanLoss):
 def with_compiled_kernels(implementation: HeadImplementation) -> HeadImplementation:
     """The same with kernels compiled on request."""
 
-    def make(dim: int, classes: int) -> nn.Module:
-        return CompiledMeanLoss(cast(MeanLoss, implementation.make(dim, classes)).head)
+    def make(embedding_dim: int, num_classes: int) -> nn.Module:
+        return CompiledMeanLoss(cast(MeanLoss, implementation.make(embedding_dim, num_classes)).head)
 
     return replace(implementation, name=f"{implementation.name}, compiled", make=make)
 
@@ -154,7 +174,7 @@ def with_compiled_kernels(implementation: HeadImplementation) -> HeadImplementat
 def eager_head(loss: str) -> HeadImplementation:
     """A head as it is usually copied."""
     return HeadImplementation(
-        f"{loss}, eager", "eager PyTorch", loss, lambda dim, classes: EagerHead(dim, classes, EAGER_LOSSES[loss])
+        f"{loss}, eager", "eager PyTorch", loss, lambda dim, count: EagerHead(dim, count, EAGER_LOSSES[loss])
     )
 
 
@@ -181,26 +201,16 @@ def metric_learning_heads() -> Iterator[HeadImplementation]:
 def list_head_implementations(
     losses: list[str], backends: list[str], num_logits: int, baseline_losses: list[str]
 ) -> list[HeadImplementation]:
-    """All contestants of a round: ours of `losses`, and others' of `rivals`."""
-    found = [widemargin_head(loss, road) for loss in losses for road in backends]
+    """All heads of a round: ours of `losses`, and others' of `baseline_losses`."""
+    found = [widemargin_head(loss, backend) for loss in losses for backend in backends]
     if num_logits >= kernels.MIN_COMPILE_LOGITS:
-        found += [with_kept_grad(contestant) for contestant in found]
+        found += [with_kept_grad(one) for one in found]
     elif num_logits >= kernels.MIN_FORCED_COMPILE_LOGITS and kernels.can_compile(torch.device("cpu")):
-        found += [with_compiled_kernels(contestant) for contestant in found]
+        found += [with_compiled_kernels(one) for one in found]
     if baseline_losses:
         found += [linear_head(), *(eager_head(loss) for loss in baseline_losses if loss in EAGER_LOSSES)]
         found += [peer for peer in metric_learning_heads() if peer.loss in baseline_losses]
     return found
-
-
-# How long a step of a head takes, against the limit: three matrix products into memory that is already there.
-#
-# Everything in one process by turns, so that what else the machine does disturbs all alike; the figure is the smallest
-# time of the rounds over the limit's smallest. A step is forward and backward to embeddings and weights, gradients set
-# to None before it, as `zero_grad()` does; the first steps of each (compiling, allocating) do not count. Heads too large
-# to stand side by side in memory are timed by turns with the limit one after the other.
-
-MIN_CLASSES_TIMED_SEPARATELY = 500_000  # classes
 
 
 def make_matmul_limit(samples: int, embedding_dim: int, num_classes: int) -> Callable[[], None]:
@@ -244,7 +254,7 @@ def time_heads(
     rounds: int,
     on_progress: Callable[[float], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Seconds of the limit and of every contestant."""
+    """Seconds of the limit and of every head."""
     spent: dict[str, list[float]] = defaultdict(list)
     for group, turns in _groups(shape, implementations, rounds):
         for name, seconds in _time_interleaved(shape, group, turns, on_progress).items():
@@ -253,7 +263,7 @@ def time_heads(
 
 
 def count_progress_calls(shape: tuple[int, int, int], implementations: list[HeadImplementation], rounds: int) -> int:
-    """How many times `told` is called."""
+    """How many times `on_progress` is called."""
     return sum(turns * (len(group) + 1) for group, turns in _groups(shape, implementations, rounds))
 
 
@@ -262,7 +272,7 @@ def _groups(
 ) -> list[tuple[list[HeadImplementation], int]]:
     """Who stands side by side, and for how many turns."""
     return (
-        [([contestant], min(rounds, 2)) for contestant in implementations]
+        [([one], min(rounds, 2)) for one in implementations]
         if shape[2] >= MIN_CLASSES_TIMED_SEPARATELY
         else [(implementations, rounds)]
     )
@@ -277,9 +287,9 @@ def _time_interleaved(
     samples, dim, classes = shape
     x, y = batch(samples, dim, classes)
     steps: dict[str, Callable[[], None]] = {"limit": make_matmul_limit(samples, dim, classes)}
-    for contestant in implementations:
+    for one in implementations:
         torch.manual_seed(1)  # not the embeddings' own draw, or weights would lie along them
-        steps[contestant.name] = make_step(contestant.make(dim, classes), x, y, contestant.keep_grad)
+        steps[one.name] = make_step(one.make(dim, classes), x, y, one.keep_grad)
     spent: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
         step(), step()
@@ -294,22 +304,19 @@ def _time_interleaved(
     return spent
 
 
-# How much memory a step of a head takes beyond the gradient of its weights, in a fresh process each.
-#
-# The process warms up on a small head of the same kind (libraries, compiled kernels), resets the system's high-water
-# mark, makes one step of the real head, and reads the mark. What is left after taking off what was there before and
-# the gradient itself is what the head needed on the way. Linux only.
-
-_STATUS_PATH, _CLEAR_REFS_PATH = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-
-
 def measure_extra_memory(name: str, shape: tuple[int, int, int], threads: int) -> float:
-    """MiB of a contestant, by its name, in a process of its own."""
-    words = [sys.executable, "-m", __name__, name, json.dumps(shape), str(threads)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    """MiB of a head, by its name, in a process of its own."""
+    command = [sys.executable, "-m", __name__, "memory", name, json.dumps(shape), str(threads)]
+    done = subprocess.run(command, env=_child_environment(), capture_output=True, text=True, check=False)
     if done.returncode:
-        raise InputError(f"bench head: {name} could not be measured: {done.stderr.strip().splitlines()[-1:]}")
+        raise InputError(f"{name} could not be measured: {done.stderr.strip().splitlines()[-1:]}")
     return float(done.stdout.split()[-1])
+
+
+def _child_environment() -> dict[str, str]:
+    """The environment of a child process that imports this package, which is not installed, from the checkout."""
+    checkout = str(Path(__file__).resolve().parents[1])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (checkout, os.environ.get("PYTHONPATH"))))}
 
 
 def resident_kib() -> int:
@@ -332,27 +339,22 @@ def _read_status_kib(field: str) -> int:
 
 
 def _measure_step_memory(name: str, shape: tuple[int, int, int], threads: int) -> float:
-    import gc
-
-    import torch
-
-    from widemargin.head.backends import class_blocks, kernels, select
+    from widemargin.head.backends import class_blocks, select
 
     torch.set_num_threads(threads)
     known = {c.name: c for c in (linear_head(), *(eager_head(loss) for loss in EAGER_LOSSES), *metric_learning_heads())}
-    contestant = known[name] if name in known else widemargin_head(*name.rsplit(", ", 1))
+    implementation = known[name] if name in known else widemargin_head(*name.rsplit(", ", 1))
     samples, dim, classes = shape
     if kernels.should_compile(samples * classes, torch.device("cpu")):
-        kernels.MIN_COMPILE_LOGITS = select.MIN_STREAM_LOGITS = (
-            0  # the small head shall warm up the kernels of the large one
-        )
+        # The small head shall warm up the kernels of the large one.
+        kernels.MIN_COMPILE_LOGITS = select.MIN_STREAM_LOGITS = 0
     few = min(classes, 2 * class_blocks.balance_block_rows(classes, class_blocks.max_block_rows(samples, dim)))
     x, y = batch(samples, dim, few)
-    warm = contestant.make(dim, few)
+    warm = implementation.make(dim, few)
     make_step(warm, x, y)()
     del warm
     x, y = batch(samples, dim, classes)
-    head = contestant.make(dim, classes)
+    head = implementation.make(dim, classes)
     step = make_step(head, x, y)
     x.grad = torch.zeros_like(x)
     gc.collect()
@@ -362,32 +364,22 @@ def _measure_step_memory(name: str, shape: tuple[int, int, int], threads: int) -
     return (peak_resident_kib() - before) / 1024 - classes * dim * 4 / 2**20
 
 
-if __name__ == "__main__":
-    print(_measure_step_memory(sys.argv[1], tuple(json.loads(sys.argv[2])), int(sys.argv[3])))
-
-
-# A head split over two processes of one thread each, beside one process of one thread with all of it.
-#
-# Ranks are real processes that talk by gloo. The whole batch is the same: one process has all samples, each rank its
-# share. Times are the smallest of the rounds, memory is what a step needs beyond the gradient of a rank's own classes.
-
-SAMPLE_RATE = 0.1
-_RANK_TIMEOUT_SECONDS = 1800  # seconds
-
-
 def measure_sharded_head(shape: tuple[int, int, int], loss: str, rounds: int, world_size: int = 2) -> dict[str, Any]:
-    """Seconds of a step alone, over ranks, and there with a tenth of the classes drawn; MiB beyond the gradient."""
-    alone = _run_processes(shape, loss, rounds, 1)[0]
+    """Seconds of a step in one process, over ranks, and there with a tenth of the classes drawn; MiB of a rank.
+
+    Seconds are the smallest of the rounds, MiB what a step needs beyond the gradient of a rank's own classes.
+    """
+    single = _run_processes(shape, loss, rounds, 1)[0]
     together = _run_processes(shape, loss, rounds, world_size)
     slowest = {name: max(found[name] for found in together) for name in ("full", "sampled", "mebibytes")}
     return {
         "shape": list(shape),
         "loss": loss,
-        "ranks": world_size,
-        "rate": SAMPLE_RATE,
-        "seconds": {"alone": alone["full"], "full": slowest["full"], "sampled": slowest["sampled"]},
+        "world_size": world_size,
+        "sample_rate": SAMPLE_RATE,
+        "seconds": {"single_process": single["full"], "full": slowest["full"], "sampled": slowest["sampled"]},
         "mebibytes": round(slowest["mebibytes"], 2),
-        "full_over_alone": slowest["full"] / alone["full"],
+        "full_over_single_process": slowest["full"] / single["full"],
         "sampled_over_full": slowest["sampled"] / slowest["full"],
     }
 
@@ -397,11 +389,11 @@ def _run_processes(shape: tuple[int, int, int], loss: str, rounds: int, world_si
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
-        words = [sys.executable, "-m", __name__, json.dumps(shape), loss, str(rounds), folder]
-        common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world_size)}
-        common["OMP_NUM_THREADS"] = "1"
+        command = [sys.executable, "-m", __name__, "rank", json.dumps(shape), loss, str(rounds), folder]
+        common = {**_child_environment(), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        common |= {"WORLD_SIZE": str(world_size), "OMP_NUM_THREADS": "1"}
         started = [
-            subprocess.Popen(words, env={**common, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
+            subprocess.Popen(command, env={**common, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
             for rank in range(world_size)
         ]
         for process in started:
@@ -409,13 +401,12 @@ def _run_processes(shape: tuple[int, int, int], loss: str, rounds: int, world_si
             if process.returncode:
                 for other in started:
                     other.kill()
-                raise InputError(f"bench head: a rank failed: {said.strip().splitlines()[-1:]}")
+                raise InputError(f"a rank failed: {said.strip().splitlines()[-1:]}")
         return [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(world_size)]
 
 
 def _measure_rank(shape: tuple[int, int, int], loss: str, rounds: int) -> dict[str, float]:
     """What one process measures; all do the same at the same time."""
-    import torch
     import torch.distributed as dist
 
     from widemargin.head.head import Head
@@ -425,15 +416,15 @@ def _measure_rank(shape: tuple[int, int, int], loss: str, rounds: int) -> dict[s
     rank, world = dist.get_rank(), dist.get_world_size()
     samples, dim, classes = shape
     x, y = batch(samples, dim, classes)
-    share = slice(samples * rank // world, samples * (rank + 1) // world)
-    mine, labels = x.detach()[share].clone().requires_grad_(), y[share]
-    road = "stream" if world == 1 else "sharded"
+    own_part = slice(samples * rank // world, samples * (rank + 1) // world)
+    mine, labels = x.detach()[own_part].clone().requires_grad_(), y[own_part]
+    backend = "stream" if world == 1 else "sharded"
     found: dict[str, float] = {"sampled": 0.0, "mebibytes": 0.0}
     for name, options in {"full": {}, "sampled": {"sample_rate": SAMPLE_RATE}}.items():
         if name == "sampled" and world == 1:
             continue
         torch.manual_seed(0)
-        head = Head(dim, classes, loss, backend=road, **options)  # type: ignore[arg-type]
+        head = Head(dim, classes, loss, backend=backend, **options)  # type: ignore[arg-type]
         step = make_step(MeanLoss(head), mine, labels)
         step(), step()
         spent = []
@@ -457,6 +448,14 @@ def _measure_rank(shape: tuple[int, int, int], loss: str, rounds: int) -> dict[s
     return found
 
 
+def _run_child(argv: list[str]) -> None:
+    """What a child process of this module does: `memory NAME SHAPE THREADS` or `rank SHAPE LOSS ROUNDS FOLDER`."""
+    if argv[0] == "memory":
+        print(_measure_step_memory(argv[1], tuple(json.loads(argv[2])), int(argv[3])))
+    else:
+        result = _measure_rank(tuple(json.loads(argv[1])), argv[2], int(argv[3]))
+        Path(argv[4], f"{os.environ['RANK']}.json").write_text(json.dumps(result))
+
+
 if __name__ == "__main__":
-    result = _measure_rank(tuple(json.loads(sys.argv[1])), sys.argv[2], int(sys.argv[3]))
-    Path(sys.argv[4], f"{os.environ['RANK']}.json").write_text(json.dumps(result))
+    _run_child(sys.argv[1:])

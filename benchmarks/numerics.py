@@ -1,10 +1,11 @@
-"""`widemargin bench numerics`: how exact the gradients are, ours beside pytorch-metric-learning's.
+"""`python -m benchmarks numerics`: accuracy of fp32 gradients, ours and pytorch-metric-learning's.
 
 Error is ‖g − g64‖ / ‖g64‖ of the fp32 gradient against the same head in fp64 on the same inputs, the
 larger of the one to x and the one to W. Regimes: random initialisation, and embeddings pulled
 towards their class until the mean loss is 1e-2, 1e-4, 1e-6 (a dash where a loss cannot get there:
 its scale bounds it from below). Degenerate points: x = w_y, x = −w_y, x = w_other and x = 0, in
-fp32, fp16 and bf16; what is shown is whether loss and gradient are finite.
+fp32, fp16 and bf16; what is shown is whether loss and gradient are finite. The figures are printed as a
+table and, on request, written as JSON.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def inputs(embedding_norm: float) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def pull_towards_class(x: Tensor, y: Tensor, weight: Tensor, fraction: float) -> Tensor:
-    """Embeddings of the same length, turned towards their class by `share` (0: as they are, 1: there)."""
+    """Embeddings of the same length, turned towards their class by `fraction` (0: as they are, 1: there)."""
     own, (start, length) = unit_and_norm(weight[y])[0], unit_and_norm(x)
     return unit_and_norm((1 - fraction) * start + fraction * own)[0] * length.unsqueeze(1)
 
@@ -161,10 +162,10 @@ def _error_at_loss(
 ) -> float | None:
     """Error where the mean fp64 loss is `target`, found by bisection; None where it cannot be reached."""
 
-    def mean_loss(share: float) -> float:
+    def mean_loss(fraction: float) -> float:
         function, _ = implementation.make(weight.double())
         with torch.no_grad():
-            return float(function(pull_towards_class(x.double(), y, weight.double(), share), y).mean())
+            return float(function(pull_towards_class(x.double(), y, weight.double(), fraction), y).mean())
 
     low, high = 0.0, 0.995
     if mean_loss(high) > target:
@@ -201,13 +202,8 @@ def _spellings(name: str) -> list[str]:
     return [name, f"{name}(s=64)"] if small else [name]
 
 
-# Benchmark figures as tables in the terminal, and as JSON.
-
-
 def print_numerics(requested_losses: str | None, backend: str, json_path: str | None) -> None:
-    """Run `numerics` and print its table."""
-    import torch
-
+    """Measure all losses, print the table, write the JSON."""
     specs = None if requested_losses is None else [repr(loss) for loss in parse_list(requested_losses)]
     if json_path is not None:
         check_writable(json_path)  # before the measuring, not after

@@ -19,7 +19,7 @@ import contextlib, io, json, sys, time
 import torch, widemargin.cli.main, widemargin.training.run
 begun = time.perf_counter()
 with contextlib.redirect_stdout(io.StringIO()):
-    code = widemargin.cli.main(sys.argv[1:])
+    code = widemargin.cli.main.main(sys.argv[1:])
 print(json.dumps([code, time.perf_counter() - begun]))
 """
 
@@ -82,16 +82,13 @@ def print_pages(run_dir: str | None, json_path: str | None) -> None:
         Path(json_path).write_text(json.dumps(lines, indent=1) + "\n", encoding="utf-8")
 
 
-# `widemargin bench pages`: how long lab, tour and report take to make.
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("--run", dest="of", metavar="DIR", help="report this run (default: trains a small one)")
+    parser.add_argument("--run", dest="run_dir", metavar="DIR", help="report this run (default: trains a small one)")
     parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
-
-    print_pages(options.run_folder, options.json)
+    """Measure and print."""
+    print_pages(options.run_dir, options.json)

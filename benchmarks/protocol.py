@@ -1,8 +1,8 @@
-"""How the one protocol of `compare` was chosen among the last candidates: on inner folds.
+"""How the default `MLPConfig` of `compare` was chosen among the last candidates: on inner folds.
 
-Every training part of the ten times ten folds is split once more: a tenth of it judges what the rest
-taught. Candidates are compared by that inner accuracy, averaged over the fifteen sets, for softmax and
-for ArcGrad: a protocol that served only one of them would make the comparison a foregone conclusion.
+Every training part of the ten times ten folds is split once more: nine tenths train, one tenth is scored.
+Candidates are compared by that inner accuracy, averaged over the fifteen sets, for softmax and for ArcGrad:
+a config that served only one of them would make the comparison a foregone conclusion.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CANDIDATES: tuple[dict[str, Any], ...] = (
 
 
 def split_inner(split: Sequence[Partition], seed: int) -> list[Partition]:
-    """Each training part split again: nine tenths to learn from, one to judge on; test parts stay unseen."""
+    """Each training part split again: nine tenths to train on, one to score; test parts stay unseen."""
     found = []
     for k, part in enumerate(split):
         order = np.random.default_rng([seed, k, 3]).permutation(part.training)
@@ -57,14 +57,16 @@ def split_inner(split: Sequence[Partition], seed: int) -> list[Partition]:
 def inner_accuracies(tables: Sequence[Table], jobs: int, on_progress: ProgressCallback) -> list[dict[str, Any]]:
     """For every candidate its numbers, the inner accuracies by loss and set, and their mean; the best first."""
     tried = [replace(MLPConfig(), **change) for change in CANDIDATES]
-    work = [(n, table, p, loss) for n, p in enumerate(tried) for loss in CANDIDATE_LOSSES for table in tables]
+    work = [(n, table, config, loss) for n, config in enumerate(tried) for loss in CANDIDATE_LOSSES for table in tables]
     found: list[dict[str, Any]] = [
-        {"protocol": asdict(p), "inner": {loss: {} for loss in CANDIDATE_LOSSES}} for p in tried
+        {"config": asdict(config), "inner_accuracy": {loss: {} for loss in CANDIDATE_LOSSES}} for config in tried
     ]
     for number, name, loss, accuracy in run_all(_evaluate_candidate, work, jobs, on_progress):
-        found[number]["inner"][loss][name] = accuracy
+        found[number]["inner_accuracy"][loss][name] = accuracy
     for entry in found:
-        entry["means"] = {loss: float(np.mean(list(entry["inner"][loss].values()))) for loss in CANDIDATE_LOSSES}
+        entry["means"] = {
+            loss: float(np.mean(list(entry["inner_accuracy"][loss].values()))) for loss in CANDIDATE_LOSSES
+        }
         entry["mean"] = float(np.mean(list(entry["means"].values())))
     return sorted(found, key=lambda entry: -entry["mean"])
 
@@ -97,7 +99,7 @@ def print_candidates(data_dir: str | None, jobs: int, json_path: str | None) -> 
         grid.add_column(column, justify="left" if column == "candidate" else "right")
     default = asdict(MLPConfig())
     for entry in found:
-        changed = {k: v for k, v in entry["protocol"].items() if v != default[k]}
+        changed = {k: v for k, v in entry["config"].items() if v != default[k]}
         name = ", ".join(f"{k}={v}" for k, v in changed.items()) or "the default"
         grid.add_row(name, *(f"{entry['means'][loss]:.2f}" for loss in CANDIDATE_LOSSES), f"{entry['mean']:.2f}")
     console().print(grid)

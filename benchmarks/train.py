@@ -4,6 +4,10 @@ The bare loop has everything ready: augmented batches in memory, no Fabric, no h
 backward, step, and the next. Both train the same network under the same loss with the same optimizer, precision and
 memory layout, by turns in one process; what counts is the median of the ratios of neighbouring rounds. A round has
 few steps, so the first batch, for which the loop has to wait, weighs more than in a true epoch.
+
+And what ArcGrad's head takes more than softmax's, in percent of a training step of the paper's ResNet-18: forward and
+backward of both heads by turns, on embeddings of the network's size; the median of many, and the step of the network
+for the same number of images, in the same process. The paper reports 3.4 % for its own.
 """
 
 from __future__ import annotations
@@ -101,7 +105,7 @@ def time_call(work: Callable[[], Any], device: torch.device) -> float:
 def make_round_config(
     model: str, loss: str, precision: str, source: ImageSource, rounds: int, size: tuple[int, int]
 ) -> TrainConfig:
-    """A run whose epoch has as many steps as asked for, `size` being images of a batch and steps."""
+    """A config whose epoch has as many steps as asked for, `size` being images of a batch and steps."""
     batch, steps = size
     share = min(1.0, CIFAR_NUM_CLASSES * -(-batch * steps // CIFAR_NUM_CLASSES) / source.num_images)
     plain = TrainConfig(
@@ -142,11 +146,6 @@ def measure_training_loop(
     }
 
 
-# What ArcGrad's head takes more than softmax's, as a share of a training step of the paper's ResNet-18.
-#
-# Forward and backward of both heads by turns, on embeddings of the network's size; the median of many, and beside it
-# the step of the network for the same number of images, in the same process. The paper reports 3.4 % for its own.
-
 OVERHEAD_LOSSES = ("softmax", "arcgrad(s=10)")
 OVERHEAD_EMBEDDING_DIM, OVERHEAD_CLASS_COUNTS = 512, (10, 100)
 PAPER_EXTRA_PERCENT, MAX_EXTRA_PERCENT = 3.4, 1.0  # percent
@@ -161,7 +160,7 @@ def measure_head_overhead(
         memory_format=torch.channels_last
     )
     input_spec = {
-        "classes": [str(label) for label in range(OVERHEAD_CLASS_COUNTS[0])],
+        "class_names": [str(label) for label in range(OVERHEAD_CLASS_COUNTS[0])],
         "channels": 3,
         "size": CIFAR_IMAGE_SIZE,
     }
@@ -170,28 +169,28 @@ def measure_head_overhead(
         TrainConfig(model="resnet18", loss=OVERHEAD_LOSSES[0]), input_spec, [(images, labels, None)], device
     )
     heads = {
-        classes: [_make_head_step(loss, classes, batch) for loss in OVERHEAD_LOSSES]
-        for classes in OVERHEAD_CLASS_COUNTS
+        num_classes: [_make_head_step(loss, num_classes, batch) for loss in OVERHEAD_LOSSES]
+        for num_classes in OVERHEAD_CLASS_COUNTS
     }
     step()  # first calls are slow
     on_progress(1.0)
     steps: list[float] = []
-    spent: dict[int, list[tuple[float, float]]] = {classes: [] for classes in OVERHEAD_CLASS_COUNTS}
+    spent: dict[int, list[tuple[float, float]]] = {num_classes: [] for num_classes in OVERHEAD_CLASS_COUNTS}
     for _ in range(rounds):
         steps.append(time_call(step, device))
-        for classes, works in heads.items():
+        for num_classes, works in heads.items():
             both = [[time_call(work, device) for work in works] for _ in range(repeats + 1)][1:]
-            spent[classes].append((median(pair[0] for pair in both), median(pair[1] for pair in both)))
+            spent[num_classes].append((median(pair[0] for pair in both), median(pair[1] for pair in both)))
         on_progress(1.0)
     found = []
-    for classes, pairs in spent.items():
+    for num_classes, pairs in spent.items():
         shares = [100.0 * (more - less) / whole for (less, more), whole in zip(pairs, steps, strict=True)]
         plain, ours = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
         found.append(
             {
-                "classes": classes,
+                "num_classes": num_classes,
                 "batch": batch,
-                "dim": OVERHEAD_EMBEDDING_DIM,
+                "embedding_dim": OVERHEAD_EMBEDDING_DIM,
                 "head_seconds": dict(zip(OVERHEAD_LOSSES, (plain, ours), strict=True)),
                 "step_seconds": median(steps),
                 "extra_percent": median(shares),
@@ -216,9 +215,6 @@ def _make_head_step(loss: str, num_classes: int, batch: int) -> Callable[[], Non
     return head_step
 
 
-# The figures of `widemargin bench train` as tables in the terminal, and as JSON.
-
-
 def print_train(
     models: Sequence[str] | None,
     loss: str,
@@ -228,12 +224,10 @@ def print_train(
     steps: int | None,
     repeats: int,
     data_dir: str | None,
-    noise: bool,
+    synthetic_data: bool,
     json_path: str | None,
 ) -> None:
     """Measure both, print both tables."""
-    import torch
-
     from widemargin.io.progress import progress_bar
     from widemargin.io.resources import keep_freed_memory
     from widemargin.viz.terminal import check_writable, console
@@ -249,15 +243,15 @@ def print_train(
     sizes = {model: (batch or size[0], steps or size[1]) for model, size in sizes.items()}
     most = max(size[0] * size[1] for size in sizes.values())
     cifar = nullcontext(ImageSource("cifar10", CIFAR_NUM_IMAGES))
-    with generate_noise_images(most) if noise else cifar as source:
+    with generate_noise_images(most) if synthetic_data else cifar as source:
         total = (rounds + 1) * (len(sizes) * len(precisions) + 1)
         with progress_bar("training", total) as on_progress:
-            runs = [
+            configs = [
                 make_round_config(model, loss, precision, source, rounds, size)
                 for model, size in sizes.items()
                 for precision in precisions
             ]
-            loops = [measure_training_loop(run, data_dir, rounds, on_progress) for run in runs]
+            loops = [measure_training_loop(config, data_dir, rounds, on_progress) for config in configs]
             heads = measure_head_overhead(batch or 128, rounds, repeats, on_progress)
     screen = console()
     screen.print(_loop_table(loops, rounds, torch.get_num_threads()))
@@ -268,7 +262,7 @@ def print_train(
     )
     if json_path:
         facts: dict[str, Any] = {"versions": versions(), "threads": torch.get_num_threads(), "loss": loss}
-        facts |= {"data": "generated" if noise else "cifar10", "rounds": rounds, "repeats": repeats}
+        facts |= {"data": "generated" if synthetic_data else "cifar10", "rounds": rounds, "repeats": repeats}
         Path(json_path).write_text(json.dumps({**facts, "loop": loops, "head": heads}, indent=1) + "\n")
 
 
@@ -296,22 +290,20 @@ def _loop_table(rows: Sequence[dict[str, Any]], rounds: int, threads: int) -> An
 def _head_table(rows: Sequence[dict[str, Any]]) -> Any:
     from rich.table import Table
 
-    title = f"Head forward and backward, N={rows[0]['batch']}, D={OVERHEAD_EMBEDDING_DIM}, beside a ResNet-18 step of the same N"
+    sizes = f"N={rows[0]['batch']}, D={OVERHEAD_EMBEDDING_DIM}"
+    title = f"Head forward and backward, {sizes}, beside a ResNet-18 step of the same N"
     table = Table(title=title, title_justify="left", title_style="bold")
     for column in ("classes", *(f"{loss}, µs" for loss in OVERHEAD_LOSSES), "step, ms", "extra, % of the step"):
         table.add_column(column, justify="right")
     for row in rows:
         extra = f"{row['extra_percent']:.3f}"
         table.add_row(
-            str(row["classes"]),
+            str(row["num_classes"]),
             *(f"{row['head_seconds'][loss] * 1e6:,.0f}" for loss in OVERHEAD_LOSSES),
             f"{row['step_seconds'] * 1e3:,.0f}",
             extra if row["extra_percent"] <= MAX_EXTRA_PERCENT else f"[bold red]{extra}[/]",
         )
     return table
-
-
-# `widemargin bench train`: the loop against a bare one, ArcGrad's head against softmax's.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -338,7 +330,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-
+    """Measure and print."""
     print_train(
         options.models,
         options.loss,

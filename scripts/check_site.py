@@ -40,7 +40,7 @@ class Page(HTMLParser):
                 self.links.add(value)
 
 
-def problems(site: Path) -> list[str]:
+def find_problems(site: Path) -> list[str]:
     """One line for everything that is wrong."""
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
     found = []
@@ -67,6 +67,6 @@ def problems(site: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    wrong = problems(Path(sys.argv[1] if len(sys.argv) > 1 else "site").resolve())
+    wrong = find_problems(Path(sys.argv[1] if len(sys.argv) > 1 else "site").resolve())
     print("\n".join(wrong) or "all links lead somewhere; nothing is fetched from other hosts")
     sys.exit(bool(wrong))

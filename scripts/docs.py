@@ -10,20 +10,21 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pages import api, losses, records
-
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # for benchmarks, which is not installed
+
+from pages import api, losses, records
 
 
 def main(out: Path) -> None:
     """All pages, into a folder."""
-    losses.write(out)
-    (out / "reproduce.md").write_text(records.text(ROOT / "records"), encoding="utf-8")
-    (out / "add-a-loss.md").write_text(add_a_loss(), encoding="utf-8")
-    (out / "api.md").write_text(api.text(), encoding="utf-8")
+    losses.write_loss_pages(out)
+    (out / "reproduce.md").write_text(records.render_records_page(ROOT / "records"), encoding="utf-8")
+    (out / "add-a-loss.md").write_text(read_add_a_loss(), encoding="utf-8")
+    (out / "api.md").write_text(api.render_api_page(), encoding="utf-8")
 
 
-def add_a_loss() -> str:
+def read_add_a_loss() -> str:
     """The part of CONTRIBUTING that says how."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     title, _, part = text.partition("## Add a loss")[2].partition("\n")

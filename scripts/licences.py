@@ -36,21 +36,21 @@ KNOWN = {
 
 def licence_of(found: Distribution) -> str:
     """SPDX expression, else classifiers, else the first line of the free text."""
-    told = found.metadata
-    expression = told.get("License-Expression")
+    metadata = found.metadata
+    expression = metadata.get("License-Expression")
     if expression:
         return expression
     classes = [
-        line.rpartition("::")[2].strip() for line in told.get_all("Classifier", []) if line.startswith("License")
+        line.rpartition("::")[2].strip() for line in metadata.get_all("Classifier", []) if line.startswith("License")
     ]
     classes = [line for line in classes if line != "OSI Approved"]
     if classes:
         return "; ".join(classes)
-    text = (told.get("License") or "").strip()
+    text = (metadata.get("License") or "").strip()
     return text.splitlines()[0][:100] if text else ""
 
 
-def needed(root: str = ROOT) -> tuple[dict[str, Distribution], list[str]]:
+def find_dependencies(root: str = ROOT) -> tuple[dict[str, Distribution], list[str]]:
     """Every installed package that the root with all its extras asks for, and those that are not installed."""
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"].values()
@@ -81,7 +81,7 @@ def needed(root: str = ROOT) -> tuple[dict[str, Distribution], list[str]]:
 
 def main(words: list[str]) -> int:
     """Print the list; 1 where something is to be looked at."""
-    found, missing = needed()
+    found, missing = find_dependencies()
     wrong = []
     for name in sorted(found):
         said = KNOWN.get(name) or licence_of(found[name])

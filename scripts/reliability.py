@@ -1,6 +1,6 @@
 """Make docs/reliability.md: what is promised under faults, bad input and attacks, and the table of what was tried.
 
-    widemargin selftest --long --json records/selftest.json && python scripts/reliability.py
+    python -m stress --long --json records/stress.json && python scripts/reliability.py
 
 The table comes from the record alone. A check that the record does not hold is listed as not run.
 """
@@ -13,17 +13,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # for stress, which is not installed
+
 from stress.check import KINDS, Check, load_checks
 
-ROOT = Path(__file__).resolve().parents[1]
-RECORD, PAGE = ROOT / "records" / "selftest.json", ROOT / "docs" / "reliability.md"
+RECORD, PAGE = ROOT / "records" / "stress.json", ROOT / "docs" / "reliability.md"
 TITLES = {"fault": "Faults", "input": "Bad input", "attack": "Attacks"}
 PROMISES = """# Reliability
 
 People leave training running for days on shared machines and load weights from strangers. What `widemargin` promises
-then, and how often that was tried. Every row is printed by the command beside it, on your machine too: `widemargin
-selftest` in minutes, `widemargin selftest --long` as often as in the table (about an hour). It leaves with code 1 if
-anything did not survive.
+then, and how often that was tried. Every row is printed by the command beside it, on your machine too (from a checkout
+of the source): `python -m stress` in minutes, `python -m stress --long` as often as in the table (about an hour). It
+leaves with code 1 if anything did not survive.
 
 ## What is promised
 
@@ -76,30 +78,31 @@ Wrong in version 0.1.0, mended in 0.1.1; each has a test that fails on the older
 - **Class weights of length 0 got no pull from their own samples** under `softmax` and `m_softmax` (`stream`,
   `sampled`, `sharded`) and under `l_softmax(m=1)`: the gradient of a zero-initialised classifier was 45 to 99 % off.
 - **Adaptive margins left their group**: a head split over some of the ranks adapted to the batches of all, and a
-  dense head that one rank called alone waited for the others for ever. Heads and terms now communicate within their
-  `group`, and without one not at all. Under DDP pass `group=torch.distributed.group.WORLD`; a warning says so.
+  dense head that one rank called alone waited for the others for ever. Heads and pair losses now communicate within
+  their `group`, and without one not at all. Under DDP pass `group=torch.distributed.group.WORLD`; a warning says so.
 - **One streamed head in several threads**: two threads could be given the same memory for their gradients (9 of 9,600
   gradients were wrong). A kept `weight.grad.untyped_storage()` was written over by the next step.
-- **`extend` and `become`**: `extend` of a sharded head gave a wrong loss on one rank and an error on two, unfroze a
-  frozen learnable scale and forgot `rate`; `become` left smoothing, road, rate, dimension and mode behind.
+- **`extend` and `assign_from`**: `extend` of a sharded head gave a wrong loss on one rank and an error on two, unfroze
+  a frozen learnable scale and forgot `sample_rate`; `assign_from` left label smoothing, backend, `sample_rate`,
+  dimension and mode behind.
 - **One kernel that failed to compile turned all off**, and `adaacos` and overflowing sums always failed. Now each is
   kept or given up by itself.
 - **Heads on several ranks**: a second derivative ended in an index error (refused now, in one line), embeddings that
   want no gradient on one rank only aborted the others, and FSDP refused learnable scales.
 
-  `tests/test_every_head.py` holds every loss, on every backend, with and without compiled kernels, in both
+  `tests/laws/test_heads.py` holds every loss, on every backend, with and without compiled kernels, in both
   precisions, through a head's life and with class weights of zero, tiny and huge length, against full logits in
   double precision.
 - **`--precision 64-true` did not give the same bits twice.** The next batch is made in a thread of its own, and its
   random numbers were drawn in the default dtype of the process, which Lightning Fabric switches to float64 and back in
   every step. A crop, flip, erased box or mixed pair was therefore another one from run to run. The other precisions
-  were not affected. Every draw now names its dtype and device. `tests/test_draws.py` compares batches under every
-  default dtype, and `tests/test_law_of_runs.py` trains under random options (precision, average, mixing, repeated
+  were not affected. Every draw now names its dtype and device. `tests/numerics/test_random.py` compares batches under
+  every default dtype, and `tests/laws/test_runs.py` trains under random options (precision, average, mixing, repeated
   augmentation, batches per class, accumulation, optimizer, unseen classes, held-out part) twice and interrupted.
 - **Weights that are NaN were used**: `predict` printed "nan %" and `export` wrote them, both with code 0. `predict`,
-  `embed`, `verify`, `evaluate`, `export`, `--resume`, `--init-from`, `widemargin.load` and `Head.take_over` now refuse
-  weights, averages and running statistics that are not finite, by file and tensor. A checkpoint whose running
-  statistics or averages are not finite is no longer written either.
+  `embed`, `verify`, `evaluate`, `export`, `--resume`, `--init-from`, `widemargin.load` and `Head.load_class_weights`
+  now refuse weights, averages and running statistics that are not finite, by file and tensor. A checkpoint whose
+  running statistics or averages are not finite is no longer written either.
 - **`record.json` grew with the square of the number of classes**: it held the whole confusion matrix, 74 MiB for 3,600
   classes, more than `report` reads. Evaluation held that matrix in memory too. A record now has the images and right
   answers of every class and the most frequent mistakes (as many as classes, at least 10,000). Up to 100 classes the
@@ -116,7 +119,7 @@ Wrong in version 0.1.0, mended in 0.1.1; each has a test that fails on the older
   `/dev/zero`, as a pipe, or as a file of gigabytes of holes they took more than 6 GB or for ever. Weights were read
   before anybody had compared them with the network. A `.lock` that was a link was written over where it led to. Every
   file is now opened without waiting, as a regular file only, with its size looked at first, by one module
-  (`bounded_files.py`); weights are read when they fit their network and the memory, and not from holes.
+  (`io/bounded.py`); weights are read when they fit their network and the memory, and not from holes.
 - **A run folder could make a command wait or write elsewhere**: a pipe in the place of `last.new` or `last.old` was
   waited at for ever, `evaluation.json`, `report.html` or `results.jsonl` as a link were written to where they led, and
   a `checkpoints/last` that was no folder let `--resume` begin anew and drop its log. A `sha256.json` that named one
@@ -159,23 +162,23 @@ def main(record: Path = RECORD, page: Path = PAGE) -> None:
     found: dict[str, Any] = {}
     if record.exists():
         found = json.loads(record.read_text(encoding="utf-8"))
-    page.write_text(PROMISES + "\n" + tables(found, load_checks()), encoding="utf-8")
-    missing = [check.name for check in load_checks() if check.name not in by_name(found)]
+    page.write_text(PROMISES + "\n" + render_tables(found, load_checks()), encoding="utf-8")
+    missing = [check.name for check in load_checks() if check.name not in checks_by_name(found)]
     if missing:
         print(f"not in {record.name}: {', '.join(missing)}", file=sys.stderr)
 
 
-def by_name(record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def checks_by_name(record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Lines of a record by the check's name."""
     return {line["name"]: line for line in record.get("checks", [])}
 
 
-def tables(record: Mapping[str, Any], checks: Sequence[Check]) -> str:
+def render_tables(record: Mapping[str, Any], checks: Sequence[Check]) -> str:
     """What was tried, kind by kind; then what did not hold, was not run, or wants a word."""
-    lines = by_name(record)
-    parts = ["## What was tried", "", _where(record), ""]
+    lines = checks_by_name(record)
+    parts = ["## What was tried", "", _describe_machine(record), ""]
     for kind in KINDS:
-        rows = [_row(check, lines.get(check.name)) for check in checks if check.kind == kind]
+        rows = [_render_row(check, lines.get(check.name)) for check in checks if check.kind == kind]
         if rows:
             parts += [
                 f"### {TITLES[kind]}",
@@ -186,36 +189,36 @@ def tables(record: Mapping[str, Any], checks: Sequence[Check]) -> str:
             parts += [*rows, ""]
     failed = [line for line in lines.values() if line["survived"] < line["tried"]]
     parts += ["### What did not hold", ""]
-    parts += [f"- `{line['name']}`: {_cell(line['note'])}" for line in failed] or [_nothing(lines)]
+    parts += [f"- `{line['name']}`: {_escape_cell(line['note'])}" for line in failed] or [_nothing_failed(lines)]
     notes = [line for line in lines.values() if line["note"] and line not in failed]
     if notes:
-        parts += ["", "### In detail", "", *(f"- `{line['name']}`: {_cell(line['note'])}" for line in notes)]
+        parts += ["", "### In detail", "", *(f"- `{line['name']}`: {_escape_cell(line['note'])}" for line in notes)]
     return "\n".join(parts) + "\n"
 
 
-def _nothing(lines: Mapping[str, Any]) -> str:
+def _nothing_failed(lines: Mapping[str, Any]) -> str:
     return "Nothing of what was tried." if lines else "Nothing was tried yet."
 
 
-def _where(record: Mapping[str, Any]) -> str:
+def _describe_machine(record: Mapping[str, Any]) -> str:
     if not record:
-        return "No record yet: `widemargin selftest --long --json records/selftest.json` makes it."
+        return "No record yet: `python -m stress --long --json records/stress.json` makes it."
     versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
     how = "--long" if record["long"] else "the short form"
-    return f"{how}, {record['cores']} cores, {_cell(record['platform'])}; {versions}."
+    return f"{how}, {record['cores']} cores, {_escape_cell(record['platform'])}; {versions}."
 
 
-def _row(check: Check, line: Mapping[str, Any] | None) -> str:
-    title = _cell(check.title)
+def _render_row(check: Check, line: Mapping[str, Any] | None) -> str:
+    title = _escape_cell(check.title)
     if line is None:
         long = " --long" if check.long else ""
-        return f"| {title} | – | – | not run yet | `widemargin selftest --only {check.name}{long}` |"
+        return f"| {title} | – | – | not run yet | `python -m stress --only {check.name}{long}` |"
     survived = f"{line['survived']:,}" if line["survived"] == line["tried"] else f"**{line['survived']}**"
-    lost = _cell(line["lost"]) if line["tried"] else "not tried on that machine"
+    lost = _escape_cell(line["lost"]) if line["tried"] else "not tried on that machine"
     return f"| {title} | {line['tried']:,} | {survived} | {lost} | `{line['command']}` |"
 
 
-def _cell(text: str) -> str:
+def _escape_cell(text: str) -> str:
     """Text that cannot end a cell or begin a tag."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 

@@ -46,32 +46,41 @@ SHOTS = (
 )
 
 
-def make(place: Path) -> None:
+def make_pages(place: Path) -> None:
     """The pages that are not there yet: lab, tour, two runs on MNIST, Iris compared. Made in their folder, so that
     the commands they print name no other."""
     here = Path.cwd()
     os.chdir(place)
     try:
         for page in ("lab", "tour"):
-            _done(f"{page}.html", page, "--out", f"{page}.html")
-        _done("compare/report.html", "compare", "--out", "compare")
+            _run_unless_made(f"{page}.html", page, "--out", f"{page}.html")
+        _run_unless_made("compare/report.html", "compare", "--out", "compare")
         for loss in ("arcgrad(s=10)", "adacos"):
             name = loss.partition("(")[0]
-            words = ["fast(widths=(16, 32, 32))", loss, "--epochs", "10", "--share", "0.1", "--hold-out", "0.1"]
+            words = [
+                "fast(widths=(16, 32, 32))",
+                loss,
+                "--epochs",
+                "10",
+                "--train-fraction",
+                "0.1",
+                "--val-fraction",
+                "0.1",
+            ]
             words += ["--opt", "muon", "--lr", "0.02", "--batch-size", "100", "--augment", "none"]
-            _done(f"{name}/record.json", "train", "mnist", *words, "--out", name)
-        _done("report.html", "report", "arcgrad", "--out", "report.html")
-        _done("runs.html", "report", "arcgrad", "adacos", "--out", "runs.html")
+            _run_unless_made(f"{name}/record.json", "train", "mnist", *words, "--out", name)
+        _run_unless_made("report.html", "report", "arcgrad", "--out", "report.html")
+        _run_unless_made("runs.html", "report", "arcgrad", "adacos", "--out", "runs.html")
     finally:
         os.chdir(here)
 
 
-def _done(made: str, *words: str) -> None:
+def _run_unless_made(made: str, *words: str) -> None:
     if not Path(made).exists() and widemargin(list(words)) != 0:
         raise SystemExit(f"widemargin {' '.join(words)} did not work")
 
 
-def take(browser: Any, shot: Shot, place: Path) -> bytes:
+def take_screenshot(browser: Any, shot: Shot, place: Path) -> bytes:
     """One picture as a PNG; without a palette, which would shift the colours of the losses."""
     width, height = shot.size
     page = browser.new_page(viewport={"width": width, "height": height})
@@ -98,9 +107,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as started:
         place = (options.pages or Path(scratch)).resolve()
         place.mkdir(exist_ok=True)
-        make(place)
+        make_pages(place)
         browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        pictures = {shot.name: take(browser, shot, place) for shot in SHOTS}
+        pictures = {shot.name: take_screenshot(browser, shot, place) for shot in SHOTS}
         browser.close()
     total = sum(map(len, pictures.values()))
     if total > LIMIT:

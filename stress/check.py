@@ -1,8 +1,8 @@
-"""A check: how often something was tried, how often it was survived, what was lost; and the finding of all checks.
+"""A check: how often something was tried, how often it was survived, what was lost; and the list of all checks.
 
 Every module in `checks/` is one check, named like its file. It has `TITLE` (one line that a user understands), `KIND`
-(one of `KINDS`), `LONG` (True: only with --long) and `run(size) -> Outcome`. A failure of what is checked is counted
-and told in the outcome's note, never raised.
+(one of `KINDS`), `LONG` (True: only with --long) and `run(context) -> Outcome`. A failure of what is checked is counted
+and reported in the outcome's note, never raised.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CheckContext:
     """An empty scratch folder of this check alone; whoever runs the check removes it."""
     seed: int = 0
     on_progress: Callable[[str], None] = field(default=_ignore_progress, compare=False)
-    """Told what goes on, in a few words."""
+    """Progress callback: `on_progress(message)`."""
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import widemargin
 from widemargin.cli.main import main
 
-DEFAULT_TIMEOUT_SECONDS = 120.0  # seconds for what takes one or two
+DEFAULT_TIMEOUT_SECONDS = 120.0  # for what takes one or two
 _COMMAND_PRELOADS = ["torch", "lightning_fabric", "safetensors.torch", "PIL.Image", "widemargin.training.train"]
 _COMMAND_PRELOADS += ["widemargin.data.images.folder", "widemargin.models.fast", "widemargin.cli.main"]
 
 
 class CommandProcess:
-    """`widemargin WORDS` in a process that needs no second to begin; what it says goes to a file."""
+    """`widemargin ARGV` in a process that needs no second to begin; what it prints goes to a file."""
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ def start_ranks(argv: Sequence[str], output_dir: Path, world_size: int = 2) -> l
             "GROUP_RANK": "0",
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": port,
-            "TORCHELASTIC_RUN_ID": "selftest",
+            "TORCHELASTIC_RUN_ID": "stress",
         }
         found.append(CommandProcess(argv, output_dir / f"{port}-{rank}.txt", environment))
     return found
@@ -121,11 +122,11 @@ def start_ranks(argv: Sequence[str], output_dir: Path, world_size: int = 2) -> l
 
 @contextmanager
 def start_subprocess(command: Sequence[str], output_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A command of the system's with this interpreter and package; ended with all its children, if it is not done."""
+    """A command of the system's that finds this package and the checkout; ended with its children if it is not done."""
     import signal
 
-    here = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+    places = (Path(widemargin.__file__).resolve().parents[1], Path(__file__).resolve().parents[1])
+    path = os.pathsep.join(filter(None, (*map(str, places), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     with output_path.open("ab") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, env=environment, start_new_session=True)

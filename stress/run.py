@@ -64,7 +64,7 @@ def _report_check_progress(on_progress: ProgressCallback, name: str, text: str) 
 def record(
     results: Iterable[CheckResult], long: bool, previous_lines: Iterable[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """What `--json` writes; `kept` are lines of an older record, which stay where their check has not run again."""
+    """What `--json` writes; `previous_lines` of an older record stay where their check has not run again."""
     lines = [
         {
             "name": one.check.name,
@@ -73,7 +73,7 @@ def record(
             **asdict(one.outcome),
             "seconds": round(one.seconds, 1),
             "commit": source_commit(),
-            "command": f"stress --only {one.check.name}" + (" --long" if long else ""),
+            "command": f"python -m stress --only {one.check.name}" + (" --long" if long else ""),
         }
         for one in results
     ]
@@ -97,7 +97,7 @@ def read_record_lines(path: Path, long: bool) -> list[dict[str, Any]]:
         lines = [dict(line) for line in found["checks"]] if found["long"] == long else []
         return [line for line in lines if line["name"]]
     except (KeyError, TypeError, ValueError):
-        raise InputError(f"{path}: not a record of selftest; give another file, or delete this one") from None
+        raise InputError(f"{path}: not a record of stress; give another file, or delete this one") from None
 
 
 def print_results(results: Sequence[CheckResult]) -> None:

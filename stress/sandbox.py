@@ -18,9 +18,8 @@ from widemargin.io.errors import InputError
 from .check import CheckContext, Outcome
 
 MAX_MEMORY_GROWTH_BYTES = 768 << 20  # bytes that a process under attack may take beyond what it began with
-_ADDRESS_SPACE_HEADROOM_BYTES = (
-    3 << 30
-)  # where it is stopped, so that an attack that succeeds does not take the machine with it
+# Address space beyond what it began with: an attack that succeeds is stopped there and does not fill the machine.
+_ADDRESS_SPACE_HEADROOM_BYTES = 3 << 30
 _ATTEMPT_TIMEOUT_SECONDS = 120.0
 _MAX_REFUSAL_CHARS = 700  # characters of one clear line, whose paths may be long
 _SANDBOX_PRELOADS = ["torch", "lightning_fabric", "safetensors.torch", "PIL.Image", "torch.distributed.checkpoint"]
@@ -75,7 +74,7 @@ class Sandbox:
         return answer
 
     def add_result(self, description: str, problem: str) -> None:
-        """Something that was looked at here; `wrong` is empty where it is as it should be."""
+        """Something that was looked at here; `problem` is empty where it is as it should be."""
         self._record_attempt(description, AttemptResult("returned"), problem)
 
     def _refusal_problem(self, result: AttemptResult) -> str:
@@ -109,8 +108,8 @@ class Sandbox:
     def outcome(self, note: str = "") -> Outcome:
         """What the check answers."""
         note = note or f"at most {self.peak_growth >> 20} MiB beyond the start" if self.peak_growth else note
-        told = "; ".join(filter(None, (note, *self.problems)))
-        return Outcome(self.tried, self.survived, "see the note" if self.problems else "nothing", told)
+        notes = "; ".join(filter(None, (note, *self.problems)))
+        return Outcome(self.tried, self.survived, "see the note" if self.problems else "nothing", notes)
 
 
 def run_attempt(
@@ -153,12 +152,12 @@ def _attempt_in_child(
     found: dict[str, Any]
     try:
         value = call(*args)
-        found = {"how": "returned", "code": value if isinstance(value, int) else None}
+        found = {"status": "returned", "exit_code": value if isinstance(value, int) else None}
     except InputError as error:
-        found = {"how": "refused", "said": str(error)}
+        found = {"status": "refused", "message": str(error)}
     except BaseException as error:  # anything else is what a user would see as a traceback
-        found = {"how": "broke", "said": f"{type(error).__name__}: {error}"[:400]}
-    found["grown"] = max(0, _status_bytes("VmHWM") - begun)
+        found = {"status": "broke", "message": f"{type(error).__name__}: {error}"[:400]}
+    found["memory_growth"] = max(0, _status_bytes("VmHWM") - begun)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     fresh = Path(f"{result_path}.{time.monotonic_ns()}")
@@ -176,7 +175,7 @@ def _status_bytes(field: str) -> int:
 
 
 def run_cli(*argv: str) -> int:
-    """`widemargin WORDS`, as an attempt."""
+    """`widemargin ARGV`, as an attempt."""
     from widemargin.cli.main import main
 
     return main(list(argv))

@@ -14,7 +14,7 @@ from .check import Outcome
 # Seconds on one core: three classes of noisy colours, a small network, an average, a held-out part, a best checkpoint.
 _MODEL, _LOSS = "fast(width=0.125)", "arcgrad(s=10)"
 _TRAIN_ARGS: tuple[str, ...] = ("--input-size", "16", "--batch-size", "12", "--augment", "fast")
-_TRAIN_ARGS += ("--opt", "sgd", "--lr", "0.05", "--ema", "0.9", "--hold-out", "0.2", "--quiet")
+_TRAIN_ARGS += ("--opt", "sgd", "--lr", "0.05", "--ema", "0.9", "--val-fraction", "0.2", "--quiet")
 _TIMING_FIELDS = ("seconds", "images_per_second")
 
 
@@ -53,7 +53,7 @@ def train_argv(
     loss: str = _LOSS,
 ) -> list[str]:
     """The training's command, which goes on where there is something to go on from."""
-    size = ("--epochs", str(epochs), "--ra", str(repeated_augmentation))
+    size = ("--epochs", str(epochs), "--repeated-augmentation", str(repeated_augmentation))
     return ["train", str(data), model, loss, *_TRAIN_ARGS, *size, "--out", str(out), "--resume", *extra_args]
 
 
@@ -64,7 +64,7 @@ class Tally:
         self.tried, self.survived, self.problems = 0, 0, list[str]()
 
     def add(self, description: str, problem: str, count: int = 1) -> None:
-        """So many trials of a thing; `problems` is empty where all went well."""
+        """So many trials of a thing; `problem` is empty where all went well."""
         self.tried += count
         if problem:
             self.problems.append(f"{description}: {problem}")
@@ -73,8 +73,8 @@ class Tally:
 
     def outcome(self, note: str = "", lost: str = "nothing") -> Outcome:
         """What the check answers; `lost` is what is lost where all went well."""
-        told = "; ".join(filter(None, (note, *self.problems)))
-        return Outcome(self.tried, self.survived, "see the note" if self.problems else lost, told)
+        notes = "; ".join(filter(None, (note, *self.problems)))
+        return Outcome(self.tried, self.survived, "see the note" if self.problems else lost, notes)
 
 
 def difference(reference: Path, other: Path, checkpoints: Sequence[str] = ("last", "best")) -> str:
@@ -89,7 +89,7 @@ def difference(reference: Path, other: Path, checkpoints: Sequence[str] = ("last
         return f"cannot be read: {error}"
     if first != second:
         return f"metrics.jsonl: {len(second)} lines, not the {len(first)} of the uninterrupted run, or other ones"
-    for name in ("test", "angles", "confusion", "held_out"):
+    for name in ("test", "angles", "confusion", "val"):
         if records[0].get(name) != records[1].get(name):
             return f"record.json: {name} differs"
     left = [path.name for path in other.rglob("*") if path.suffix == ".new" or path.name == ".lock"]

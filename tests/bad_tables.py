@@ -56,7 +56,7 @@ def file(content: str | bytes, name: str = "data.csv", *options: str) -> Callabl
     return write
 
 
-def nothing(name: str, beside: str = "") -> Callable[[Path], tuple[str, list[str]]]:
+def missing_file(name: str, beside: str = "") -> Callable[[Path], tuple[str, list[str]]]:
     def write(folder: Path) -> tuple[str, list[str]]:
         if beside:
             (folder / beside).write_text(good())
@@ -69,7 +69,7 @@ def folder_itself(folder: Path) -> tuple[str, list[str]]:
     return str(folder), []
 
 
-def zipped(member: str, name: str) -> Callable[[Path], tuple[str, list[str]]]:
+def zip_file(member: str, name: str) -> Callable[[Path], tuple[str, list[str]]]:
     def write(folder: Path) -> tuple[str, list[str]]:
         with zipfile.ZipFile(folder / name, "w") as pack:
             pack.writestr(member, good())
@@ -87,7 +87,7 @@ def wide(folder: Path) -> tuple[str, list[str]]:
     return file("\n".join(lines))(folder)
 
 
-def german(text: str) -> str:
+def with_decimal_commas(text: str) -> str:
     """Semicolons between fields and commas in numbers."""
     return text.replace(",", ";").replace(".", ",")
 
@@ -113,13 +113,13 @@ CASES: dict[str, Case] = {
     "zero byte in a row": Case(file(good().replace("b\n", "b\0\n", 1)), "row 3 holds a zero byte"),
     "control characters": Case(file("x,label\n" + "\x01\x02\x03,a\n\x04,b\n" * 9), "control characters"),
     "folder": Case(folder_itself, "a folder"),
-    "missing file": Case(nothing("nowhere.csv"), "no such file"),
-    "file name mistyped": Case(nothing("dat.csv", beside="data.csv"), "did you mean 'data.csv'?"),
-    "set name mistyped": Case(nothing("habermann"), "did you mean 'haberman'?"),
-    "file in a file": Case(nothing("data.csv/inner.csv", beside="data.csv"), "cannot be read"),
+    "missing file": Case(missing_file("nowhere.csv"), "no such file"),
+    "file name mistyped": Case(missing_file("dat.csv", beside="data.csv"), "did you mean 'data.csv'?"),
+    "set name mistyped": Case(missing_file("habermann"), "did you mean 'haberman'?"),
+    "file in a file": Case(missing_file("data.csv/inner.csv", beside="data.csv"), "cannot be read"),
     "Excel of 1997": Case(file(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + JUNK, "data.xls"), "Excel workbook"),
-    "Excel": Case(zipped("[Content_Types].xml", "data.xlsx"), "Excel workbook"),
-    "zip": Case(zipped("data.csv", "data.zip"), "a zip archive"),
+    "Excel": Case(zip_file("[Content_Types].xml", "data.xlsx"), "Excel workbook"),
+    "zip": Case(zip_file("data.csv", "data.zip"), "a zip archive"),
     "bzip2": Case(file(b"BZh91AY" + JUNK, "data.csv.bz2"), "bzip2"),
     "web page": Case(file("<!DOCTYPE html>\n<html><body>404</body></html>"), "a web page"),
     "ARFF": Case(file("@RELATION x\n@attribute a real\n@data\n1,a\n"), "an ARFF file"),
@@ -165,7 +165,7 @@ CASES: dict[str, Case] = {
     "Windows text": Case(file(good("größe,z,label").encode("cp1252")), note="Windows-1252"),
     "gzip": Case(file(gzip.compress(good().encode()), "data.csv.gz")),
     "semicolons": Case(file(good().replace(",", ";"))),
-    "semicolons and decimal commas": Case(file(german(good())), note="'x', 'z': decimal commas"),
+    "semicolons and decimal commas": Case(file(with_decimal_commas(good())), note="'x', 'z': decimal commas"),
     "thousands": Case(
         file(with_column("price", lambda k: f'"{k % 7 + 1},{k:03d}"')), note="'price': commas between thousands"
     ),

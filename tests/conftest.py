@@ -26,6 +26,15 @@ def _same_numbers_every_time() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture
+def one_thread():
+    """Small tensors are faster on one thread, and sums are then the same on every machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The folder with real data: `WIDEMARGIN_DATA`, or `shared/data` beside the project."""

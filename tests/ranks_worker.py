@@ -1,4 +1,4 @@
-"""One rank of test_ranks.py: trains on its share of a global batch and writes down what it saw."""
+"""One rank of head/test_state.py: trains on its share of a global batch and writes down what it saw."""
 
 import json
 import sys
@@ -38,12 +38,12 @@ def losses_of(spec: str, rank: int | None) -> dict[str, list[float]]:
         mine = slice(None) if rank is None else share(rank, number)
         seen["losses"].append(objective(x[mine], y[mine]).tolist())
         for key, value in objective.state_dict().items():
-            if ("state" in key and "_extra" not in key) or "steps" in key or "centers" in key:
+            if key.rpartition(".")[2].startswith(("state_", "steps", "centers")):
                 seen["state"].append(value.flatten().tolist())
     return seen
 
 
-def trained_in_parallel(rank: int) -> list[float]:
+def train_in_parallel(rank: int) -> list[float]:
     """Class weights after two steps under DistributedDataParallel with unequal batches."""
     torch.manual_seed(1)
     body = nn.Sequential(nn.Linear(D, 8, dtype=torch.float64), nn.ReLU(), nn.Linear(8, D, dtype=torch.float64))
@@ -62,7 +62,7 @@ def main(folder: str) -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     seen = {spec: losses_of(spec, rank) for spec in ("adacos", "adaacos(s=6)", "softmax + 0.1*center", "a_softmax")}
-    seen["parallel"] = trained_in_parallel(rank)
+    seen["parallel"] = train_in_parallel(rank)
     Path(folder, f"{rank}.json").write_text(json.dumps(seen))
     dist.barrier()  # a rank that leaves early tears down the connections of the other
     dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Runs in tests: the seeds' commands, the config of a command line, what a run has logged, and whether two are equal."""
+"""Runs in tests: the seeds' commands, the config of a command line, what a run has logged, whether two are equal."""
 
 import json
 import shlex
@@ -25,7 +25,7 @@ RESNET = """--ckpt_freq 2 --opt muon --lr 0.002 --weight_decay 5e-4 --warmup_epo
  MarginHead.s=10 --margin_loss arcgrad"""
 
 
-def described(words: str) -> TrainConfig:
+def config_of_command(words: str) -> TrainConfig:
     """The run of a command line, as the command itself reads it."""
     return config_from_options(
         build_parser().parse_args(["train", *(normalize_flag(word) for word in shlex.split(words))])

@@ -1,4 +1,4 @@
-"""One of two ranks of test_sharded_edges.py: calls that used to hang, abort or fail without a word of explanation."""
+"""One rank of test_sharded_edges.py: calls that used to hang, abort or fail without a word of explanation."""
 
 import json
 import sys
@@ -29,7 +29,7 @@ def head_of(spec: str, sharded: bool) -> wm.Head:
     return head
 
 
-def said(call) -> str:
+def error_message(call) -> str:
     try:
         call()
     except wm.InputError as error:
@@ -41,7 +41,7 @@ def second_derivative(rank: int) -> str:
     x, y = batch()
     x = x[4 * rank : 4 * rank + 4].requires_grad_()
     loss = head_of("arcface(s=8)", True)(x, y[4 * rank : 4 * rank + 4]).sum()
-    return said(lambda: torch.autograd.grad(loss, x, create_graph=True))
+    return error_message(lambda: torch.autograd.grad(loss, x, create_graph=True))
 
 
 def frozen_on_one_rank(rank: int) -> list:
@@ -58,7 +58,7 @@ def no_grad_on_one_rank(rank: int) -> str:
     x, y = batch()
     head = head_of("arcface(s=8)", True)
     with torch.set_grad_enabled(rank == 0):
-        return said(lambda: head(x, y))
+        return error_message(lambda: head(x, y))
 
 
 def fully_sharded(rank: int) -> list:

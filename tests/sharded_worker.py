@@ -1,4 +1,4 @@
-"""One rank of test_sharded.py: trains a sharded head on its share of global batches and writes down what it saw."""
+"""One rank of test_sharded.py: trains a sharded head on its share of global batches and records what it saw."""
 
 import sys
 from itertools import pairwise
@@ -38,7 +38,7 @@ def weights(spec: str) -> dict:
     return wm.Head(D, C, spec, dtype=torch.float64).state_dict()
 
 
-def made(spec: str, sharded: bool, **options):
+def build_head(spec: str, sharded: bool, **options):
     head = wm.Head(
         D, C, spec, backend="sharded" if sharded else "dense", dtype=torch.float64, label_smoothing=0.1, **options
     )
@@ -46,9 +46,9 @@ def made(spec: str, sharded: bool, **options):
     return head
 
 
-def seen_by(head, rank: int, world: int, steps: range = range(3), optimizer=None) -> dict:
+def record_training(head, rank: int, world: int, steps: range = range(3), optimizer=None) -> dict:
     """Losses, gradients and numbers over some batches; the loss is a sum over samples divided by N/R, as a mean is."""
-    found: dict = {"loss": [], "to_x": [], "to_weight": [], "to_rest": [], "now": []}
+    found: dict = {"loss": [], "to_x": [], "to_weight": [], "to_rest": [], "margin_values": []}
     for number in steps:
         x, y = global_batches()[number]
         mine = shares(world, number)[rank]
@@ -60,14 +60,14 @@ def seen_by(head, rank: int, world: int, steps: range = range(3), optimizer=None
         found["to_x"].append(x.grad)
         found["to_weight"].append(head.weight.grad.clone())
         found["to_rest"].append([p.grad.clone() for name, p in head.named_parameters() if name != "weight"])
-        found["now"].append(torch.tensor(sorted(head.now.values())))
+        found["margin_values"].append(torch.tensor(sorted(head.margin_values().values())))
         if optimizer is not None:
             optimizer.step()
     found["weight"] = head.weight.detach().clone()
     return found
 
 
-def judged(head, rank: int, world: int) -> dict:
+def evaluate(head, rank: int, world: int) -> dict:
     """Logits, target angles and angle metrics of a shared-out batch."""
     x, y = global_batches()[0]
     mine = shares(world, 0)[rank]
@@ -81,8 +81,8 @@ def judged(head, rank: int, world: int) -> dict:
     }
 
 
-def sampled(rank: int, world: int) -> dict:
-    """A step with half of the classes, and one with all of them at rate 1."""
+def train_sampled(rank: int, world: int) -> dict:
+    """A step with half of the classes, and one with all of them at a sample rate of 1."""
     head = wm.Head(D, C, "arcface(s=8)", backend="sharded", sample_rate=0.5, dtype=torch.float64)
     x, y = global_batches()[0]
     mine = shares(world, 0)[rank]
@@ -95,20 +95,20 @@ def sampled(rank: int, world: int) -> dict:
 def main(folder: str) -> None:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    seen: dict = {spec: seen_by(made(spec, True), rank, world) for spec in (*SPECS, PER_CLASS)}
-    seen["judged"] = judged(made("arcface", True), rank, world)
-    seen["sampled"] = sampled(rank, world)
+    seen: dict = {spec: record_training(build_head(spec, True), rank, world) for spec in (*SPECS, PER_CLASS)}
+    seen["evaluated"] = evaluate(build_head("arcface", True), rank, world)
+    seen["sampled"] = train_sampled(rank, world)
     place = Path(folder, "checkpoint")
-    head = made("adacos", True)
+    head = build_head("adacos", True)
     optimizer = torch.optim.SGD(head.parameters(), lr=0.1, momentum=0.9)
     if place.exists():  # written by another number of ranks
         torch.nn.init.zeros_(head.weight)
         load_sharded(place, head, optimizer)
-        seen["resumed"] = seen_by(head, rank, world, range(2, 4), optimizer)
+        seen["resumed"] = record_training(head, rank, world, range(2, 4), optimizer)
     else:
-        seen_by(head, rank, world, range(2), optimizer)
+        record_training(head, rank, world, range(2), optimizer)
         save_sharded(place, head, optimizer)
-        seen["resumed"] = seen_by(head, rank, world, range(2, 4), optimizer)
+        seen["resumed"] = record_training(head, rank, world, range(2, 4), optimizer)
     torch.save(seen, Path(folder, f"{world}-{rank}.pt"))
     dist.barrier()
     dist.destroy_process_group()

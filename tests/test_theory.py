@@ -111,9 +111,9 @@ def test_a_scale_that_is_no_positive_number_is_an_error(scale):
 
 @pytest.mark.parametrize("classes", [1, 0, -3, 2.5, True, False, "10", None])
 def test_fewer_than_two_classes_are_an_error(classes):
-    with pytest.raises(wm.InputError, match="classes="):
+    with pytest.raises(wm.InputError, match="num_classes="):
         wm.suggest_scale(classes, 0.5)
-    with pytest.raises(wm.InputError, match="classes="):
+    with pytest.raises(wm.InputError, match="num_classes="):
         wm.theoretical_gap(classes, 10.0)
 
 
@@ -226,11 +226,11 @@ def test_unit_weights_ignore_the_lengths_of_class_weights(spec):
 
 
 @pytest.mark.parametrize("m", range(1, 7))
-@pytest.mark.parametrize("between", [0.1, 0.9, 2.0, math.pi])
-def test_a_softmax_boundary_lies_at_the_angle_over_m_plus_1(m, between):
+@pytest.mark.parametrize("class_angle", [0.1, 0.9, 2.0, math.pi])
+def test_a_softmax_boundary_lies_at_the_angle_over_m_plus_1(m, class_angle):
     spec = f"a_softmax(m={m}, lam=0)"
-    assert theory.boundary_angle(spec, between) == pytest.approx(between / (m + 1), abs=1e-9)
-    assert theory.angular_margin(spec, between) == pytest.approx((m - 1) / (m + 1) * between, abs=1e-9)
+    assert theory.boundary_angle(spec, class_angle) == pytest.approx(class_angle / (m + 1), abs=1e-9)
+    assert theory.angular_margin(spec, class_angle) == pytest.approx((m - 1) / (m + 1) * class_angle, abs=1e-9)
 
 
 @pytest.mark.parametrize("m", [0.0, 0.1, 0.5, 1.0])
@@ -245,16 +245,16 @@ def test_cosface_boundary_loses_its_margin_in_cosine():
 
 
 @pytest.mark.parametrize("spec", ["softmax", "modified_softmax", "normface", "arcgrad", "cosface(m=0)"])
-@pytest.mark.parametrize("between", [0.2, 1.0, math.pi])
-def test_losses_without_a_margin_keep_none(spec, between):
-    assert theory.angular_margin(spec, between) == pytest.approx(0.0, abs=1e-7)
-    assert theory.boundary_angle(spec, between) == pytest.approx(between / 2, abs=1e-7)
+@pytest.mark.parametrize("class_angle", [0.2, 1.0, math.pi])
+def test_losses_without_a_margin_keep_none(spec, class_angle):
+    assert theory.angular_margin(spec, class_angle) == pytest.approx(0.0, abs=1e-7)
+    assert theory.boundary_angle(spec, class_angle) == pytest.approx(class_angle / 2, abs=1e-7)
 
 
-@pytest.mark.parametrize("between", [0.0, -1.0, 3.2, math.nan])
-def test_classes_are_at_most_pi_apart(between):
-    with pytest.raises(wm.InputError, match="between="):
-        theory.boundary_angle("arcface", between)
+@pytest.mark.parametrize("class_angle", [0.0, -1.0, 3.2, math.nan])
+def test_classes_are_at_most_pi_apart(class_angle):
+    with pytest.raises(wm.InputError, match="class_angle="):
+        theory.boundary_angle("arcface", class_angle)
 
 
 def test_boundaries_are_for_margins_only():
@@ -317,15 +317,17 @@ KEEPS_LENGTH = {"softmax", "a_softmax(m=4, lam=0)", "l_softmax(m=3, lam=2)", "m_
 
 
 @pytest.mark.parametrize("spec", sorted(set(CURVES) - {"m_softmax(m=0.5)"}))
-@pytest.mark.parametrize(("classes", "others", "length"), [(10, math.pi / 2, 1.0), (2, 1.2, 3.0), (1000, 2.0, 0.5)])
-def test_pull_curve_is_the_derivative_of_the_loss(spec, classes, others, length):
+@pytest.mark.parametrize(
+    ("classes", "other_angle", "length"), [(10, math.pi / 2, 1.0), (2, 1.2, 3.0), (1000, 2.0, 0.5)]
+)
+def test_pull_curve_is_the_derivative_of_the_loss(spec, classes, other_angle, length):
     target, plain = CURVES[spec]
     radius = length if spec in KEEPS_LENGTH else 1.0
 
     def loss(theta: np.ndarray) -> np.ndarray:
-        return np.logaddexp(0.0, math.log(classes - 1) + radius * (plain(np.array(others)) - target(theta)))
+        return np.logaddexp(0.0, math.log(classes - 1) + radius * (plain(np.array(other_angle)) - target(theta)))
 
-    got = theory.gradient_curve(spec, torch.from_numpy(ANGLES), classes, other_angle=others, x_norm=length)
+    got = theory.gradient_curve(spec, torch.from_numpy(ANGLES), classes, other_angle=other_angle, x_norm=length)
     assert got.tolist() == pytest.approx(central_slope(loss, ANGLES).tolist(), abs=1e-6)
 
 

@@ -56,9 +56,9 @@ def of_class(m: float | Tensor, y: Tensor) -> float | Tensor:
     return m[y] if isinstance(m, Tensor) else m
 
 
-def loss(z: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+def loss(z: Tensor, y: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """Cross-entropy [N] of full logits."""
-    return F.cross_entropy(z, y, reduction="none", label_smoothing=smoothing)
+    return F.cross_entropy(z, y, reduction="none", label_smoothing=label_smoothing)
 
 
 def psi_curve(theta: Tensor, m: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Run by test_trackers.py: a training that is killed between an epoch's log and its checkpoint, and goes on."""
+"""Run by training/test_logging.py: a training that is killed between an epoch's log and its checkpoint, and goes on."""
 
 import shutil
 import sys
@@ -22,7 +22,7 @@ def main(images: str, folder: Path) -> None:
         val_fraction=0.2,
     )
     last, kept = folder / "checkpoints" / "last", folder / "kept"
-    options = {"also": ["tensorboard", "wandb", "tensorboard"], "quiet": True}
+    options = {"loggers": ["tensorboard", "wandb", "tensorboard"], "quiet": True}
     train(run, folder, stop_after=2, **options)
     shutil.copytree(last, kept)
     train(run, folder, stop_after=1, resume=True, **options)

@@ -1,4 +1,4 @@
-"""The API page: every public name with its signature, docstring and methods, in the order of the rooms."""
+"""The API page: every public name with its signature, docstring and methods, module by module."""
 
 from __future__ import annotations
 
@@ -10,34 +10,36 @@ from typing import Any, ForwardRef
 
 import widemargin as wm
 
-_ROOMS = (
-    "head", "objective", "classifier", "estimator", "margin", "term", "criterion", "catalogue", "schedule", "theory",
-    "metrics.angles", "metrics.verification", "metrics.retrieval", "metrics.fewshot", "metrics.openset",
-    "row_optimizer", "sharded_checkpoint", "hub_folder", "errors",
+# In the order of the page.
+_MODULES = (
+    "head.head", "head.objective", "head.functional", "models.attach", "tabular.estimator", "loading",
+    "losses.registry", "losses.grammar", "losses.margin", "losses.pair_loss", "losses.criterion", "losses.schedule",
+    "theory", "metrics.angles", "metrics.verification", "metrics.retrieval", "metrics.fewshot", "metrics.openset",
+    "head.row_optimizer", "head.sharded_checkpoint", "io.errors",
 )  # fmt: skip
 _WIDTH = 88
 
 
-def text() -> str:
+def render_api_page() -> str:
     """The whole page."""
-    homes = wm._HOMES
-    missing = sorted(set(homes.values()) - set(_ROOMS))
+    modules = wm._PUBLIC_NAMES
+    missing = sorted(set(modules.values()) - set(_MODULES))
     words = (
         "Every public name, after `import widemargin as wm`; what has no `wm.` before it is imported from the module "
     )
     words += "that heads its section."
     parts = ["# API", "", words, ""]
-    for room in (*_ROOMS, *missing):
-        module = importlib.import_module(f"widemargin.{room}")
-        names = sorted(name for name, home in homes.items() if home == room)
-        names += sorted(set(_public(module)) - set(names)) if room.startswith(("metrics", "theory")) else []
-        parts += [f"## widemargin.{room}", "", (inspect.getdoc(module) or "").partition("\n\n")[0], ""]
+    for path in (*_MODULES, *missing):
+        module = importlib.import_module(f"widemargin.{path}")
+        names = sorted(name for name, where in modules.items() if where == path)
+        names += sorted(set(_public_names(module)) - set(names)) if path.startswith(("metrics", "theory")) else []
+        parts += [f"## widemargin.{path}", "", (inspect.getdoc(module) or "").partition("\n\n")[0], ""]
         for name in names:
-            parts += _entry(f"wm.{name}" if name in homes else name, getattr(module, name), 3)
+            parts += _render_entry(f"wm.{name}" if name in modules else name, getattr(module, name), 3)
     return "\n".join(parts)
 
 
-def _public(module: ModuleType) -> list[str]:
+def _public_names(module: ModuleType) -> list[str]:
     """Classes and functions a module defines for others."""
     return [
         name
@@ -46,19 +48,19 @@ def _public(module: ModuleType) -> list[str]:
     ]
 
 
-def _entry(name: str, found: Any, level: int) -> list[str]:
+def _render_entry(name: str, found: Any, level: int) -> list[str]:
     """A heading, the signature, the docstring; then the methods of a class."""
-    parts = [f"{'#' * level} `{name}`", "", "``` { .python .signature }", _signature(name, found), "```", ""]
+    parts = [f"{'#' * level} `{name}`", "", "``` { .python .signature }", _format_signature(name, found), "```", ""]
     prose, _, example = (inspect.getdoc(found) or "").partition("\n>>> ")
-    parts += [_listed(prose), ""]
+    parts += [_arguments_as_list(prose), ""]
     if example:
         parts += ["```pycon", f">>> {example}", "```", ""]
     if inspect.isclass(found) and not issubclass(found, Exception):
-        parts += _methods(found)
+        parts += _render_methods(found)
     return parts
 
 
-def _listed(prose: str) -> str:
+def _arguments_as_list(prose: str) -> str:
     """A docstring whose arguments (`Args:` or underlined) become a list."""
     lines: list[str] = []
     inside = False
@@ -76,7 +78,7 @@ def _listed(prose: str) -> str:
     return "\n".join(lines).strip()
 
 
-def _methods(kind: type) -> list[str]:
+def _render_methods(kind: type) -> list[str]:
     """What a class offers beyond its making, a line each."""
     lines = []
     for name, raw in vars(kind).items():
@@ -84,46 +86,46 @@ def _methods(kind: type) -> list[str]:
             inspect.isfunction(raw) or isinstance(raw, property | classmethod | staticmethod)
         ):
             continue
-        told = (inspect.getdoc(raw) or "").partition("\n\n")[0]
-        if not told:
+        sentence = (inspect.getdoc(raw) or "").partition("\n\n")[0]
+        if not sentence:
             continue
         if isinstance(raw, property):
             shown = name
         else:
-            shown = _signature(name, getattr(kind, name), wrap=False, drop_self=inspect.isfunction(raw))
-        lines.append(f"- `{shown}`: {' '.join(told.split())}")
+            shown = _format_signature(name, getattr(kind, name), wrap=False, drop_self=inspect.isfunction(raw))
+        lines.append(f"- `{shown}`: {' '.join(sentence.split())}")
     return [*lines, ""] if lines else []
 
 
-def _signature(name: str, found: Any, wrap: bool = True, drop_self: bool = False) -> str:
+def _format_signature(name: str, found: Any, wrap: bool = True, drop_self: bool = False) -> str:
     """A signature as it is written in the source, on several lines where it is long."""
     try:
         signature = inspect.signature(found)
     except (TypeError, ValueError):
         return name
-    plain = [_plain(parameter) for parameter in list(signature.parameters.values())[drop_self:]]
+    plain = [_format_parameter(parameter) for parameter in list(signature.parameters.values())[drop_self:]]
     marked: list[str] = []
     for parameter, written in zip(list(signature.parameters.values())[drop_self:], plain, strict=True):
         if parameter.kind is parameter.KEYWORD_ONLY and not any(mark.startswith("*") for mark in marked):
             marked.append("*")
         marked.append(written)
-    result = "" if inspect.isclass(found) else _annotation(signature.return_annotation, " -> ")
+    result = "" if inspect.isclass(found) else _format_annotation(signature.return_annotation, " -> ")
     line = f"{name}({', '.join(marked)}){result}"
     if not wrap or len(line) <= _WIDTH:
         return line
     return f"{name}(\n" + "".join(f"    {one},\n" for one in marked) + f"){result}"
 
 
-def _plain(parameter: inspect.Parameter) -> str:
+def _format_parameter(parameter: inspect.Parameter) -> str:
     stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-    annotation = _annotation(parameter.annotation, ": ")
+    annotation = _format_annotation(parameter.annotation, ": ")
     if parameter.default is inspect.Parameter.empty:
         return f"{stars}{parameter.name}{annotation}"
     default = re.sub(r"<(?:class )?'?([\w.]+)'?.*>", r"\1", repr(parameter.default))
     return f"{parameter.name}{annotation}{' = ' if annotation else '='}{default}"
 
 
-def _annotation(given: Any, before: str) -> str:
+def _format_annotation(given: Any, before: str) -> str:
     if given is inspect.Signature.empty or given in ("None", None):
         return ""
     if isinstance(given, ForwardRef):

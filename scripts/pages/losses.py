@@ -20,7 +20,7 @@ from widemargin.losses.pair_loss import PairLoss
 from widemargin.losses.registry import loss_class
 from widemargin.theory import decision_function, gradient_curve, target_curve
 from widemargin.viz.charts import loss_colour
-from widemargin.viz.curves import criterion_curve, term_curve
+from widemargin.viz.curves import criterion_curve, pair_loss_curve
 from widemargin.viz.lines import AxesSpec, Curve, draw_xy_chart
 from widemargin.viz.terminal import FAMILY_TITLES, describe_loss, option_table
 
@@ -35,26 +35,28 @@ _LINKS = {
 }
 
 
-def write(out: Path) -> None:
+def write_loss_pages(out: Path) -> None:
     """All of them, into `losses/` and `losses.md`."""
     (out / "losses").mkdir(exist_ok=True)
-    shelves: dict[str, list[str]] = defaultdict(list)
+    families: dict[str, list[str]] = defaultdict(list)
     for kind in map(loss_class, wm.list_losses()):
-        (out / "losses" / f"{kind.name}.md").write_text(one(kind), encoding="utf-8")
+        (out / "losses" / f"{kind.name}.md").write_text(render_loss_page(kind), encoding="utf-8")
         facts = describe_loss(kind)
         what = facts["sentence"].partition(": ")[2] or facts["sentence"]
-        shelves[kind.kind].append(f"| [`{kind.name}`](losses/{kind.name}.md) | {what} | {_parts(kind)['When']} |")
+        families[kind.kind].append(
+            f"| [`{kind.name}`](losses/{kind.name}.md) | {what} | {_docstring_parts(kind)['When']} |"
+        )
     lines = ["# The losses", ""]
-    for title, rows in zip(FAMILY_TITLES.values(), shelves.values(), strict=True):
+    for title, rows in zip(FAMILY_TITLES.values(), families.values(), strict=True):
         lines += [f"## {title.partition(':')[0]}", "", title.partition(": ")[2].capitalize() + ".", ""]
         lines += ["| loss | what it is | when |", "|---|---|---|", *rows, ""]
     lines.append("`widemargin losses NAME` prints the same in the terminal, `widemargin lab` draws them with sliders.")
     (out / "losses.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def one(kind: type[Loss]) -> str:
+def render_loss_page(kind: type[Loss]) -> str:
     """The page of one loss."""
-    facts, parts = describe_loss(kind), _parts(kind)
+    facts, parts = describe_loss(kind), _docstring_parts(kind)
     name, _, sentence = facts["sentence"].partition(": ")
     back = "[All losses](../losses.md)"
     also = f", also `{'`, `'.join(facts['aliases'])}`" if facts["aliases"] else ""
@@ -64,7 +66,7 @@ def one(kind: type[Loss]) -> str:
     lines += ["## When to use it", "", typeset(parts["When"][0].upper() + parts["When"][1:]), ""]
     if facts["options"]:
         lines += ["## Parameters", "", *option_table(facts), ""]
-    lines += ["## Its curve", "", *pictures(kind), ""]
+    lines += ["## Its curve", "", *draw_loss(kind), ""]
     if facts["example"]:
         lines += ["## Example", "", "```pycon", facts["example"], "```", ""]
     reference = parts["Reference"]
@@ -78,13 +80,13 @@ def formula_block(text: str) -> str:
     return "\n".join(['<div class="formula" markdown>', "", typeset(text).replace("&lt;br&gt;", "<br>"), "", "</div>"])
 
 
-def _parts(kind: type[Loss]) -> dict[str, str]:
+def _docstring_parts(kind: type[Loss]) -> dict[str, str]:
     """The paragraphs of a loss's docstring by their first word."""
     found = re.split(rf"^({'|'.join(_HEADINGS)}): ", describe_loss(kind)["body"], flags=re.MULTILINE)[1:]
     return {name: " ".join(text.split()) for name, text in zip(found[::2], found[1::2], strict=True)}
 
 
-def pictures(kind: type[Loss]) -> list[str]:
+def draw_loss(kind: type[Loss]) -> list[str]:
     """What the loss does with an angle, an error or a logit, and the words under it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -92,21 +94,21 @@ def pictures(kind: type[Loss]) -> list[str]:
         theta = torch.tensor(DEGREES, dtype=torch.float64).deg2rad()
         ink = loss_colour(kind.name)
         if isinstance(value, Margin):
-            return _of_margin(kind, ink, theta)
+            return _draw_margin(kind, ink, theta)
         if isinstance(value, PairLoss):
-            drawn = [Curve(kind.name, _pairs(DEGREES, term_curve(value, theta)), ink)]
-            picture = _picture(drawn, (0, 180), "angle to a sample of another class", "loss", "°", repr(value))
+            drawn = [Curve(kind.name, _curve_points(DEGREES, pair_loss_curve(value, theta)), ink)]
+            picture = _draw_curves(drawn, (0, 180), "angle to a sample of another class", "loss", "°", repr(value))
             words = f"`{value!r}`: loss of an anchor with a sample of its own class 20° away."
             return [_side_by_side(picture), "", words]
         assert isinstance(value, Criterion)
         grid = torch.linspace(-4, 4, 81, dtype=torch.float64)
         across = "error ŷ − y" if value.target_type == "values" else "logit of the truth"
-        drawn = [Curve(kind.name, _pairs(grid.tolist(), criterion_curve(value, grid)), ink)]
-        picture = _picture(drawn, (-4, 4), across, "loss", "", repr(value))
+        drawn = [Curve(kind.name, _curve_points(grid.tolist(), criterion_curve(value, grid)), ink)]
+        picture = _draw_curves(drawn, (-4, 4), across, "loss", "", repr(value))
         return [_side_by_side(picture), "", f"`{value!r}`: loss of one sample."]
 
 
-def _of_margin(kind: type[Margin], ink: str, theta: torch.Tensor) -> list[str]:
+def _draw_margin(kind: type[Margin], ink: str, theta: torch.Tensor) -> list[str]:
     spec = f"{kind.name}(s={SCALE:g})" if "s" in kind.options() and "s" not in kind.adaptive_fields else kind.name
     own, plain = target_curve(spec, theta)
     length = SCALE if kind.uses_x_norm or kind.uses_w_norm else 1.0
@@ -114,21 +116,21 @@ def _of_margin(kind: type[Margin], ink: str, theta: torch.Tensor) -> list[str]:
         own, plain = decision_function(spec, theta, torch.full_like(theta, math.pi / 2), x_norm=length), length * plain
     pull = gradient_curve(spec, theta, num_classes=10, x_norm=length).abs()
     logits = [
-        Curve("of the target", _pairs(DEGREES, own), ink),
-        Curve("of another", _pairs(DEGREES, plain), "#888888", True),
+        Curve("of the target", _curve_points(DEGREES, own), ink),
+        Curve("of another", _curve_points(DEGREES, plain), "#888888", True),
     ]
-    slope = [Curve("|∂ loss / ∂θ|", _pairs(DEGREES, pull), ink)]
+    slope = [Curve("|∂ loss / ∂θ|", _curve_points(DEGREES, pull), ink)]
     across = "angle of the target"
     drawn = [
-        _picture(logits, (0, 180), across, "logit", "°", f"{spec}: logit over the angle"),
-        _picture(slope, (0, 180), across, "pull", "°", f"{spec}: pull over the angle"),
+        _draw_curves(logits, (0, 180), across, "logit", "°", f"{spec}: logit over the angle"),
+        _draw_curves(slope, (0, 180), across, "pull", "°", f"{spec}: pull over the angle"),
     ]
     kept = f", ‖x‖ = {SCALE:g}" if length != 1.0 else ""
     words = f"`{spec}`: the logit of the target, and how hard it is pulled, with ten classes, all others at 90°{kept}."
     return [_side_by_side(*drawn), "", words]
 
 
-def _picture(rows: list[Curve], x: tuple[float, float], across: str, up: str, suffix: str, title: str) -> str:
+def _draw_curves(rows: list[Curve], x: tuple[float, float], across: str, up: str, suffix: str, title: str) -> str:
     values = [y for row in rows for _, y in row.points]
     low, high = min(*values, 0.0), max(*values, 0.1)
     pad = 0.05 * (high - low)
@@ -139,5 +141,5 @@ def _side_by_side(*drawn: str) -> str:
     return '<div class="pictures">' + "".join(f"<figure>{one}</figure>" for one in drawn) + "</div>"
 
 
-def _pairs(at: Any, values: torch.Tensor) -> list[tuple[float, float]]:
+def _curve_points(at: Any, values: torch.Tensor) -> list[tuple[float, float]]:
     return [(float(x), float(v)) for x, v in zip(at, values.tolist(), strict=True)]

@@ -9,18 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.numerics import TARGET_LOSSES
-from widemargin.reproduce.paper import paper_table1 as paper_table1
-from widemargin.reproduce.paper import read_paper_table as paper_rows
-from widemargin.reproduce.parts.image_runs import EXTRA_LOSSES
-from widemargin.reproduce.parts.image_runs import IMAGE_LOSSES as IMAGE_METHODS
+from widemargin.reproduce.paper import paper_table1, read_paper_table
+from widemargin.reproduce.parts.image_runs import EXTRA_LOSSES, IMAGE_LOSSES
 from widemargin.reproduce.parts.openset_table import METRICS
-from widemargin.reproduce.parts.table1_comparison import TABLE1_LOSSES as TABLE_METHODS
+from widemargin.reproduce.parts.table1_comparison import TABLE1_LOSSES
 from widemargin.viz.run_page import ANGLE_TITLES
 
 Line = Mapping[str, Any]
 
 
-def text(folder: Path) -> str:
+def render_records_page(folder: Path) -> str:
     """The whole page: tables, then what README says of them, then the commands that print them again."""
     intro, commands, words = (
         (folder / "README.md").read_text(encoding="utf-8").partition("\n")[2].strip().split("\n\n", 2)
@@ -31,8 +29,8 @@ def text(folder: Path) -> str:
         path = folder / name
         if not path.exists():
             continue
-        title, made = TABLES.get(name, (name.removesuffix(".jsonl").replace("_", " ").capitalize(), reached))
-        parts += [f"## {title}", "", *made(_read(path)), "", f"From `records/{name}`.", ""]
+        title, render = TABLES.get(name, (name.removesuffix(".jsonl").replace("_", " ").capitalize(), results_table))
+        parts += [f"## {title}", "", *render(_read(path)), "", f"From `records/{name}`.", ""]
     return "\n".join([*parts, "## In words", "", words.strip(), "", "## The commands", "", commands, ""])
 
 
@@ -47,17 +45,17 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return lines + ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
 
 
-def dense(lines: list[str]) -> list[str]:
+def small_print(lines: list[str]) -> list[str]:
     """A table with many columns, in small print."""
     return ['<div class="dense" markdown>', "", *lines, "", "</div>"]
 
 
-def _mean(values: Sequence[float], digits: int = 2) -> str:
+def _format_mean(values: Sequence[float], digits: int = 2) -> str:
     spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
     return f"{statistics.fmean(values):.{digits}f}{spread}" if values else "–"
 
 
-def _by_loss(lines: Sequence[Line]) -> dict[str, list[Line]]:
+def _group_by_loss(lines: Sequence[Line]) -> dict[str, list[Line]]:
     found: dict[str, list[Line]] = {}
     for line in lines:
         found.setdefault(line["loss"], []).append(line)
@@ -72,16 +70,16 @@ def table1(lines: Sequence[Line]) -> list[str]:
     rows = [
         [
             name.replace("_", " "),
-            *(f"{ours[name, loss]:.2f}<br>*{theirs[name, key][0]:.2f}*" for key, loss in TABLE_METHODS.items()),
+            *(f"{ours[name, loss]:.2f}<br>*{theirs[name, key][0]:.2f}*" for key, loss in TABLE1_LOSSES.items()),
         ]
         for name in sets
     ]
     averages = ["**average**"]
-    for key, loss in TABLE_METHODS.items():
+    for key, loss in TABLE1_LOSSES.items():
         own = statistics.fmean(ours[name, loss] for name in sets)
         paper = statistics.fmean(theirs[name, key][0] for name in sets)
         averages.append(f"**{own:.2f}**<br>*{paper:.2f}*")
-    others = {loss: found for loss, found in _by_loss(lines).items() if loss not in TABLE_METHODS.values()}
+    others = {loss: found for loss, found in _group_by_loss(lines).items() if loss not in TABLE1_LOSSES.values()}
     beside = [
         f"{loss.replace('_', ' ')} {statistics.fmean(line['mean'] for line in found):.2f}"
         for loss, found in others.items()
@@ -89,13 +87,13 @@ def table1(lines: Sequence[Line]) -> list[str]:
     ]
     words = "Accuracy in percent, ten runs of ten folds; the paper's in grey below ours. "
     words += f"On the same folds, averaged: {', '.join(beside)}."
-    head = ["set", *(loss.replace("softmax + 0.02*", "softmax + 0.02 ") for loss in TABLE_METHODS.values())]
-    return [words, "", *dense(table(head, [*rows, averages]))]
+    head = ["set", *(loss.replace("softmax + 0.02*", "softmax + 0.02 ") for loss in TABLE1_LOSSES.values())]
+    return [words, "", *small_print(table(head, [*rows, averages]))]
 
 
 def headline(lines: Sequence[Line]) -> list[str]:
     """CIFAR-10 within an hour; every attempt."""
-    theirs = next(float(row["cifar10_plus"]) for row in paper_rows(4) if row["method"] == "arcgrad")
+    theirs = next(float(row["cifar10_plus"]) for row in read_paper_table(4) if row["method"] == "arcgrad")
     rows = [
         [str(k), *(f"{line['test'][name]:.2f}" for name in ("top1", "top1_flip")), f"{line['seconds'] / 60:.1f}"]
         for k, line in enumerate(lines, 1)
@@ -108,27 +106,30 @@ def headline(lines: Sequence[Line]) -> list[str]:
 
 def table7(lines: Sequence[Line]) -> list[str]:
     """Accuracy after ten epochs beside the paper's, and angles beside its Table VI."""
-    epochs = {row["epochs"]: row for row in paper_rows(7)}[str(lines[0]["epochs"])]
-    angles = {row["metric"]: row for row in paper_rows(6)}
+    epochs = {row["epochs"]: row for row in read_paper_table(7)}[str(lines[0]["epochs"])]
+    angles = {row["metric"]: row for row in read_paper_table(6)}
     rows = []
-    for key, loss in {**IMAGE_METHODS, **EXTRA_LOSSES}.items():
-        found = _by_loss(lines).get(loss, [])
-        cells = [f"`{loss}`", f"{_mean([line['test']['top1'] for line in found])} ({epochs.get(key, '–')})"]
+    for key, loss in {**IMAGE_LOSSES, **EXTRA_LOSSES}.items():
+        found = _group_by_loss(lines).get(loss, [])
+        cells = [f"`{loss}`", f"{_format_mean([line['test']['top1'] for line in found])} ({epochs.get(key, '–')})"]
         for kind in ("wc_intra", "w_inter", "c_inter"):
-            cells.append(f"{_mean([line['angles'][kind] for line in found])} ({angles[kind].get(key, '–')})")
+            cells.append(f"{_format_mean([line['angles'][kind] for line in found])} ({angles[kind].get(key, '–')})")
         rows.append(cells)
     words = f"`{lines[0]['model']}` after {lines[0]['epochs']} epochs; in brackets the paper's ResNet-18 after as many "
     words += "(accuracy in percent), and its angles in radian after 120 (Table VI)."
     head = ["loss", "accuracy", *(ANGLE_TITLES[kind] for kind in ("wc_intra", "w_inter", "c_inter"))]
-    return [words, "", *dense(table(head, rows))]
+    return [words, "", *small_print(table(head, rows))]
 
 
 def figure3(lines: Sequence[Line]) -> list[str]:
     """Accuracy by the share of the training images."""
-    shares = sorted({line["share"] for line in lines}, reverse=True)
+    shares = sorted({line["train_fraction"] for line in lines}, reverse=True)
     rows = []
-    for loss, found in _by_loss(lines).items():
-        cells = [_mean([line["test"]["top1"] for line in found if line["share"] == share]) for share in shares]
+    for loss, found in _group_by_loss(lines).items():
+        cells = [
+            _format_mean([line["test"]["top1"] for line in found if line["train_fraction"] == share])
+            for share in shares
+        ]
         rows.append([f"`{loss}`", *cells])
     return [
         "Accuracy in percent on CIFAR-10 by the share of the training images.",
@@ -141,7 +142,7 @@ def figure2(found: Mapping[str, Mapping[str, float]]) -> list[str]:
     """Accuracy on Iris by depth."""
     losses = dict.fromkeys(loss for means in found.values() for loss in means)
     rows = [[f"`{loss}`", *(f"{means[loss]:.1f}" for means in found.values())] for loss in losses]
-    return ["Accuracy in percent on Iris by the number of layers.", "", *dense(table(["loss", *found], rows))]
+    return ["Accuracy in percent on Iris by the number of layers.", "", *small_print(table(["loss", *found], rows))]
 
 
 def numerics(found: Mapping[str, Any]) -> list[str]:
@@ -156,7 +157,7 @@ def numerics(found: Mapping[str, Any]) -> list[str]:
     head = ["loss", "at the start", *(f"at a loss of {target:.0e}" for target in TARGET_LOSSES), "finite", "library"]
     words = "Relative error of fp32 gradients against fp64. –: the scale bounds the loss from below. Finite: loss and "
     words += "gradient at x = ±w, at another class's weight and at 0, in fp32, fp16 and bf16."
-    return [words, "", *dense(table(head, rows))]
+    return [words, "", *small_print(table(head, rows))]
 
 
 def crossval(found: Sequence[Line]) -> list[str]:
@@ -181,39 +182,41 @@ def train_speed(found: Mapping[str, Any]) -> list[str]:
     return [words, "", *table(["network", "precision", "ours", "bare", "ratio"], rows)]
 
 
-def compared(found: Sequence[Line]) -> list[str]:
+def comparison_table(found: Sequence[Line]) -> list[str]:
     """Which lines of an open-set table are told apart, by figure."""
     rows = []
-    for figure in dict.fromkeys(line["figure"] for line in found):
-        pairs = [line for line in found if line["figure"] == figure]
+    for figure in dict.fromkeys(line["metric"] for line in found):
+        pairs = [line for line in found if line["metric"] == figure]
         high = METRICS[figure][1] == "high"
         better: dict[str, list[str]] = {}
         for line in pairs:
-            if line["apart"]:
+            if line["is_significant"]:
                 ahead = (line["difference"] > 0) == high
-                one, other = (line["one"], line["other"]) if ahead else (line["other"], line["one"])
+                one, other = (line["method_a"], line["method_b"]) if ahead else (line["method_b"], line["method_a"])
                 better.setdefault(one, []).append(f"`{other}`")
-        count = f"{sum(line['apart'] for line in pairs)} of {len(pairs)}"
+        count = f"{sum(line['is_significant'] for line in pairs)} of {len(pairs)}"
         said = "; ".join(f"`{one}` better than {', '.join(others)}" for one, others in better.items())
         rows.append([METRICS[figure][0], count, said or "–"])
     words = "Every two lines over identities and splits, p ≤ 0.05 after Holm's correction ([how](intervals.md))."
-    return [words, "", *dense(table(["figure", "pairs told apart", "which"], rows))]
+    return [words, "", *small_print(table(["figure", "pairs told apart", "which"], rows))]
 
 
-def reached(lines: Sequence[Line]) -> list[str]:
-    """What runs reached, as far as they say: the plain table of a record."""
+def results_table(lines: Sequence[Line]) -> list[str]:
+    """What runs results_table, as far as they say: the plain table of a record."""
     lines = [line for line in lines if isinstance(line.get("test"), dict)] or lines
     if "test" not in lines[0]:
-        found = _by_loss(lines)
-        rows = [[f"`{loss}`", str(len(own)), _mean([line["mean"] for line in own])] for loss, own in found.items()]
+        found = _group_by_loss(lines)
+        rows = [
+            [f"`{loss}`", str(len(own)), _format_mean([line["mean"] for line in own])] for loss, own in found.items()
+        ]
         return table(["loss", "sets", "mean accuracy in percent ± standard deviation over the sets"], rows)
     plain = ("loss", "paired_images", "identities")
     names = [name for name, value in lines[0]["test"].items() if isinstance(value, int | float) and name not in plain]
     rows = []
-    for loss, found in _by_loss(lines).items():
+    for loss, found in _group_by_loss(lines).items():
         values = {name: [line["test"][name] for line in found if line["test"].get(name) is not None] for name in names}
-        rows.append([f"`{loss}`", str(len(found)), *(_mean(values[name]) for name in names)])
-    return dense(table(["loss", "runs", *(name.replace("_", " ") for name in names)], rows))
+        rows.append([f"`{loss}`", str(len(found)), *(_format_mean(values[name]) for name in names)])
+    return small_print(table(["loss", "runs", *(name.replace("_", " ") for name in names)], rows))
 
 
 TABLES: dict[str, tuple[str, Callable[[Any], list[str]]]] = {
@@ -224,9 +227,9 @@ TABLES: dict[str, tuple[str, Callable[[Any], list[str]]]] = {
     "figure3_cpu.jsonl": ("Figure 3 in CPU size: fewer images", figure3),
     "numerics.json": ("Digits that gradients keep", numerics),
     "crossval.json": ("Time of a fit", crossval),
-    "table1_decay2.jsonl": ("Table I with a large weight decay", reached),
-    "seeds_smoke.jsonl": ("The seeds' own commands run", reached),
+    "table1_decay2.jsonl": ("Table I with a large weight decay", results_table),
+    "seeds_smoke.jsonl": ("The seeds' own commands run", results_table),
     "train_speed.json": ("Speed of the training loop", train_speed),
-    "openset_omniglot_compared.json": ("Omniglot: which losses are told apart", compared),
-    "openset_faces_compared.json": ("ORL faces: which losses are told apart", compared),
+    "openset_omniglot_compared.json": ("Omniglot: which losses are told apart", comparison_table),
+    "openset_faces_compared.json": ("ORL faces: which losses are told apart", comparison_table),
 }

@@ -18,13 +18,15 @@ def typeset(text: str) -> str:
     'Σ<sub>y<sub>i</sub>=j</sub> e<sup>−s C/(C−1)</sup>'
     """
     pieces = text.split("`")
-    return "`".join(_formula(escape(piece, quote=False)) if k % 2 == 0 else piece for k, piece in enumerate(pieces))
+    return "`".join(
+        _typeset_formula(escape(piece, quote=False)) if k % 2 == 0 else piece for k, piece in enumerate(pieces)
+    )
 
 
-def _formula(text: str) -> str:
-    text = _HIGH.sub(lambda found: f"<sup>{_bare(found[1], '()')}</sup>", text)
-    return _LOW.sub(lambda found: f"{found[1]}<sub>{_formula(_bare(found[2], '{}'))}</sub>", text)
+def _typeset_formula(text: str) -> str:
+    text = _HIGH.sub(lambda found: f"<sup>{_without_brackets(found[1], '()')}</sup>", text)
+    return _LOW.sub(lambda found: f"{found[1]}<sub>{_typeset_formula(_without_brackets(found[2], '{}'))}</sub>", text)
 
 
-def _bare(text: str, around: str) -> str:
+def _without_brackets(text: str, around: str) -> str:
     return text[1:-1] if text[0] == around[0] else text

@@ -1,6 +1,6 @@
 """widemargin: large-margin classification and metric learning on PyTorch.
 
-One definition of each loss, used by the dense and the streamed head, by plots, docs, tests and
+One definition of each loss, used by every backend of the head, by plots, docs, tests and
 benchmarks alike. Names are loaded when first used, so that `import widemargin` and the
 command's `--help` do not wait for torch.
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 
-# Where each public name lives. Losses are not listed: the catalogue finds them by file.
+# Where each public name lives. Losses are not listed: the registry finds them by file.
 _PUBLIC_NAMES = {
     "Anneal": "losses.schedule",
     "Cosine": "losses.schedule",

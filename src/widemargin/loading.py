@@ -38,5 +38,5 @@ def load(folder: str | Path) -> Run:
             raise
         raise InputError(f"{folder}: damaged, cannot be read ({error})") from None
     return restore_run(
-        config, metadata.get("sees"), weights, folder / hub.WEIGHTS_FILE, str(folder / hub.METADATA_FILE)
+        config, metadata.get("input_spec"), weights, folder / hub.WEIGHTS_FILE, str(folder / hub.METADATA_FILE)
     )

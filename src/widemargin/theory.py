@@ -36,7 +36,7 @@ def _check_num_classes(num_classes: Any) -> int:
         or not 2 <= int(num_classes) <= 10**15
     ):
         raise InputError(
-            f"classes={format_value(num_classes)} must be a whole number of at least 2 (and at most 10^15)"
+            f"num_classes={format_value(num_classes)} must be a whole number of at least 2 (and at most 10^15)"
         )
     return int(num_classes)
 
@@ -105,7 +105,7 @@ def gap_loss(gap: float, scale: float, num_classes: int) -> float:
 def gap_gradient(gap: float, scale: float, num_classes: int) -> float:
     """`|∂L″/∂m̃| = s (C−1) e^(−s m̃) / (1 + (C−1) e^(−s m̃))`: how fast samples with this gap move.
 
-    Over `s` it is largest at `suggest_scale(classes, gap)`.
+    Over `s` it is largest at `suggest_scale(num_classes, gap)`.
 
     >>> best = suggest_scale(10, 0.5)
     >>> gap_gradient(0.5, best, 10) > max(gap_gradient(0.5, 0.9 * best, 10), gap_gradient(0.5, 1.1 * best, 10))
@@ -166,11 +166,11 @@ def target_slope(margin: Margin | str, theta: Tensor, num_classes: int = 10) -> 
 def gradient_curve(
     margin: Margin | str, theta: Tensor, num_classes: int = 10, *, other_angle: float = math.pi / 2, x_norm: float = 1.0
 ) -> Tensor:
-    """`∂ loss / ∂θ_y` over target angles θ, with every other class at the angle `others`, ‖w‖ = 1.
+    """`∂ loss / ∂θ_y` over target angles θ, with every other class at the angle `other_angle`, ‖w‖ = 1.
 
     >>> import torch
     >>> far = gradient_curve("arcgrad(s=10)", torch.tensor([3.0]), num_classes=10)
-    >>> round(far.item(), 3)  # ArcGrad pulls with its full scale wherever the stratified_sample is wrong
+    >>> round(far.item(), 3)  # ArcGrad pulls with its full scale wherever the sample is wrong
     10.0
     """
     import torch
@@ -179,7 +179,7 @@ def gradient_curve(
 
     angles = _check_angles("theta", theta).detach().clone().requires_grad_()
     resolved = _resolve_margin(margin, _check_num_classes(num_classes), angles)
-    other_angles = torch.full_like(angles, _check_finite("others", other_angle))
+    other_angles = torch.full_like(angles, _check_finite("other_angle", other_angle))
     one = torch.ones_like(angles)
     lead = decision_function(resolved, angles, other_angles, x_norm=x_norm, num_classes=num_classes)
     (slope,) = torch.autograd.grad(split_softmax(lead, math.log(num_classes - 1) * one).sum(), angles)
@@ -228,15 +228,15 @@ def decision_function(
 def boundary_angle(
     margin: Margin | str, class_angle: float, num_classes: int = 2, w_norms: tuple[float, float] = (1.0, 1.0)
 ) -> float:
-    """Angle from W₁ at which class 1's training boundary lies, for classes `angle_between` radians apart.
+    """Angle from W₁ at which class 1's training boundary lies, for classes `class_angle` radians apart.
 
     >>> round(boundary_angle("a_softmax(m=2, lam=0)", 0.9), 6)  # θ₁₂ / (m + 1)
     0.3
     """
     import torch
 
-    if not 0 < _check_finite("between", class_angle) <= math.pi:
-        raise InputError(f"between={class_angle!r} must be an angle in (0, π]")
+    if not 0 < _check_finite("class_angle", class_angle) <= math.pi:
+        raise InputError(f"class_angle={class_angle!r} must be an angle in (0, π]")
     resolved, low, high = _resolve_margin(margin, num_classes, torch.zeros(1, dtype=torch.float64)), 0.0, class_angle
     for _ in range(60):  # then there is no number between the two
         middle = (low + high) / 2
@@ -258,7 +258,7 @@ def angular_margin(margin: Margin | str, class_angle: float, num_classes: int = 
     >>> round(angular_margin("arcface(m=0.3)", 1.0), 6)
     0.3
     """
-    return _check_finite("between", class_angle) - 2.0 * boundary_angle(margin, class_angle, num_classes)
+    return _check_finite("class_angle", class_angle) - 2.0 * boundary_angle(margin, class_angle, num_classes)
 
 
 def _resolve_margin(margin: Margin | str, num_classes: int, like: Tensor) -> Margin:

@@ -106,7 +106,7 @@ def _texts() -> dict[str, bytes]:
         "objects 100,000 deep": b'{"a":' * deep + b"1" + b"}" * deep,
         "lists 500 deep": b"[" * 500 + b"]" * 500,
         "a number of a million digits": b'{"format": ' + b"9" * 1_000_000 + b"}",
-        "numbers beyond all": b'{"format": 1, "run": {"epochs": 1e999}, "sees": {}}',
+        "numbers beyond all": b'{"format": 1, "run": {"epochs": 1e999}, "input_spec": {}}',
         "100 MB of nothing": b" " * 100_000_000,
         "no text at all": bytes(range(256)),
     }
@@ -169,10 +169,10 @@ def _try_hostile_settings(sandbox: Sandbox, hub: Path) -> None:
         "pictures of 65,536 pixels": {"size": 65_536, "channels": 4096},
         "pictures of 65,536 pixels in colour": {"size": 65_536},
         "a size that is no number": {"size": "../../etc/passwd"},
-        "as many classes as bytes": {"classes": ["x"] * 1_000_000},
+        "as many classes as bytes": {"class_names": ["x"] * 1_000_000},
     }
     for what, seen in images.items():
-        sandbox.expect_refusal(what, load_hub_offline, str(_copy_with_settings(hub, sees=seen)))
+        sandbox.expect_refusal(what, load_hub_offline, str(_copy_with_settings(hub, input_spec=seen)))
 
 
 def _copy_with_settings(hub: Path, **parts: dict[str, Any]) -> Path:

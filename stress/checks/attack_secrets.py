@@ -28,7 +28,7 @@ _SECRET_VALUES = [value.encode() for name, value in PLANTED_SECRETS.items() if n
 
 
 def run(context: CheckContext) -> Outcome:
-    """Train with every log there is, judge, report, hand over, and fail to download."""
+    """Train with every log there is, evaluate, report, export, and fail to download."""
     missing = fixtures.fixtures_unavailable_outcome()
     if missing is not None:
         return missing
@@ -37,7 +37,7 @@ def run(context: CheckContext) -> Outcome:
     home.mkdir()
     around = {"HOME": str(home), "WANDB_MODE": "offline", "http_proxy": PLANTED_SECRETS["https_proxy"], "no_proxy": ""}
     sandbox = Sandbox(context, {**PLANTED_SECRETS, **around})
-    short = ("--runs", "1", "--folds", "3", "--epochs", "1", "--jobs", "1")
+    short = ("--cv-repeats", "1", "--folds", "3", "--epochs", "1", "--jobs", "1")
     images, out = fixtures.generate_class_images(context.folder / "images"), context.folder / "run"
     picture = str(next((images / "test").rglob("*.png")))
     for words in (

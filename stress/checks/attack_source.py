@@ -6,12 +6,15 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import widemargin
+
 from ..check import CheckContext, Outcome
 
 TITLE = "the package's source: no unpickling, no evaluating, no shell, no blind unpacking"
 KIND = "attack"
 LONG = False
 
+_CHECKOUT = Path(__file__).resolve().parents[2]
 # What runs or unpacks whatever it is given, by its last two names.
 _FORBIDDEN_CALLS = {
     "pickle.load", "pickle.loads", "pickle.Unpickler", "dill.load", "joblib.load", "marshal.loads", "shelve.open",
@@ -22,14 +25,14 @@ _FORBIDDEN_CALLS = {
 _FORBIDDEN_BUILTINS = {"eval", "exec", "compile", "__import__"}
 _REQUIRED_KEYWORDS = {"torch.load": ("weights_only", True), "np.load": ("allow_pickle", False)}
 # The attacks themselves show that their payload works, and timm's import is by a name of ours.
-_ALLOWED_CALLS = {("attack_pickles.py", "pickle.loads"), ("from_timm.py", "__import__")}
+_ALLOWED_CALLS = {("attack_pickles.py", "pickle.loads"), ("timm_models.py", "__import__")}
 
 
 def run(context: CheckContext) -> Outcome:
-    """Every call in every file."""
+    """Every call in every file of the package, the benchmarks and these checks."""
     del context
-    package = Path(__file__).resolve().parents[2]
-    files = sorted(package.rglob("*.py"))
+    folders = (Path(widemargin.__file__).parent, *(_CHECKOUT / name for name in ("benchmarks", "stress")))
+    files = sorted(path for folder in folders for path in folder.rglob("*.py"))
     wrong = [said for path in files for said in _find_violations(path)]
     bad = len({said.partition(":")[0] for said in wrong})
     return Outcome(len(files), len(files) - bad, "see the note" if wrong else "nothing", "; ".join(wrong))

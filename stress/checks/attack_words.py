@@ -158,7 +158,7 @@ def _try_hostile_tables(sandbox: Sandbox) -> None:
             str(path),
             "--losses",
             "softmax, arcgrad(s=5)",
-            "--runs",
+            "--cv-repeats",
             "1",
             "--folds",
             "3",

@@ -1,4 +1,5 @@
-"""Every public function with batches and numbers of the wrong kind, by the tables of `calls` and `odd_numbers`."""
+"""Every public function with batches and numbers of the wrong kind, by the tables of
+`invalid_batches` and `invalid_arguments`."""
 
 from __future__ import annotations
 
@@ -13,22 +14,23 @@ LONG = False
 
 def run(context: CheckContext) -> Outcome:
     """Go through both tables."""
-    from .. import calls, odd_numbers
+    from .. import invalid_arguments, invalid_batches
 
     failures: list[str] = []
     tried = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for call in calls.BATCH_CALLS:
-            for spoil in calls.BATCH_MUTATIONS:
+        for call in invalid_batches.BATCH_CALLS:
+            for mutation in invalid_batches.BATCH_MUTATIONS:
                 tried += 1
-                if said := calls.batch_call_problem(call, spoil):
-                    failures.append(f"{call.name} with {spoil}: {said}")
-        for name, (_, values) in odd_numbers.CALLS.items():
+                if problem := invalid_batches.batch_call_problem(call, mutation):
+                    failures.append(f"{call.name} with {mutation}: {problem}")
+        for name, (_, values) in invalid_arguments.ARGUMENT_CALLS.items():
             for place in range(len(values)):
                 tried += 1
-                if said := odd_numbers.value_call_problem(name, place):
-                    failures.append(f"{name}, value {place}: {said}")
-    many = f"{len(calls.BATCH_CALLS)} calls with {len(calls.BATCH_MUTATIONS)} kinds of batch, {len(odd_numbers.CALLS)} with odd numbers"
+                if problem := invalid_arguments.argument_problem(name, place):
+                    failures.append(f"{name}, value {place}: {problem}")
+    many = f"{len(invalid_batches.BATCH_CALLS)} calls with {len(invalid_batches.BATCH_MUTATIONS)} kinds of batch, "
+    many += f"{len(invalid_arguments.ARGUMENT_CALLS)} with odd numbers"
     note = f"{many}." if not failures else f"{len(failures)} failed: {'; '.join(failures[:3])}. {many}."
     return Outcome(tried, tried - len(failures), "nothing" if not failures else "a clear line", note)

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..check import CheckContext, Outcome
-from ..corpus import load_corpus_files
+from ..fuzzing import load_corpus_files, run_fuzz_cases
 from ..mutate import Mutator
-from ..trial import run_fuzz_cases
 
 TITLE = "Checkpoints and model folders of another shape or version, edited, cut, with tensors lost, renamed, reshaped"
 KIND = "input"
@@ -68,7 +67,11 @@ def _write_checkpoint_files(folder: Path, case: Case, with_checksums: bool) -> N
     (hub / "model.safetensors").write_bytes(case["model.safetensors"])
     (folder / "weights.safetensors").write_bytes(case["model.safetensors"])
     try:
-        facts = {"format": 1, "run": json.loads(case["run.json"]), "sees": json.loads(case["state.json"])["sees"]}
+        facts = {
+            "format": 1,
+            "run": json.loads(case["run.json"]),
+            "input_spec": json.loads(case["state.json"])["input_spec"],
+        }
         (hub / "widemargin.json").write_text(json.dumps(facts))
     except (ValueError, KeyError, TypeError, RecursionError):
         (hub / "widemargin.json").write_bytes(case["state.json"])

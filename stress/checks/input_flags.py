@@ -7,9 +7,8 @@ from contextlib import redirect_stderr
 from typing import Any
 
 from ..check import CheckContext, Outcome
-from ..corpus import load_corpus_cases
+from ..fuzzing import load_corpus_cases, run_fuzz_cases
 from ..mutate import Mutator
-from ..trial import run_fuzz_cases
 
 TITLE = "Flags of a training command spelt wrongly, --gin and its values among them"
 KIND = "input"

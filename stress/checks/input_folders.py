@@ -8,9 +8,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from ..check import CheckContext, Outcome
-from ..corpus import load_corpus_cases, load_corpus_files
+from ..fuzzing import load_corpus_cases, load_corpus_files, run_fuzz_cases
 from ..mutate import Mutator
-from ..trial import run_fuzz_cases
 
 TITLE = "Run folders edited by hand: logs, records, results of a comparison, read by their reports; manifests of images"
 KIND = "input"
@@ -104,6 +103,6 @@ def _render_comparison(context: CheckContext) -> None:
     store = ResultStore(context.folder)
     good = list(store.results.values())
     for result in good:
-        store.find_matching(result.key, result.seed, {**result.settings, "protocol": {}, "runs": 1})
+        store.find_matching(result.key, result.seed, {**result.settings, "mlp_config": {}, "cv_repeats": 1})
     if len({(result.set, len(result.folds)) for result in good}) == 1 and len(good) > 1:
         comparison_page(build_comparison(good), [], "widemargin compare", [])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ..check import CheckContext, Outcome
-from ..corpus import load_corpus_files
+from ..fuzzing import load_corpus_files, run_fuzz_cases
 from ..mutate import Mutator
-from ..trial import run_fuzz_cases
 
 TITLE = "Images: truncated, empty, of another ending, 50,000 × 50,000, animated, CMYK, 16 bits, palettes, bytes flipped"
 KIND = "input"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..check import CheckContext, Outcome
+from ..fuzzing import run_fuzz_cases
 from ..mutate import Mutator
-from ..trial import run_fuzz_cases
 
 TITLE = "Labels of any dtype, shape, range and device, with ignore_index, mixup and sample weights, under every loss"
 KIND = "input"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ..check import CheckContext, Outcome
-from ..corpus import load_corpus_cases
+from ..fuzzing import load_corpus_cases, run_fuzz_cases
 from ..mutate import Mutator
-from ..trial import run_fuzz_cases
 
 TITLE = "Losses spelt wrongly: names, options, numbers, schedules, sums, lists"
 KIND = "input"

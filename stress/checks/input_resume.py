@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..check import CheckContext, Outcome
-from ..corpus import load_corpus_files
+from ..fuzzing import load_corpus_files, run_fuzz_cases
 from ..mutate import Mutator
-from ..trial import run_fuzz_cases
 from .input_checkpoints import mutate_tensors
 
 TITLE = "Training resumed from a checkpoint of another shape or version, edited, or with tensors lost or reshaped"

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 from ..check import CheckContext, Outcome
-from ..corpus import load_corpus_files
+from ..fuzzing import load_corpus_files, run_fuzz_cases
 from ..mutate import Mutator
-from ..trial import run_fuzz_cases
 
 TITLE = "Files of settings (run.json) edited by hand"
 KIND = "input"

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 from ..check import CheckContext, Outcome
+from ..fuzzing import run_fuzz_cases
 from ..mutate import Mutator
-from ..trial import run_fuzz_cases
 
 TITLE = "Sharded checkpoints with a spoiled index or spoiled parts"
 KIND = "input"

@@ -6,9 +6,8 @@ import csv
 import io
 
 from ..check import CheckContext, Outcome
-from ..corpus import load_corpus_files
+from ..fuzzing import load_corpus_files, run_fuzz_cases
 from ..mutate import Mutator
-from ..trial import run_fuzz_cases
 
 TITLE = "Tables in text: bytes flipped, cut, doubled, spliced; other encodings, separators, quotes, numbers, labels"
 KIND = "input"

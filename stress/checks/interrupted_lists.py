@@ -30,7 +30,7 @@ def run(context: CheckContext) -> Outcome:
     tally, draws, kills = Tally(), random.Random(context.seed), 10 if context.long else 2
     table = draw_table(context.folder / "table.csv")
     for jobs in ("1", "2"):
-        options = ["--jobs", jobs, "--runs", "3", "--losses", "softmax, arcgrad(s=5), cosface(s=8), adacos"]
+        options = ["--jobs", jobs, "--cv-repeats", "3", "--losses", "softmax, arcgrad(s=5), cosface(s=8), adacos"]
         whole, out = context.folder / f"whole{jobs}", context.folder / f"compare{jobs}"
         command = ["compare", str(table), *options, "--out", str(whole)]
         begun = time.perf_counter()
@@ -115,6 +115,6 @@ def run_recipe_list(argv: list[str]) -> int:
         "repeated_augmentation": 15,
         "augment": "fast",
     }
-    options = argparse.Namespace(runs=f"{out}/runs", out=out, list=False, executor="local", data_dir=None)
-    complete_image_runs([TrainConfig(**common), TrainConfig(**common, loss="softmax")], options, "selftest")
+    options = argparse.Namespace(runs_dir=f"{out}/runs", out=out, list=False, executor="local", data_dir=None)
+    complete_image_runs([TrainConfig(**common), TrainConfig(**common, loss="softmax")], options, "stress")
     return 0

@@ -32,11 +32,11 @@ def run(context: CheckContext) -> Outcome:
     codes = [child.wait() for child in start_ranks(_short_run_argv(data, both), context.folder / "said")]
     if codes != [0, 0]:
         return Outcome(1, 0, "everything", f"two ranks ended with {codes}")
-    told = [
+    notes = [
         f"two threads beside one: {_describe_weight_distance(*firsts)}",
         f"two ranks beside one: {_describe_weight_distance(firsts[0], both)}",
     ]
-    return tally.outcome("; ".join(told))
+    return tally.outcome("; ".join(notes))
 
 
 def _short_run_argv(data: Path, out: Path) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..check import CheckContext, Outcome
 from ..commands import CommandProcess
-from ..soaking import growth, soak
+from ..soak_training import growth, soak
 from ..trainings import generate_image_folder, training_unavailable_outcome
 
 TITLE = "a soak: resumes and evaluations in one process, memory flat"
@@ -39,7 +39,7 @@ def run(context: CheckContext) -> Outcome:
     if code != 0:
         return Outcome(1, 0, "everything", f"ended with {code}: {child.read_output()[-300:]}")
     found = json.loads(result.read_text(encoding="utf-8"))
-    more, cycles = growth(found["seen"]), len(found["seen"])
+    more, cycles = growth(found["usage_samples"]), len(found["usage_samples"])
     wrong = [f"{name} +{more[name]}" for name in ("handles", "threads", "children") if more[name] > 0]
     wrong += [f"memory +{more['memory']:.2f} %"] if more["memory"] > _MAX_MEMORY_GROWTH_PERCENT else []
     wrong += [f"left in the temporary folder: {path.name}" for path in scratch.iterdir()]
@@ -49,7 +49,7 @@ def run(context: CheckContext) -> Outcome:
         if name.startswith("torch_")
     ]
     wrong += [f"left in the run's folder: {path.name}" for path in (context.folder / "run").rglob("*.new")]
-    last = found["seen"][-1]
+    last = found["usage_samples"][-1]
     note = (
         f"{minutes:g} minutes, {found['epochs']} epochs each resumed, {cycles} evaluations, memory "
         f"{more['memory']:+.2f} % at {last['memory'] / 1024:.0f} MiB, {last['handles']} file handles"

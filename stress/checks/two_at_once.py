@@ -32,7 +32,7 @@ def run(context: CheckContext) -> Outcome:
         tally.add("compare", _run_concurrently(compare, compare, out))
         out = context.folder / f"reproduce{number}"
         compare = ["compare", str(table), "--out", str(out), "--jobs", "1"]
-        reproduce = ["reproduce", "headline", "--out", str(out), "--runs", str(out / "runs")]
+        reproduce = ["reproduce", "headline", "--out", str(out), "--runs-dir", str(out / "runs")]
         tally.add("reproduce", _run_concurrently(compare, reproduce, out))
         context.on_progress(f"{tally.tried} tried")
     return tally.outcome()

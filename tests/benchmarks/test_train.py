@@ -1,4 +1,4 @@
-"""`widemargin bench train`: both loops do the same work, the figures are what they say, the command runs."""
+"""`python -m benchmarks train`: both loops do the same work, the figures are what they say, the command runs."""
 
 import json
 import os
@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from benchmarks import train
+from benchmarks.__main__ import main
 from benchmarks.train import BareLoop, ImageSource, generate_noise_images, make_round_config, measure_training_loop
-from widemargin.cli.main import main
 from widemargin.training.logging import ProgressReporter
 from widemargin.training.trainer import Trainer
 
@@ -27,7 +27,7 @@ def source():
 
 
 def test_generated_images_have_cifars_shape(source):
-    assert (source.images, source.input_size) == (50, 32)
+    assert (source.num_images, source.input_size) == (50, 32)
     training = Trainer(make_round_config(TINY, "softmax", "32-true", source, 1, (8, 5)), None)
     assert tuple(training.inputs.train.x.shape) == (40, 3, 32, 32)
     assert len(training.inputs.class_names) == 10
@@ -82,7 +82,7 @@ def test_heads_are_compared_with_a_step(monkeypatch):
     ticks = iter([9.0, 9.0, 0.001, 0.004, 0.002, 0.004, 0.003, 0.013] * 4)  # the first pair warms up
     monkeypatch.setattr("benchmarks.train.time_call", clock)
     found = train.measure_head_overhead(2, 2, 3, lambda share: None)
-    assert [row["classes"] for row in found] == [10, 100]
+    assert [row["num_classes"] for row in found] == [10, 100]
     for row in found:
         assert row["head_seconds"] == {"softmax": 0.002, "arcgrad(s=10)": 0.004}
         assert row["extra_percent"] == pytest.approx(0.4)
@@ -91,10 +91,22 @@ def test_heads_are_compared_with_a_step(monkeypatch):
 
 def test_the_command_prints_ratios_and_writes_them(tmp_path):
     out = tmp_path / "train_speed.json"
-    words = ["--generated", "--models", TINY, "--precision", "32-true", "bf16-mixed", "--rounds", "2", "--steps", "2"]
+    words = [
+        "--synthetic-data",
+        "--models",
+        TINY,
+        "--precision",
+        "32-true",
+        "bf16-mixed",
+        "--rounds",
+        "2",
+        "--steps",
+        "2",
+    ]
     words += ["--batch-size", "8", "--repeats", "3", "--json", str(out)]
-    command = [sys.executable, "-m", "widemargin", "bench", "train", *words]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "benchmarks", "train", *words]
+    checkout = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(checkout)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "ratio" in done.stdout
@@ -107,7 +119,7 @@ def test_the_command_prints_ratios_and_writes_them(tmp_path):
         assert len(row["ratios"]) == 2
         assert row["ratio"] == statistics.median(row["ratios"])
         assert 0 < row["ratio"] < 5  # a time is no test; that there is one is
-    assert [row["classes"] for row in found["head"]] == [10, 100]
+    assert [row["num_classes"] for row in found["head"]] == [10, 100]
     assert all(min(row["head_seconds"].values()) > 0 for row in found["head"])
 
 
@@ -116,13 +128,13 @@ def test_the_command_prints_ratios_and_writes_them(tmp_path):
     [
         (["--rounds", "0"], "--rounds must be a whole number of at least 1, got 0"),
         (["--steps", "-1"], "--steps must be a whole number of at least 1"),
-        (["--models", "fst", "--generated", "--batch-size", "4", "--steps", "1"], "unknown model 'fst'"),
-        (["--loss", "arcgard", "--generated", "--batch-size", "4", "--steps", "1"], "did you mean 'arcgrad'?"),
+        (["--models", "fst", "--synthetic-data", "--batch-size", "4", "--steps", "1"], "unknown model 'fst'"),
+        (["--loss", "arcgard", "--synthetic-data", "--batch-size", "4", "--steps", "1"], "did you mean 'arcgrad'?"),
         (["--json", "no/such/folder/x.json"], "the folder does not exist"),
     ],
 )
 def test_mistakes_are_one_line(words, says, capsys):
-    assert main(["bench", "train", *words]) == 2
+    assert main(["train", *words]) == 2
     said = capsys.readouterr().err.strip()
     assert says in said
     assert "\n" not in said

@@ -14,8 +14,11 @@ import widemargin
 from widemargin.cli.main import main
 
 
-def run(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "widemargin", *arguments]
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments: str, module: str = "widemargin", **options) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", module, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
 
 
@@ -71,17 +74,17 @@ def test_losses_as_json_and_markdown(capsys):
 
 
 def test_theory_prints_the_papers_angles(capsys):
-    assert main(["theory", "--classes", "3", "--scale", "1", "40"]) == 0
+    assert main(["theory", "--num-classes", "3", "--scale", "1", "40"]) == 0
     out = capsys.readouterr().out
     assert "83.8°" in out
     assert "2.1°" in out
-    assert main(["theory", "--classes", "3", "--gap", "1.4631"]) == 0
+    assert main(["theory", "--num-classes", "3", "--gap", "1.4631"]) == 0
     assert " 1 " in capsys.readouterr().out
-    assert main(["theory", "--classes", "1000"]) == 0
+    assert main(["theory", "--num-classes", "1000"]) == 0
 
 
 def test_theory_notes_a_gap_above_pi(capsys):
-    assert main(["theory", "--classes", "1000", "--scale", "1"]) == 0
+    assert main(["theory", "--num-classes", "1000", "--scale", "1"]) == 0
     assert "above π" in capsys.readouterr().err
 
 
@@ -100,7 +103,7 @@ def test_curves_of_all_losses_names_each_margin(tmp_path):
 
 
 def test_options_with_underscore_or_dash():
-    from widemargin.cli.main import normalize_flag
+    from widemargin.io.text import normalize_flag
 
     assert normalize_flag("--data_set=a_b") == "--data-set=a_b"
     assert normalize_flag("-x_y") == "-x_y"
@@ -112,8 +115,8 @@ def test_main_takes_underscores(monkeypatch, capsys):
 
     real = command.build_parser
 
-    def with_long_option():
-        top = real()
+    def with_long_option(argv):
+        top = real(argv)
         top.add_argument("--two-words", default="no")
         top.set_defaults(command="x", run=lambda options: print(options.two_words))
         return top
@@ -127,7 +130,7 @@ def test_main_takes_underscores(monkeypatch, capsys):
 def test_completion_script(shell, capsys):
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
-    for word in ("losses", "curves", "theory", "numerics"):
+    for word in ("losses", "curves", "theory", "table1", "--embedding-dim"):
         assert word in script
 
 
@@ -145,45 +148,65 @@ def test_bash_accepts_the_completion_script(capsys, tmp_path):
         (["losses", "arcfase"], ["unknown loss 'arcfase'", "did you mean 'arcface'?"]),
         (["losses", "arcface(m=9)"], ["arcface(m)=9 is outside its domain"]),
         (["losses", "--fromat", "md"], ["--fromat", "--format"]),
-        (["theory"], ["--classes"]),
-        (["theory", "--classes", "1"], ["classes=1 must be a whole number of at least 2"]),
-        (["theory", "--classes", "many"], ["--classes", "many"]),
-        (["theory", "--classes", "3", "--gap", "-1"], ["gap=-1.0 must be a number of radians above 0"]),
-        (["theory", "--classes", "3", "--scale", "0"], ["scale=0.0 must be a number above 0"]),
+        (["theory"], ["--num-classes"]),
+        (["theory", "--num-classes", "1"], ["num_classes=1 must be a whole number of at least 2"]),
+        (["theory", "--num-classes", "many"], ["--num-classes", "many"]),
+        (["theory", "--num-classes", "3", "--gap", "-1"], ["gap=-1.0 must be a number of radians above 0"]),
+        (["theory", "--num-classes", "3", "--scale", "0"], ["scale=0.0 must be a number above 0"]),
         (["curves", "--out", "curves.gif"], ["curves.gif: the file must end in .svg, .png, .pdf"]),
         (["curves", "--out", "no/such/folder/c.svg"], ["no/such/folder/c.svg: the folder does not exist"]),
         (["curves", "--losses", "arcface("], ["cannot read 'arcface('"]),
-        (["curves", "--classes", "1"], ["--classes must be a whole number from 2"]),
+        (["curves", "--num-classes", "1"], ["--num-classes must be a whole number from 2"]),
         (["curves", "--losses", ""], ["an empty loss"]),
         (["loses"], ["loses", "did you mean 'losses'?"]),
-        (["theory", "--class", "10"], ["unknown option --class", "did you mean --classes?"]),
-        (["theory", "--classes", "1" + "0" * 400], ["must be a whole number"]),
-        (["bench", "numerics", "--json", "."], [".: cannot be written"]),
-        (["bench", "numerics", "--json", "no/such/folder/x.json"], ["the folder does not exist"]),
-        (["bench", "numerics", "--losses", "triplet"], ["'triplet", "is not a margin"]),
-        (["bench"], ["BENCHMARK"]),
+        (["theory", "--num-class", "10"], ["unknown option --num-class", "did you mean --num-classes?"]),
+        (["theory", "--num-classes", "1" + "0" * 400], ["must be a whole number"]),
+        (["trian", "--lr", "0.1"], ["trian", "did you mean 'train'?"]),
+        (["--epoch", "3"], ["unknown option --epoch", "did you mean --epochs?"]),
+        (["reproduce"], ["RECIPE"]),
+        (["reproduce", "tabel1", "--jobs", "2"], ["tabel1", "did you mean 'table1'?"]),
+        (["reproduce", "table1", "--jbos", "2"], ["unknown option --jbos", "did you mean --jobs?"]),
         (["completion", "powershell"], ["powershell"]),
     ],
 )
 def test_a_mistake_is_one_line_and_code_2(arguments, words, tmp_path):
-    result = run(*arguments, cwd=tmp_path)
+    check_mistake(run(*arguments, cwd=tmp_path), words, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["numerics", "--json", "."], [".: cannot be written"]),
+        (["numerics", "--json", "no/such/folder/x.json"], ["the folder does not exist"]),
+        (["numerics", "--losses", "triplet"], ["'triplet", "is not a margin"]),
+        (["numeric"], ["BENCHMARK", "did you mean 'numerics'?"]),
+    ],
+)
+def test_a_mistake_at_a_benchmark_is_one_line_and_code_2(arguments, words, tmp_path):
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    result = run(*arguments, module="benchmarks", cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths})
+    check_mistake(result, words, tmp_path)
+
+
+def check_mistake(result: subprocess.CompletedProcess[str], words: list[str], folder: Path) -> None:
+    """Code 2, one line that holds the words, and no file."""
     assert result.returncode == 2, result.stderr
     assert len(result.stderr.strip().splitlines()) == 1, result.stderr
     assert "Traceback" not in result.stderr
     for word in words:
         assert word in result.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
 def test_a_terminal_without_greek_gets_no_traceback():
-    result = run("theory", "--classes", "3", "--scale", "1", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    result = run("theory", "--num-classes", "3", "--scale", "1", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert result.returncode == 0
     assert "83.8?" in result.stdout
 
 
 def test_a_full_disk_is_one_line():
     with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "widemargin", "theory", "--classes", "3"]
+        command = [sys.executable, "-m", "widemargin", "theory", "--num-classes", "3"]
         result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert result.returncode == 2
     assert len(result.stderr.strip().splitlines()) == 1
@@ -191,7 +214,7 @@ def test_a_full_disk_is_one_line():
 
 
 def test_two_classes_are_drawn_with_one_note_each(tmp_path):
-    result = run("curves", "--classes", "2", "--out", str(tmp_path / "two.svg"))
+    result = run("curves", "--num-classes", "2", "--out", str(tmp_path / "two.svg"))
     assert result.returncode == 0
     notes = result.stderr.strip().splitlines()
     assert len(notes) == 2
@@ -206,14 +229,16 @@ def test_unwritable_place_is_one_line(tmp_path):
 
 
 def test_an_interrupt_is_one_line_and_code_130(tmp_path):
-    command = [sys.executable, "-m", "widemargin", "bench", "numerics", "--json", str(tmp_path / "x.json")]
+    command = [sys.executable, "-m", "benchmarks", "numerics", "--json", str(tmp_path / "x.json")]
     slow = {**os.environ, "OMP_NUM_THREADS": "1"}  # still at work after five seconds, and long past its imports
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=slow) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=slow, cwd=ROOT
+    ) as process:
         time.sleep(5)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said.strip().startswith("widemargin: interrupted")
+    assert said.strip().startswith("python -m benchmarks: interrupted")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -225,11 +250,10 @@ def test_a_reader_that_leaves_early_is_no_error():
         assert process.wait(timeout=60) == 0
 
 
-def test_bench_numerics_prints_ours_beside_the_peer(tmp_path):
+def test_numerics_benchmark_prints_ours_beside_the_peer(tmp_path):
     out = tmp_path / "numerics.json"
-    result = run(
-        "bench", "numerics", "--losses", "arcface", "--json", str(out), env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
+    words = ["numerics", "--losses", "arcface", "--json", str(out)]
+    result = run(*words, module="benchmarks", cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert result.returncode == 0, result.stderr
     assert "arcface(s=64, m=0.5)" in result.stdout
     assert "ArcFaceLoss" in result.stdout
@@ -244,10 +268,10 @@ def test_bench_numerics_prints_ours_beside_the_peer(tmp_path):
 
 def test_a_warning_is_one_line_of_words():
     script = (
-        "import warnings, widemargin.cli.main as cli\n"
-        "cli._theory = lambda options: warnings.warn('class \\x1b[31mred\\nof two lines')\n"
+        "import warnings, widemargin.cli.losses, widemargin.cli.main as cli\n"
+        "widemargin.cli.losses._run_theory = lambda options: warnings.warn('class \\x1b[31mred\\nof two lines')\n"
         "before = warnings.formatwarning\n"
-        "assert cli.main(['theory', '--classes', '10']) == 0\n"
+        "assert cli.main(['theory', '--num-classes', '10']) == 0\n"
         "assert warnings.formatwarning is before\n"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -288,5 +312,5 @@ def test_help_holds_every_word_of_every_option():
     for words, found in every_command():
         shown = re.sub(r"\s+", "", found.format_help())
         for action in found._actions:
-            told = "" if action.help == argparse.SUPPRESS else action.help or ""
-            assert re.sub(r"\s+", "", told) in shown, (words, action.dest)
+            help_text = "" if action.help == argparse.SUPPRESS else action.help or ""
+            assert re.sub(r"\s+", "", help_text) in shown, (words, action.dest)

@@ -3,6 +3,7 @@
 The Python of README and CONTRIBUTING runs in test_readme.py.
 """
 
+import importlib
 import re
 import shlex
 import sys
@@ -19,7 +20,7 @@ from widemargin.losses.grammar import parse_list
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = ("losses/", "losses.md", "reproduce.md", "add-a-loss.md", "api.md")
 PAGES = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
-WRITTEN = ["README.md", "CONTRIBUTING.md", "records/README.md"]
+WRITTEN = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "records/README.md"]
 WRITTEN += [f"docs/{page}" for page in PAGES if not page.startswith(GENERATED)]
 FENCE = re.compile(r"^``` ?(\S*|\{[^}]*\})\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -29,16 +30,20 @@ OTHERS = {
     "pytest": ".ci/run",
     "ruff": ".ci/run",
     "mypy": ".ci/run",
+    "lint-imports": ".ci/run",
     ".ci/run": "whoever changes something",
     "pre-commit": "pre-commit",
     "python scripts/docs.py": ".ci/run, test_site.py",
     "zensical": ".ci/run, test_site.py",
     "python scripts/check_site.py": ".ci/run, test_site.py",
     "python scripts/screenshots.py": "whoever changes a page",
-    "python examples/million_classes.py": "test_bench_head.py, in small",
+    "python scripts/licences.py": ".ci/run, test_attacks.py",
+    "python examples/million_classes.py": "tests/benchmarks/test_head.py, in small",
 }
 # Commands that take long: their options are parsed here; their own tests run them, in small where that takes hours.
-LONG = ("reproduce", "bench", "lab", "tour", "selftest")
+LONG = ("reproduce", "lab", "tour")
+# Commands of the checkout, and where their parsers are: always parsed only.
+CHECKOUT = {"benchmarks": "benchmarks.__main__", "stress": "stress.__main__"}
 
 
 def fences(text: str) -> list[tuple[str, str]]:
@@ -52,12 +57,18 @@ def commands(text: str) -> list[str]:
     return [one for line in plain if line for one in line.replace("'&&'", "&&").split(" && ")]
 
 
-def ours(page: str) -> list[list[str]]:
-    """The words behind `widemargin` of the commands that a page prints in blocks; others have to be known."""
+def own_commands(page: str) -> list[list[str]]:
+    """The words behind `widemargin` of the commands that a page prints in blocks; others have to be known.
+
+    Commands of the checkout keep their `python -m`.
+    """
     found = []
     for command in commands((ROOT / page).read_text(encoding="utf-8")):
-        if command.startswith("widemargin "):
-            found.append(shlex.split(command)[1:])
+        words = shlex.split(command)
+        if words[0] == "widemargin":
+            found.append(words[1:])
+        elif words[:2] == ["python", "-m"]:
+            found.append(words)
         else:
             assert any(command.startswith(known) for known in OTHERS), command
     return found
@@ -81,15 +92,19 @@ def test_python_runs_one_block_after_the_other(page):
 @pytest.mark.parametrize("page", WRITTEN)
 def test_commands_in_sentences_are_known(page):
     text = FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
-    for command in re.findall(r"`widemargin ([^`…]+?)(?: …)?`", text):
+    for command in re.findall(r"`((?:widemargin|python -m \w+) [^`…]+?|python -m \w+)(?: …)?`", text):
         words = shlex.split(command)
         if not {"NAME", "--help", "…"} & set(words):
-            parsed(words)
+            assert_parsed(words[1:] if words[0] == "widemargin" else words)
 
 
-def parsed(words: list[str]) -> None:
-    """Taken by the real parser, and the losses in it by the real language."""
-    options = build_parser().parse_args(words)
+def assert_parsed(words: list[str]) -> None:
+    """Accepted by the real parser, and the losses in it by the real grammar."""
+    if words[:2] == ["python", "-m"]:
+        module = importlib.import_module(CHECKOUT[words[2]])
+        options = module.build_parser().parse_args(words[3:])
+    else:
+        options = build_parser().parse_args(words)
     for name in ("losses", "loss"):
         given = getattr(options, name, None)
         if isinstance(given, str):
@@ -117,26 +132,26 @@ class Desk:
 
     def run(self, words: list[str]) -> None:
         """A command in small; once, however often pages print it."""
-        told = shlex.join(words)
-        if words[0] in LONG:
-            parsed(words)
-        elif told not in self.done or words[0] == "train":
-            here = [self.meant(word, words[0]) for word in words]
-            if told not in self.done:
-                self.done[told] = f"runs/run{len(self.runs)}"
-                assert main([*here, *self.small(words)]) == 0, told
+        command = shlex.join(words)
+        if words[0] in LONG or words[0] == "python":
+            assert_parsed(words)
+        elif command not in self.done or words[0] == "train":
+            here = [self.replace_name(word, words[0]) for word in words]
+            if command not in self.done:
+                self.done[command] = f"runs/run{len(self.runs)}"
+                assert main([*here, *self.small_options(words)]) == 0, command
             if words[0] == "train":
-                self.runs.append(self.done[told])
+                self.runs.append(self.done[command])
 
-    def meant(self, word: str, command: str) -> str:
+    def replace_name(self, word: str, command: str) -> str:
         if command == "train":
             return {"cifar10": "Colours", "omniglot": "Shades", "fast": "fast(width=0.125)"}.get(word, word)
         return word.replace("runs/NAME", self.runs[-1]).replace("runs/OTHER", self.runs[0]) if self.runs else word
 
-    def small(self, words: list[str]) -> list[str]:
+    def small_options(self, words: list[str]) -> list[str]:
         if words[0] == "compare":
             target = [] if "--target" in words or len(words) == 1 else ["--target", "species"]
-            return [*target, "--runs", "1", "--folds", "3", "--epochs", "0.1", "--min-steps", "5", "--jobs", "1"]
+            return [*target, "--cv-repeats", "1", "--folds", "3", "--epochs", "0.1", "--min-steps", "5", "--jobs", "1"]
         if words[0] == "train":
             more = ["--epochs", "1", "--batch-size", "12", "--opt", "sgd", "--lr", "0.05", "--quiet"]
             return [*more, "--input-size", "16", "--augment", "fast", "--out", self.done[shlex.join(words)]]
@@ -149,10 +164,10 @@ def desk(tmp_path_factory):
     return Desk(tmp_path_factory.mktemp("desk"))
 
 
-@pytest.mark.parametrize("page", [page for page in WRITTEN if ours(page)])
+@pytest.mark.parametrize("page", [page for page in WRITTEN if own_commands(page)])
 def test_commands_run_one_after_the_other(page, desk, monkeypatch):
     monkeypatch.chdir(desk.place)
-    for words in ours(page):
+    for words in own_commands(page):
         desk.run(words)
 
 

@@ -1,5 +1,6 @@
 """Every Python block of the README and of CONTRIBUTING runs, and what they say is true."""
 
+import configparser
 import re
 import shutil
 import subprocess
@@ -23,13 +24,46 @@ def test_readme_examples_run_one_after_the_other():
     assert space["classes"].shape == (128,)
 
 
-def test_every_room_is_on_the_map():
-    text = (ROOT / "README.md").read_text()
-    for path in (ROOT / "src" / "widemargin").iterdir():
-        if path.suffix == ".py" and not path.name.startswith("__"):
+def readme_map() -> str:
+    """The block that README shows under "Map"."""
+    return (ROOT / "README.md").read_text().partition("\n## Map\n")[2].partition("```text\n")[2].partition("```")[0]
+
+
+def packages() -> list[Path]:
+    """Every folder of the package that holds Python, and those beside it."""
+    source = ROOT / "src" / "widemargin"
+    found = [path.parent for path in source.rglob("__init__.py") if path.parent != source]
+    return [*found, *(ROOT / name for name in ("benchmarks", "stress", "tests", "records", "docs", "scripts"))]
+
+
+def test_every_package_and_module_is_on_the_map():
+    text = readme_map()
+    for path in packages():
+        assert f"{path.name}/" in text, path
+    for path in (ROOT / "src" / "widemargin").glob("*.py"):
+        if not path.name.startswith("_"):
             assert path.name in text, path.name
-        elif path.is_dir() and path.name != "__pycache__":
-            assert f"{path.name}/" in text, path.name
+
+
+def test_the_map_names_nothing_that_is_not_there():
+    text = readme_map()
+    for name in re.findall(r"[\w-]+\.py\b", text):
+        assert list((ROOT / "src").rglob(name)), name
+    folders = {path.name for path in packages()} | {"src", "widemargin", "laws", "checks", "corpus", "examples"}
+    assert set(re.findall(r"(\w+)/", text)) <= folders
+
+
+def test_the_layers_are_those_of_the_contract():
+    contract = configparser.ConfigParser()
+    contract.read(ROOT / ".importlinter")
+    layers = contract["importlinter:contract:layers"]["layers"].split("\n")[1:]
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("\n## Layers\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*`) \|", text, re.MULTILINE)
+    assert [re.findall(r"`(\w+)`", row) for row in rows] == [layer.split(" | ") for layer in layers]
+    on_the_map = re.findall(r"^  (\w+)(?:/|\.py) ?(?:(\w+)/ )?", readme_map(), re.MULTILINE)
+    assert [name for line in on_the_map for name in line if name] == [
+        name for layer in layers for name in layer.split(" | ")
+    ]
 
 
 def test_the_example_of_contributing_is_a_loss(tmp_path):
@@ -59,3 +93,4 @@ def test_the_commands_are_the_ones_ci_runs():
     assert '\npip install -c constraints.txt -e ".[test]" && pytest\n' in text
     assert "^pip install" in (ROOT / ".ci" / "run").read_text()
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text()
+    assert "\nlint-imports\n" in (ROOT / ".ci" / "run").read_text()

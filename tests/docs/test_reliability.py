@@ -21,11 +21,11 @@ def script():
 
 def line(name: str, **changes) -> dict:
     plain = {"name": name, "title": "old", "kind": "fault", "tried": 5, "survived": 5, "lost": "nothing", "note": ""}
-    return {**plain, "seconds": 1.0, "command": f"widemargin selftest --only {name} --long", **changes}
+    return {**plain, "seconds": 1.0, "command": f"python -m stress --only {name} --long", **changes}
 
 
-def written(script, tmp_path, checks: list[dict] | None) -> str:
-    record, page = tmp_path / "selftest.json", tmp_path / "page.md"
+def write_page(script, tmp_path, checks: list[dict] | None) -> str:
+    record, page = tmp_path / "stress.json", tmp_path / "page.md"
     if checks is not None:
         facts = {"versions": {"torch": "2"}, "platform": "Linux", "cores": 2, "commit": None, "long": True}
         record.write_text(json.dumps({**facts, "checks": checks}))
@@ -34,7 +34,7 @@ def written(script, tmp_path, checks: list[dict] | None) -> str:
 
 
 def test_without_a_record_every_check_is_listed_as_not_run(script, tmp_path, capsys):
-    text = written(script, tmp_path, None)
+    text = write_page(script, tmp_path, None)
     assert text.count("not run yet") == len(load_checks())
     assert "Nothing was tried yet." in text
     assert "killed" in capsys.readouterr().err
@@ -42,8 +42,8 @@ def test_without_a_record_every_check_is_listed_as_not_run(script, tmp_path, cap
 
 def test_what_did_not_hold_is_listed_as_such(script, tmp_path):
     lines = [line("killed"), line("soak", survived=3, note="memory +2 % | <b>"), line("gone_since")]
-    text = written(script, tmp_path, lines)
-    assert "| 5 | 5 | nothing | `widemargin selftest --only killed --long` |" in text
+    text = write_page(script, tmp_path, lines)
+    assert "| 5 | 5 | nothing | `python -m stress --only killed --long` |" in text
     assert "| 5 | **3** |" in text
     assert "- `soak`: memory +2 % \\| &lt;b>" in text.partition("### What did not hold")[2]
     assert text.count("not run yet") == len(load_checks()) - 2

@@ -25,8 +25,8 @@ def site(tmp_path_factory):
             shutil.copytree(ROOT / "docs", place / "docs", dirs_exist_ok=True)
             shutil.copytree(ROOT / "scripts" / "theme", place / "scripts" / "theme", dirs_exist_ok=True)
             shutil.copy(ROOT / "mkdocs.yml", place)
-            _done([sys.executable, str(ROOT / "scripts" / "docs.py"), str(place / "docs")], place)
-            _done([str(ZENSICAL), "build", "--clean", "--strict"], place)
+            _run([sys.executable, str(ROOT / "scripts" / "docs.py"), str(place / "docs")], place)
+            _run([str(ZENSICAL), "build", "--clean", "--strict"], place)
     return place / "site"
 
 
@@ -36,19 +36,19 @@ def _worker() -> bool:
     return "PYTEST_XDIST_WORKER" in os.environ
 
 
-def _done(command: list[str], place: Path) -> None:
+def _run(command: list[str], place: Path) -> None:
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def checked(site: Path) -> tuple[int, str]:
+def check_site(site: Path) -> tuple[int, str]:
     command = [sys.executable, str(ROOT / "scripts" / "check_site.py"), str(site)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout
 
 
 def test_every_link_leads_somewhere_and_nothing_is_fetched(site):
-    assert checked(site) == (0, "all links lead somewhere; nothing is fetched from other hosts\n")
+    assert check_site(site) == (0, "all links lead somewhere; nothing is fetched from other hosts\n")
 
 
 def test_the_check_finds_what_is_wrong(tmp_path):
@@ -58,7 +58,7 @@ def test_the_check_finds_what_is_wrong(tmp_path):
     )
     (tmp_path / "two.html").write_text('<p id="there"></p><link rel="stylesheet" href="//fonts.example/f.css">')
     (tmp_path / "a.css").write_text("@import 'https://fonts.example/g.css'; b { background: url(data:x) }")
-    code, said = checked(tmp_path)
+    code, said = check_site(tmp_path)
     assert code == 1
     assert said.splitlines() == [
         "index.html: fetches https://cdn.example/x.js",
@@ -68,7 +68,7 @@ def test_the_check_finds_what_is_wrong(tmp_path):
         "two.html: fetches //fonts.example/f.css",
         "a.css: fetches https://fonts.example/g.css",
     ]
-    assert checked(tmp_path / "nowhere")[0] == 1
+    assert check_site(tmp_path / "nowhere")[0] == 1
 
 
 @pytest.mark.parametrize("width", [400, 1400])

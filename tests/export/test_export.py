@@ -38,7 +38,7 @@ def test_onnx_gives_what_pytorch_gives_for_any_batch(run, tmp_path, capsys):
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     done, facts = load_run(run), json.loads((tmp_path / "model.json").read_text())
     assert facts["input"]["shape"] == ["batch", 3, 16, 16]
-    assert facts["classes"] == [f"shade{k}" for k in range(4)]
+    assert facts["class_names"] == [f"shade{k}" for k in range(4)]
     for count in (1, 3, 17):
         images = torch.randint(256, (count, 3, 16, 16), dtype=torch.uint8)
         with torch.no_grad():

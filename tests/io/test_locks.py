@@ -1,4 +1,4 @@
-"""One at a time in a folder: real processes, killed ones, children that outlive them."""
+"""Locks on folders: real processes, killed ones, children that outlive them, and lock files that are no files."""
 
 import os
 import signal
@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from refusals import lock_and_release, refusal_message, replace_with
 from widemargin.cli.main import main
 from widemargin.io.errors import InputError
 from widemargin.io.locks import LOCK_FILE_NAME, lock_folder
 
 HOLD = """
 import os, sys, time
-from widemargin.io.locks import alone_in
-with alone_in(sys.argv[1]):
+from widemargin.io.locks import lock_folder
+with lock_folder(sys.argv[1]):
     child = os.fork() if sys.argv[2] == "child" else 1
     if child == 0:
         time.sleep(60)
@@ -26,7 +27,7 @@ with alone_in(sys.argv[1]):
 """
 
 
-def holder(folder: Path, kind: str = "alone") -> subprocess.Popen:
+def start_holder(folder: Path, kind: str = "alone") -> subprocess.Popen:
     process = subprocess.Popen([sys.executable, "-c", HOLD, str(folder), kind], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     process.first = process.stdout.readline().strip()
@@ -35,7 +36,7 @@ def holder(folder: Path, kind: str = "alone") -> subprocess.Popen:
 
 def test_another_process_is_refused_by_name_and_a_killed_one_keeps_nothing(tmp_path):
     folder = tmp_path / "new" / "folder"
-    process = holder(folder)
+    process = start_holder(folder)
     try:
         with (
             pytest.raises(InputError, match=f"process {process.pid} on .* works in it") as refused,
@@ -53,7 +54,7 @@ def test_another_process_is_refused_by_name_and_a_killed_one_keeps_nothing(tmp_p
 
 
 def test_a_child_that_outlives_its_parent_keeps_no_lock(tmp_path):
-    process = holder(tmp_path, "child")
+    process = start_holder(tmp_path, "child")
     child = int(process.first)
     try:
         process.kill()
@@ -92,11 +93,11 @@ def test_only_one_of_many_has_it_at_any_time(tmp_path):
 import sys, time
 from pathlib import Path
 from widemargin.io.errors import InputError
-from widemargin.io.locks import alone_in
+from widemargin.io.locks import lock_folder
 folder, done, until = Path(sys.argv[1]), 0, time.monotonic() + 30
 while done < 20 and time.monotonic() < until:
     try:
-        with alone_in(folder):
+        with lock_folder(folder):
             there = int((folder / "count").read_text() or 0)
             time.sleep(0.0005)
             (folder / "count").write_text(str(there + 1))
@@ -120,7 +121,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
 
 
 def test_compare_is_refused_beside_another(tmp_path, capsys):
-    process = holder(tmp_path / "out")
+    process = start_holder(tmp_path / "out")
     try:
         begun = time.monotonic()
         assert main(["compare", "iris", "--losses", "softmax", "--out", str(tmp_path / "out")]) == 2
@@ -131,3 +132,18 @@ def test_compare_is_refused_beside_another(tmp_path, capsys):
     said = capsys.readouterr().err.strip().splitlines()
     assert f"process {process.pid} on" in said[-1]
     assert not (tmp_path / "out" / "results.jsonl").exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_a_lock_that_is_no_file_is_refused(tmp_path, kind):
+    replace_with(tmp_path / ".lock", kind)
+    assert "cannot be written" in refusal_message(lock_and_release, str(tmp_path), tmp_path=tmp_path)
+
+
+def test_a_lock_overwrites_nothing_elsewhere(tmp_path):
+    (tmp_path / "precious").write_text("words")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(InputError, match="is a link"):
+        lock_and_release(str(tmp_path / "run"))
+    assert (tmp_path / "precious").read_text() == "words"

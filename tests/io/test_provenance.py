@@ -1,9 +1,12 @@
 """The commit of the source: of a real checkout, changed or not, and of what is none."""
 
+import inspect
 import subprocess
+from pathlib import Path
 
 import pytest
 
+import widemargin
 from widemargin.io.provenance import source_commit
 
 
@@ -33,6 +36,10 @@ def test_a_checkout_has_its_commit(checkout, monkeypatch):
     assert len(head) == 40
     monkeypatch.setenv("GIT_DIR", "/nowhere")  # as in a hook of another checkout
     assert source_commit(package) == head
+
+
+def test_all_of_the_package_counts():
+    assert inspect.signature(source_commit).parameters["folder"].default == Path(widemargin.__file__).parent
 
 
 @pytest.mark.parametrize("change", ["tracked", "new"])

@@ -1,4 +1,4 @@
-"""Work on several processes: everything is done, told and cleared away, whatever happens to a worker."""
+"""Work on several processes: everything is done, reported and cleared away, whatever happens to a worker."""
 
 import os
 import signal
@@ -14,31 +14,31 @@ from widemargin.io.errors import InputError
 from widemargin.io.worker_pool import run_all
 
 
-def square(value, told):
+def square(value, on_progress):
     for _ in range(4):
-        told(0.25)
+        on_progress(0.25)
     return value * value, os.getpid(), os.environ.get("OMP_NUM_THREADS")
 
 
-def slow(value, told):
-    told(0.5)
+def slow(value, on_progress):
+    on_progress(0.5)
     time.sleep(60 if value else 0)
     return os.getpid()
 
 
-def fails(value, told):
+def fails(value, on_progress):
     if value == 2:
         raise InputError("two is refused")
     return 1 / (value - 1)
 
 
-def dies(value, told):
+def dies(value, on_progress):
     if value == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     return value
 
 
-def gone(pid):
+def is_unknown(pid):
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -48,10 +48,10 @@ def gone(pid):
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 99])
 def test_every_job_is_done_once_and_all_of_it_told(processes):
-    shares = []
-    found = list(run_all(square, [(value,) for value in range(5)], processes, shares.append))
+    fractions = []
+    found = list(run_all(square, [(value,) for value in range(5)], processes, fractions.append))
     assert sorted(value for value, _, _ in found) == [0, 1, 4, 9, 16]
-    assert sum(shares) == pytest.approx(5)
+    assert sum(fractions) == pytest.approx(5)
     pids = {pid for _, pid, _ in found}
     if processes == 1:
         assert pids == {os.getpid()}
@@ -59,13 +59,13 @@ def test_every_job_is_done_once_and_all_of_it_told(processes):
         assert os.getpid() not in pids
         assert len(pids) <= 5
         assert {threads for _, _, threads in found} == {"1"}
-        assert all(map(gone, pids))
+        assert all(map(is_unknown, pids))
 
 
 def test_the_environment_stays_as_it_was(monkeypatch):
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    list(run_all(square, [(1,), (2,)], 2, lambda share: None))
+    list(run_all(square, [(1,), (2,)], 2, lambda fraction: None))
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "MKL_NUM_THREADS" not in os.environ
 
@@ -73,32 +73,32 @@ def test_the_environment_stays_as_it_was(monkeypatch):
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_mistake_in_a_job_is_told_as_it_is(processes):
     with pytest.raises(InputError) as caught:
-        list(run_all(fails, [(2,), (3,)], processes, lambda share: None))
+        list(run_all(fails, [(2,), (3,)], processes, lambda fraction: None))
     assert str(caught.value) == "two is refused"
 
 
 def test_an_error_in_a_worker_says_where():
     with pytest.raises(ZeroDivisionError) as caught:
-        list(run_all(fails, [(3,), (1,)], 2, lambda share: None))
+        list(run_all(fails, [(3,), (1,)], 2, lambda fraction: None))
     assert "in fails" in caught.value.__notes__[0]
 
 
 def test_a_worker_that_dies_is_one_line():
     with pytest.raises(InputError, match="a worker process died, most likely for lack of memory; try --jobs 1"):
-        list(run_all(dies, [(2,), (3,), (4,)], 2, lambda share: None))
+        list(run_all(dies, [(2,), (3,), (4,)], 2, lambda fraction: None))
 
 
 def test_leaving_early_ends_the_workers_at_once():
     begun = time.monotonic()
-    with closing(run_all(slow, [(0,), (1,), (1,), (1,)], 2, lambda share: None)) as results:
+    with closing(run_all(slow, [(0,), (1,), (1,), (1,)], 2, lambda fraction: None)) as results:
         pid = next(results)
-        assert not gone(pid)
-    assert gone(pid)
+        assert not is_unknown(pid)
+    assert is_unknown(pid)
     assert time.monotonic() - begun < 30
 
 
-def busy(kind, told):
-    """Work that tells nothing for a minute: in Python, in the system, or in one long call that keeps Python's lock."""
+def busy(kind, on_progress):
+    """Work without progress for a minute: in Python, in the system, or in one long call that keeps Python's lock."""
     os.write(1, f"PID {os.getpid()}\n".encode())  # in one piece
     begun = time.monotonic()
     while time.monotonic() - begun < 60:
@@ -114,7 +114,7 @@ import test_worker_pool
 from widemargin.io.worker_pool import run_all
 
 def work():
-    for _ in run_all(test_worker_pool.busy, [(sys.argv[1],), (sys.argv[1],)], 2, lambda share: None):
+    for _ in run_all(test_worker_pool.busy, [(sys.argv[1],), (sys.argv[1],)], 2, lambda fraction: None):
         pass
 
 if __name__ == "__main__":
@@ -127,7 +127,7 @@ if __name__ == "__main__":
 """
 
 
-def ended(pid):
+def has_ended(pid):
     """Whether a process computes no more; one that nobody has waited for is still listed."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
@@ -146,13 +146,13 @@ def test_workers_end_with_a_first_process_that_is_killed(kind, where, tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as parent:
         pids = [int(parent.stdout.readline().removeprefix("PID ")) for _ in range(2)]
-        assert not any(map(ended, pids))
+        assert not any(map(has_ended, pids))
         parent.send_signal(signal.SIGKILL)
         parent.wait()
     begun = time.monotonic()
-    while not all(map(ended, pids)) and time.monotonic() - begun < 20:
+    while not all(map(has_ended, pids)) and time.monotonic() - begun < 20:
         time.sleep(0.02)
-    left = [pid for pid in pids if not ended(pid)]
+    left = [pid for pid in pids if not has_ended(pid)]
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     assert not left

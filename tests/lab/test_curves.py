@@ -17,7 +17,7 @@ from widemargin.losses.margin import Margin, split_softmax
 from widemargin.theory import boundary_angle, decision_function, gap_gradient, gap_loss, suggest_scale, target_curve
 
 
-def unpacked(text: str, *shape: int) -> np.ndarray:
+def decode_float16(text: str, *shape: int) -> np.ndarray:
     return np.frombuffer(base64.b64decode(text), "<f2").astype(np.float64).reshape(shape)
 
 
@@ -35,13 +35,13 @@ def arcface():
 
 def test_curves_are_the_margins_own(arcface):
     found = curves.compute_family_curves(arcface)
-    targets = unpacked(found["targets"], len(SCALES), 2, len(curves.ANGLES_DEG))
+    targets = decode_float16(found["targets"], len(SCALES), 2, len(curves.ANGLES_DEG))
     s, m, c = 4, 1, 2
     spec = arcface.loss_spec(SCALES[s], 0.3)
     theta = torch.tensor(curves.ANGLES_DEG, dtype=torch.float64).deg2rad()
     np.testing.assert_allclose(targets[s, m], target_curve(spec, theta)[0].numpy(), rtol=1e-3, atol=1e-3)
     shape = (len(SCALES), 2, len(CLASS_COUNTS), len(curves.CURVE_KINDS), len(curves.ANGLES_DEG))
-    drawn = dict(zip(curves.CURVE_KINDS, unpacked(found["curves"], *shape)[s, m, c], strict=True))
+    drawn = dict(zip(curves.CURVE_KINDS, decode_float16(found["curves"], *shape)[s, m, c], strict=True))
     lead = decision_function(spec, theta, torch.full_like(theta, math.pi / 2), num_classes=CLASS_COUNTS[c])
     loss = split_softmax(lead, torch.full_like(lead, math.log(CLASS_COUNTS[c] - 1)))
     np.testing.assert_allclose(drawn["loss"], loss.numpy(), rtol=1e-3, atol=1e-6)
@@ -62,7 +62,7 @@ def test_regions_of_a_plain_softmax_halve_the_circle():
 def test_arcgrads_gap_is_the_theorys():
     found = curves.compute_family_curves(Family("arcgrad"))
     shape = (len(SCALES), len(CLASS_COUNTS), len(curves.CURVE_KINDS), len(curves.ANGLES_DEG))
-    drawn = dict(zip(curves.CURVE_KINDS, unpacked(found["curves"], *shape)[3, 3], strict=True))
+    drawn = dict(zip(curves.CURVE_KINDS, decode_float16(found["curves"], *shape)[3, 3], strict=True))
     radians = [math.radians(g) for g in curves.GAPS_DEG]
     wanted = [gap_loss(g, SCALES[3], CLASS_COUNTS[3]) for g in radians]
     np.testing.assert_allclose(drawn["gap_loss"], wanted, rtol=1e-3, atol=1e-5)
@@ -78,10 +78,10 @@ def page(made_once):
 def test_the_page_is_whole_and_small(page):
     assert len(page.encode()) < 6 << 20
     assert not re.search(r'(src|href)="(?!data:)', page)  # nothing is fetched
-    found = {name: json.loads(text) for name, text in re.findall(r'id="(facts|inks|films)">(.*?)</script>', page)}
+    found = {name: json.loads(text) for name, text in re.findall(r'id="(facts|colours|films)">(.*?)</script>', page)}
     assert list(found["facts"]["families"]) == [family.name for family in FAMILIES]
     assert found["facts"]["suggested"][2][9] == pytest.approx(suggest_scale(10, math.radians(50)))
-    assert set(found["inks"]) == set(found["facts"]["families"])
+    assert set(found["colours"]) == set(found["facts"]["families"])
     assert [film["s"] for film in found["films"]] == [1.0, 40.0]
     last = found["films"][0]["frames"][-1]
     assert last["gap"] > found["films"][1]["frames"][-1]["gap"]  # a small scale drives further apart

@@ -1,6 +1,6 @@
 """A law over everything a head can be: losses × backends × kernels × dtypes × sizes × a head's life × extreme weights.
 
-Loss and all gradients of three training calls equal a dense fp64 reference (every_head.py). Seeded and pairwise here;
+Loss and all gradients of three training calls equal a dense fp64 reference (head_cases.py). Seeded and pairwise here;
 `pytest -m slow` tries many more, with compiled kernels for every loss and size.
 """
 
@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import every_head_worker as worker
-from every_head import LOSSES, SIZES, cases, errors, expected, run, together
+import head_cases_worker as worker
+from head_cases import LOSSES, SIZES, cases, errors, expected, run, together
 from widemargin.head.backends import class_blocks, kernels
 from widemargin.losses import registry
 
@@ -44,7 +44,7 @@ def plain(monkeypatch):
     monkeypatch.setattr(class_blocks, "max_block_rows", lambda samples, dim: 2)
 
 
-def test_every_loss_of_the_catalogue_has_a_reference():
+def test_every_loss_of_the_registry_has_a_reference():
     assert sorted(LOSSES) == sorted(registry.list_losses("margins"))
 
 
@@ -57,10 +57,10 @@ def test_small_heads(part, plain):
 def test_heads_of_many_logits_with_compiled_kernels(loss, monkeypatch):
     """Where `auto` compiles by itself; the first variant of a loss in single precision."""
     case = next(case for case in cases(len(_KINDS), 7, size="beyond", dtype="float32", **_LARGE) if case.loss == loss)
-    made = set(kernels._kernel_cache)
+    compiled_before = set(kernels._kernel_cache)
     try_all([case])
     if kernels.can_compile(torch.device("cpu")):
-        assert set(kernels._kernel_cache) > made, "nothing was compiled"
+        assert set(kernels._kernel_cache) > compiled_before, "nothing was compiled"
 
 
 _KINDS = [(loss, variant) for loss, variants in LOSSES.items() for variant in range(len(variants))]
@@ -69,7 +69,7 @@ _LARGE = {
     "compiled": True,
     "operation": ("none", "deepcopy", "state_dict", "accumulate", "mix"),
     "weights": ("ordinary", "zero row", "tiny"),
-    "smoothing": 0.0,  # the sum for label smoothing makes other kernels
+    "label_smoothing": 0.0,  # the sum for label smoothing makes other kernels
 }
 
 
@@ -115,8 +115,8 @@ def check_ranks(folder, world, count, seed):
     ranks = launch(folder, world, count, seed)
     for number, (case, members) in enumerate(worker.cases_of(count, seed, world)):
         seen = [ranks[rank][number] for rank in members]
-        told = [one for one in seen if isinstance(one, str)]
-        wrong = told or errors(case, together(case, seen), expected(case))
+        failures = [one for one in seen if isinstance(one, str)]
+        wrong = failures or errors(case, together(case, seen), expected(case))
         failed += [f"{case} on ranks {members}: {', '.join(wrong)}"] if wrong else []
     assert not failed, f"{len(failed)} cases:\n" + "\n".join(failed)
 

@@ -1,4 +1,4 @@
-"""Every public function with batches and numbers of the wrong kind: the tables of the selftest, cell by cell."""
+"""Every public function with batches and numbers of the wrong kind: the tables of `stress`, cell by cell."""
 
 import math
 
@@ -6,35 +6,36 @@ import pytest
 import torch
 
 import widemargin as wm
-from stress import calls, odd_numbers
+from stress import invalid_arguments, invalid_batches
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.mark.parametrize("call", calls.BATCH_CALLS, ids=lambda call: call.name)
-def test_spoiled_batches_end_as_the_table_says(call):
-    found = {spoil: calls.batch_call_problem(call, spoil) for spoil in calls.BATCH_MUTATIONS}
-    assert {spoil: said for spoil, said in found.items() if said} == {}
+@pytest.mark.parametrize("call", invalid_batches.BATCH_CALLS, ids=lambda call: call.name)
+def test_invalid_batches_end_as_the_table_says(call):
+    problems = {name: invalid_batches.batch_call_problem(call, name) for name in invalid_batches.BATCH_MUTATIONS}
+    assert {name: problem for name, problem in problems.items() if problem} == {}
 
 
-@pytest.mark.parametrize("name", odd_numbers.CALLS)
-def test_odd_numbers_are_refused_in_one_line(name):
-    found = [odd_numbers.value_call_problem(name, place) for place in range(len(odd_numbers.CALLS[name][1]))]
-    assert [said for said in found if said] == []
+@pytest.mark.parametrize("name", invalid_arguments.ARGUMENT_CALLS)
+def test_invalid_arguments_are_refused_in_one_line(name):
+    values = invalid_arguments.ARGUMENT_CALLS[name][1]
+    problems = [invalid_arguments.argument_problem(name, index) for index in range(len(values))]
+    assert [problem for problem in problems if problem] == []
 
 
 def test_every_public_name_stands_in_a_table():
-    told = " ".join([call.name for call in calls.BATCH_CALLS] + list(odd_numbers.CALLS))
+    names = " ".join([call.name for call in invalid_batches.BATCH_CALLS] + list(invalid_arguments.ARGUMENT_CALLS))
     elsewhere = {
         *(
             "Criterion",
-            "Term",
+            "PairLoss",
             "Margin",
             "Sum",
             "Angles",
             "InputError",
             "MarginModel",
-            "losses",
+            "list_losses",
             "__version__",
         ),  # values
         *(
@@ -45,13 +46,13 @@ def test_every_public_name_stands_in_a_table():
             "parse_list",
         ),  # scikit-learn's checks; fuzzed files
     }
-    assert [name for name in wm.__all__ if name not in told and name not in elsewhere] == []
+    assert [name for name in wm.__all__ if name not in names and name not in elsewhere] == []
 
 
-@pytest.mark.parametrize("road", ["dense", "stream"])
-def test_labels_without_values_are_not_read(road):
+@pytest.mark.parametrize("backend", ["dense", "stream"])
+def test_labels_without_values_are_not_read(backend):
     """They once were, from whatever lay in memory."""
-    head = wm.Head(4, 3, "arcface", backend=road)
+    head = wm.Head(4, 3, "arcface", backend=backend)
     with pytest.raises(wm.InputError, match="the labels are on meta, the embeddings on cpu"):
         head(torch.randn(5, 4), torch.zeros(5, dtype=torch.int64, device="meta"))
 

@@ -36,7 +36,7 @@ def at_rest(name, classes=C, like=None):
     """The margin with its numbers as a trained head has them."""
     like = torch.zeros(1, dtype=torch.float64) if like is None else like
     y = torch.zeros(like.shape, dtype=torch.int64)
-    return wm.parse(name).sized(classes).at(torch.tensor(10**9), y, like.dtype)
+    return wm.parse(name).for_num_classes(classes).at_step(torch.tensor(10**9), y, like.dtype)
 
 
 def psi_and_phi(name, theta):
@@ -106,7 +106,7 @@ def test_lengths_count_only_where_they_are_kept(name):
     with torch.no_grad():
         head.weight.mul_(torch.linspace(0.5, 2.0, C, dtype=torch.float64).unsqueeze(1))
     same_w = torch.allclose(head(x, y), before, rtol=1e-12)
-    assert (same_x, same_w) == (not head.margin.keeps_x, not head.margin.keeps_w)
+    assert (same_x, same_w) == (not head.margin.uses_x_norm, not head.margin.uses_w_norm)
 
 
 @every_margin
@@ -138,9 +138,9 @@ def test_repr_is_the_parse_string(name):
 @every_margin
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("road", ["dense", "stream"])
-def test_degenerate_points_are_finite(name, dtype, autocast, road):
-    head = head_of(name, torch.float64 if dtype == torch.float64 else torch.float32, road=road)
+@pytest.mark.parametrize("backend", ["dense", "stream"])
+def test_degenerate_points_are_finite(name, dtype, autocast, backend):
+    head = head_of(name, torch.float64 if dtype == torch.float64 else torch.float32, backend=backend)
     w = head.weight.detach()
     x = torch.stack([w[0], -w[1], w[3], torch.zeros(D).to(w), 1e-30 * w[4], w[4] * 1e4]).to(dtype).requires_grad_()
     y = torch.tensor([0, 1, 2, 3, 4, 0])
@@ -155,14 +155,14 @@ def test_degenerate_points_are_finite(name, dtype, autocast, road):
 
 
 @every_margin
-@pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_streamed_road_is_the_dense_road(name, smoothing, monkeypatch):
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.2])
+def test_streaming_equals_dense(name, label_smoothing, monkeypatch):
     monkeypatch.setattr(class_blocks, "max_block_rows", lambda n, d: 2)
     x, y = batch()
     kind = type(wm.parse(name))
     learnt = {option: wm.Learnable(7) for option, (rule, _) in kind.options().items() if rule.allows_learnable}
-    dense = head_of(kind(**learnt), road="dense", smoothing=smoothing)
-    streamed = head_of(kind(**learnt), road="stream", smoothing=smoothing)
+    dense = head_of(kind(**learnt), backend="dense", label_smoothing=label_smoothing)
+    streamed = head_of(kind(**learnt), backend="stream", label_smoothing=label_smoothing)
     for _ in range(3):  # the third call shows that adaptive state moved alike
         a, b = dense(x, y), streamed(x, y)
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
@@ -191,9 +191,9 @@ def test_functional_form_is_a_fresh_head(name):
     unit, length = angles.unit_and_norm(x)
     weight_unit, weight_length = angles.unit_and_norm(head.weight)
     radius = length.unsqueeze(1) * torch.ones(1, C, dtype=x.dtype)
-    if head.margin.keeps_w:
+    if head.margin.uses_w_norm:
         radius = radius * weight_length
-    keeps = head.margin.keeps_x or head.margin.keeps_w
+    keeps = head.margin.uses_x_norm or head.margin.uses_w_norm
     functional = wm.margin_softmax(unit @ weight_unit.T, y, name, radius=radius if keeps else None)
     torch.testing.assert_close(functional, head(x, y), rtol=1e-10, atol=1e-10)
 
@@ -206,7 +206,7 @@ def test_state_survives_and_freezes(name):
         head(x, y)
     twin = head_of(name)
     twin.load_state_dict(copy.deepcopy(head.state_dict()))
-    assert int(twin.numbers.steps) == 3
+    assert int(twin.margin_state.steps) == 3
     torch.testing.assert_close(twin.eval()(x, y), head.eval()(x, y), rtol=0, atol=0)
     before = copy.deepcopy(head.state_dict())
     head(x, y), head.logits(x), head.train().logits(x, y)
@@ -236,11 +236,11 @@ def test_fp32_gradients_keep_their_digits(name, monkeypatch):
 @pytest.mark.parametrize(
     "spec", ["arcgrad(s=30)", "adacos(s=30, fixed=True)", "arcface(s=64, m=0.5)", "normface(s=64)"]
 )
-@pytest.mark.parametrize("road", ["dense", "stream"])
-def test_small_losses_keep_their_digits_where_the_scale_allows_them(spec, road, monkeypatch):
+@pytest.mark.parametrize("backend", ["dense", "stream"])
+def test_small_losses_keep_their_digits_where_the_scale_allows_them(spec, backend, monkeypatch):
     monkeypatch.setattr(numerics, "NUM_CLASSES", 200)
     monkeypatch.setattr(numerics, "NUM_SAMPLES", 64)
-    row = numerics.measure_gradient_accuracy(numerics.widemargin_loss(spec, road))
+    row = numerics.measure_gradient_accuracy(numerics.widemargin_loss(spec, backend))
     assert None not in row.trained
     assert max(row.trained) <= 2e-5
 

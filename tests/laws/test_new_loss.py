@@ -31,8 +31,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..base import Number, option
 from ..margin import Margin
-from ..option import Number, option
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,7 +49,7 @@ class Halved(Margin):
         return torch.cos(theta) - self.w * (1 + torch.cos(theta)) / 2 - self.w
 '''
 
-NEW_TERM = '''
+NEW_PAIR_LOSS = '''
 """Shrink: short embeddings, for a test.
 
 Formula: ‖x‖².
@@ -66,15 +66,15 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..term import Term
+from ..pair_loss import PairLoss
 
 
 @dataclass(frozen=True, repr=False)
-class Shrink(Term):
+class Shrink(PairLoss):
     name = "shrink"
     reference = "none"
 
-    def evaluate(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss_and_stats(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         return x.square().sum(1), {}
 '''
 
@@ -86,12 +86,12 @@ def copy_with_new_losses(tmp_path_factory) -> Path:
         Path(widemargin.__file__).parent, folder / "widemargin", ignore=shutil.ignore_patterns("__pycache__")
     )
     (folder / "widemargin" / "losses" / "margins" / "halved.py").write_text(NEW_MARGIN)
-    (folder / "widemargin" / "losses" / "pairs" / "shrink.py").write_text(NEW_TERM)
+    (folder / "widemargin" / "losses" / "pairs" / "shrink.py").write_text(NEW_PAIR_LOSS)
     return folder
 
 
 def run(folder: Path, *command: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
     result = subprocess.run(
         [sys.executable, *command],
         capture_output=True,
@@ -143,7 +143,7 @@ def test_it_trains_in_an_objective_under_its_class_name_and_alias(copy_with_new_
 def run_tests(folder: Path, which: str, *files: str) -> str:
     options = [
         "-o",
-        "addopts=",
+        "addopts=--import-mode=importlib",
         "-p",
         "no:cacheprovider",
         "-q",
@@ -157,7 +157,11 @@ def run_tests(folder: Path, which: str, *files: str) -> str:
 
 def test_it_is_held_to_the_laws(copy_with_new_losses):
     out = run_tests(
-        copy_with_new_losses, "halved or shrink", "test_laws.py", "test_laws_of_terms.py", "test_language.py"
+        copy_with_new_losses,
+        "halved or shrink",
+        "laws/test_margins.py",
+        "laws/test_pair_and_classical_losses.py",
+        "losses/test_grammar.py",
     )
     assert int(out.split(" passed")[0].split()[-1]) >= 50
 
@@ -168,7 +172,7 @@ def test_a_law_it_breaks_is_found(copy_with_new_losses, tmp_path):
     file = broken / "widemargin" / "losses" / "margins" / "halved.py"
     file.write_text(file.read_text().replace("- self.w\n", "+ self.w * theta**2\n"))
     with pytest.raises(AssertionError, match="test_target_curve_falls"):
-        run_tests(broken, "halved and falls", "test_laws.py")
+        run_tests(broken, "halved and falls", "laws/test_margins.py")
 
 
 def test_a_file_that_names_itself_otherwise_is_refused(copy_with_new_losses, tmp_path):

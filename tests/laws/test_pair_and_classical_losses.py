@@ -1,4 +1,4 @@
-"""Laws that every term and every classical loss obeys; one added as a file is tested here too."""
+"""Laws that every pair loss and every classical loss obeys; one added as a file is tested here too."""
 
 import copy
 
@@ -9,7 +9,7 @@ import widemargin as wm
 from widemargin.losses.registry import list_losses
 
 N, C, D = 9, 3, 5
-every_term = pytest.mark.parametrize("name", list_losses("pairs"))
+every_pair_loss = pytest.mark.parametrize("name", list_losses("pairs"))
 every_criterion = pytest.mark.parametrize("name", list_losses("classical"))
 
 
@@ -23,9 +23,9 @@ def objective_of(name):
     return wm.Objective(name, D, C).double()
 
 
-@every_term
+@every_pair_loss
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_a_term_gives_one_finite_loss_per_sample(name, dtype):
+def test_a_pair_loss_gives_one_finite_loss_per_sample(name, dtype):
     x, y = batch(dtype)
     loss = wm.Objective(name, D, C)(x, y)
     loss.sum().backward()
@@ -37,8 +37,8 @@ def test_a_term_gives_one_finite_loss_per_sample(name, dtype):
     assert (loss >= 0).all()
 
 
-@every_term
-def test_a_term_is_finite_where_points_coincide_or_vanish(name):
+@every_pair_loss
+def test_a_pair_loss_is_finite_where_points_coincide_or_vanish(name):
     for height in (0.0, 1.0, 1e18):
         x = torch.full((N, D), height, requires_grad=True)
         loss = wm.Objective(name, D, C)(x, torch.arange(N) % C)
@@ -47,21 +47,21 @@ def test_a_term_is_finite_where_points_coincide_or_vanish(name):
         assert torch.isfinite(x.grad).all()
 
 
-@every_term
+@every_pair_loss
 def test_the_order_of_samples_changes_nothing(name):
     x, y = batch()
     order = torch.randperm(N)
     torch.testing.assert_close(objective_of(name)(x[order], y[order]), objective_of(name)(x, y)[order])
 
 
-@every_term
-def test_a_term_has_the_gradient_of_its_loss(name):
+@every_pair_loss
+def test_a_pair_loss_has_the_gradient_of_its_loss(name):
     x, y = batch()
     part = objective_of(name).eval()
     assert torch.autograd.gradcheck(lambda v: part(v, y), (x,), atol=1e-6)
 
 
-@every_term
+@every_pair_loss
 def test_autocast_changes_nothing(name):
     x, y = batch(torch.float32)
     plain = wm.Objective(name, D, C)(x, y)
@@ -69,16 +69,16 @@ def test_autocast_changes_nothing(name):
         torch.testing.assert_close(wm.Objective(name, D, C)(x, y), plain, rtol=0, atol=0)
 
 
-@every_term
+@every_pair_loss
 @pytest.mark.parametrize("shape", [(0, D), (1, D)])
-def test_a_term_takes_batches_of_none_and_one(name, shape):
+def test_a_pair_loss_takes_batches_of_none_and_one(name, shape):
     x = torch.ones(shape, requires_grad=True)
     loss = wm.Objective(name, D, C)(x, torch.zeros(shape[0], dtype=torch.int64))
     loss.sum().backward()
     assert torch.isfinite(loss).all()
 
 
-@every_term
+@every_pair_loss
 def test_evaluation_moves_nothing(name):
     x, y = batch()
     part = objective_of(name).eval()
@@ -98,7 +98,7 @@ def test_repr_is_the_parse_string(name):
 def prediction_and_target(criterion, dtype=torch.float64):
     draw = torch.Generator().manual_seed(5)
     prediction = torch.randn(N, C, generator=draw, dtype=torch.float64).to(dtype).requires_grad_()
-    if criterion.takes == "classes":
+    if criterion.target_type == "classes":
         return prediction, torch.arange(N) % C
     return prediction, torch.rand(N, C, generator=draw, dtype=torch.float64)
 

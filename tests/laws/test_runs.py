@@ -99,26 +99,26 @@ def drawn_run(draw: random.Random, data: str) -> TrainConfig:
         "epochs": draw.choice((2, 3)),
         "seed": draw.randrange(2**40),
         "per_class": per_class,
-        "repeats": 1 if per_class else some(1, 2, 3),
+        "repeated_augmentation": 1 if per_class else some(1, 2, 3),
         "precision": draw.choice(PRECISIONS[:2] + PRECISIONS[3:]),  # fp16 is torch's on GPUs only
         "ema": some(0.0, 0.5, 0.9),
         "accumulate": some(1, 2, 3),
         "schedule": draw.choice(SCHEDULES),
         "warmup_epochs": some(0.0, 0.5, 1.5),
-        "unseen": some(0.0, 0.25, 0.5),
-        "hold_out": some(0.0, 0.2),
-        "share": some(1.0, 0.8),
-        "smoothing": some(0.0, 0.1) if loss in HEADS[:-2] else 0.0,
+        "unseen_classes": some(0.0, 0.25, 0.5),
+        "val_fraction": some(0.0, 0.2),
+        "train_fraction": some(1.0, 0.8),
+        "label_smoothing": some(0.0, 0.1) if loss in HEADS[:-2] else 0.0,
         "clip": some(0.0, 1.0),
         "momentum": some(0.9, 0.0),
-        "dim": some(0, 16),
+        "embedding_dim": some(0, 16),
         "neck": draw.random() < 0.15,
         "channels_last": draw.random() < 0.8,
         "ckpt_freq": some(0, 1),
     }
     if values["model"] == VIT:
         values["model_options"] = {"drop_rate": 0.2, "proj_drop_rate": 0.2, "drop_path_rate": 0.1}
-    if values["unseen"] and per_class:
+    if values["unseen_classes"] and per_class:
         values["batch_size"] = 2 * per_class  # few classes are left
     return TrainConfig(**values)
 
@@ -247,8 +247,8 @@ def _runs(count: int = 400) -> list[TrainConfig]:
 def test_every_option_is_drawn():
     """Half of the values of an option are not worth much if it never differs from what is usual."""
     usual = TrainConfig()
-    names = ("precision", "ema", "repeats", "per_class", "accumulate", "opt", "unseen", "hold_out", "share", "clip")
-    for name in (*names, "schedule", "warmup_epochs", "smoothing", "dim", "neck", "channels_last", "momentum"):
+    names = ("precision", "ema", "repeated_augmentation", "per_class", "accumulate", "opt", "unseen_classes", "val_fraction", "train_fraction", "clip")
+    for name in (*names, "schedule", "warmup_epochs", "label_smoothing", "embedding_dim", "neck", "channels_last", "momentum"):
         differing = [run for run in _runs() if getattr(run, name) != getattr(usual, name)]
         assert len(differing) > 20, name
     for option in ("mixup", "cutmix", "mix_each", "erase", "scale"):

@@ -17,7 +17,7 @@ from torch import Tensor
 import widemargin as wm
 
 
-def made(samples: int, classes: int, dim: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+def random_case(samples: int, classes: int, dim: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """Embeddings near their class weights, labels and class weights, in double precision."""
     random = torch.Generator().manual_seed(seed)
     weight = torch.randn(classes, dim, dtype=torch.float64, generator=random)
@@ -34,7 +34,7 @@ def angle(a: list[float], b: list[float]) -> float:
     return math.acos(max(-1.0, min(1.0, cos)))
 
 
-def mean_between(rows: list[list[float]]) -> float:
+def mean_angle_by_loops(rows: list[list[float]]) -> float:
     found = [angle(rows[i], rows[j]) for i in range(len(rows)) for j in range(len(rows)) if i != j]
     return sum(found) / len(found)
 
@@ -49,13 +49,13 @@ def centres_by_loops(x: Tensor, y: Tensor, classes: int) -> dict[int, list[float
     return centres
 
 
-def assert_as_by_loops(got: wm.Angles, x: Tensor, y: Tensor, weight: Tensor) -> None:
+def assert_equals_loops(got: wm.Angles, x: Tensor, y: Tensor, weight: Tensor) -> None:
     rows = weight.tolist()
     centres = centres_by_loops(x, y, len(rows))
     intra = [angle(centre, rows[j]) for j, centre in centres.items()]
     assert got.wc_intra == pytest.approx(sum(intra) / len(intra), abs=1e-9)
-    assert got.w_inter == pytest.approx(mean_between(rows), abs=1e-9)
-    assert got.c_inter == pytest.approx(mean_between(list(centres.values())), abs=1e-9)
+    assert got.w_inter == pytest.approx(mean_angle_by_loops(rows), abs=1e-9)
+    assert got.c_inter == pytest.approx(mean_angle_by_loops(list(centres.values())), abs=1e-9)
     assert got.empty_classes == [j for j in range(len(rows)) if j not in centres]
 
 
@@ -64,9 +64,9 @@ def assert_as_by_loops(got: wm.Angles, x: Tensor, y: Tensor, weight: Tensor) -> 
 
 @pytest.mark.parametrize(("samples", "classes", "dim"), [(12, 3, 2), (40, 7, 5), (60, 20, 3)])
 def test_the_three_angles_are_their_definitions(samples, classes, dim):
-    x, y, weight = made(samples, classes, dim)
+    x, y, weight = random_case(samples, classes, dim)
     got = wm.angles(x, y, weight)
-    assert_as_by_loops(got, x, y, weight)
+    assert_equals_loops(got, x, y, weight)
     assert not got.is_sampled
     assert (got.w_inter_error, got.c_inter_error) == (None, None)
 
@@ -78,19 +78,19 @@ def test_centres_are_means_of_raw_embeddings_and_not_of_directions():
 
 
 def test_classes_without_samples_are_named_and_left_out():
-    x, y, weight = made(30, 8, 4)
+    x, y, weight = random_case(30, 8, 4)
     kept = (y != 2) & (y != 5)
     got = wm.angles(x[kept], y[kept], weight)
     assert {2, 5} <= set(got.empty_classes)
-    assert_as_by_loops(got, x[kept], y[kept], weight)
+    assert_equals_loops(got, x[kept], y[kept], weight)
 
 
 def test_without_any_sample_only_the_weights_have_angles():
-    _, _, weight = made(5, 4, 3)
+    _, _, weight = random_case(5, 4, 3)
     got = wm.angles(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64), weight)
     assert math.isnan(got.wc_intra)
     assert math.isnan(got.c_inter)
-    assert got.w_inter == pytest.approx(mean_between(weight.tolist()))
+    assert got.w_inter == pytest.approx(mean_angle_by_loops(weight.tolist()))
     assert got.empty_classes == [0, 1, 2, 3]
 
 
@@ -103,7 +103,7 @@ def test_one_class_has_no_angle_between_classes():
 
 
 def test_one_class_with_samples_has_no_angle_between_centres():
-    _, _, weight = made(5, 4, 3)
+    _, _, weight = random_case(5, 4, 3)
     got = wm.angles(torch.ones(2, 3), torch.tensor([1, 1]), weight)
     assert math.isnan(got.c_inter)
     assert got.wc_intra == pytest.approx(angle([1.0] * 3, weight[1].tolist()))
@@ -122,7 +122,7 @@ def test_identical_weights_are_exactly_0_apart_and_opposite_ones_pi(exact):
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("dim", [2, 3, 64])
 def test_identical_and_opposite_weights_in_any_direction(seed, dim):
-    ray = made(1, 1, dim, seed)[2]
+    ray = random_case(1, 1, dim, seed)[2]
     same, opposite = ray * torch.tensor([[1.0], [0.37], [11.0]]), torch.cat([ray, -3.7 * ray])
     together = wm.angles(same, torch.arange(3), same)
     apart = wm.angles(opposite, torch.arange(2), opposite)
@@ -133,16 +133,16 @@ def test_identical_and_opposite_weights_in_any_direction(seed, dim):
 
 
 def test_half_precision_embeddings_and_weights_are_measured_in_double():
-    x, y, weight = made(40, 6, 4)
+    x, y, weight = random_case(40, 6, 4)
     x, weight = x.half(), weight.half()
-    assert_as_by_loops(wm.angles(x, y, weight), x.double(), y, weight.double())
+    assert_equals_loops(wm.angles(x, y, weight), x.double(), y, weight.double())
 
 
 # ---------------------------------------------------------------- batches
 
 
 def test_a_meter_over_batches_is_one_shot():
-    x, y, weight = made(50, 7, 5)
+    x, y, weight = random_case(50, 7, 5)
     meter = wm.AngleMeter(7, 5)
     for start in (0, 1, 20, 49):
         stop = {0: 1, 1: 20, 20: 49, 49: 50}[start]
@@ -154,7 +154,7 @@ def test_a_meter_over_batches_is_one_shot():
 
 
 def test_merged_meters_are_one_meter():
-    x, y, weight = made(50, 7, 5)
+    x, y, weight = random_case(50, 7, 5)
     first, second = wm.AngleMeter(7, 5), wm.AngleMeter(7, 5)
     first.update(x[:13], y[:13])
     second.update(x[13:], y[13:])
@@ -167,7 +167,7 @@ def test_merged_meters_are_one_meter():
 
 
 def test_drawn_pairs_estimate_the_exact_angles_within_their_error():
-    x, y, weight = made(3000, 500, 6)
+    x, y, weight = random_case(3000, 500, 6)
     exact, drawn = wm.angles(x, y, weight, exact=True), wm.angles(x, y, weight, exact=False)
     assert drawn.is_sampled
     assert not exact.is_sampled
@@ -184,7 +184,7 @@ def test_drawn_pairs_never_pair_a_class_with_itself():
 
 
 def test_drawn_pairs_are_the_same_every_time():
-    x, y, weight = made(100, 30, 4)
+    x, y, weight = random_case(100, 30, 4)
     first = wm.angles(x, y, weight, exact=False)
     torch.manual_seed(123)
     assert wm.angles(x, y, weight, exact=False) == first
@@ -247,7 +247,7 @@ def test_a_meter_refuses_to_merge_one_of_another_shape(shape):
 SHARES = (slice(0, 31), slice(31, 40))
 
 
-def one_rank(rank: int, folder: str) -> None:
+def run_rank(rank: int, folder: str) -> None:
     """What each process does: its unequal share of the samples, in batches."""
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -257,7 +257,7 @@ def one_rank(rank: int, folder: str) -> None:
         world_size=len(SHARES),
         timeout=timedelta(seconds=30),
     )
-    x, y, weight = made(40, 9, 4)
+    x, y, weight = random_case(40, 9, 4)
     x, y = x[SHARES[rank]], y[SHARES[rank]]
     meter = wm.AngleMeter(9, 4)
     for start in range(0, len(y), 11):
@@ -272,8 +272,8 @@ def one_rank(rank: int, folder: str) -> None:
 def test_two_processes_with_unequal_shares_agree_with_one(tmp_path):
     # What counts is what the ranks wrote down: gloo's threads may abort a process that has ended its work.
     with contextlib.suppress(torch.multiprocessing.ProcessExitedException):
-        torch.multiprocessing.spawn(one_rank, (str(tmp_path),), nprocs=len(SHARES))
-    x, y, weight = made(40, 9, 4)
+        torch.multiprocessing.spawn(run_rank, (str(tmp_path),), nprocs=len(SHARES))
+    x, y, weight = random_case(40, 9, 4)
     wanted = wm.angles(x, y, weight)
     for rank, share in enumerate(SHARES):
         everyone, own, again = json.loads((tmp_path / f"{rank}.json").read_text())

@@ -2,16 +2,12 @@
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats as scipy_stats
 
-from benchmarks import coverage
-from benchmarks.coverage import markdown, verdict
-from widemargin.cli.main import main
 from widemargin.io.errors import InputError
 from widemargin.metrics import pair_counts
 from widemargin.metrics.fewshot import few_shot_metrics
@@ -37,10 +33,8 @@ from widemargin.recognition.evaluation import evaluate_embeddings
 from widemargin.recognition.protocols import PROTOCOLS, ProtocolSettings, calibrated_threshold, select_pairs
 from widemargin.viz import pair_charts as pictures
 
-ROOT = Path(__file__).resolve().parents[2]
 
-
-def crowd(identities=24, images=6, spread_of=1.2, seed=0, dim=16):
+def random_identities(identities=24, images=6, spread_of=1.2, seed=0, dim=16):
     """Embeddings of identities whose spreads differ, and their labels, which do not begin at 0."""
     draw = np.random.default_rng(seed)
     y = np.repeat(np.arange(identities), images)
@@ -60,7 +54,7 @@ def all_scores(x, y):
 
 
 def test_every_distinct_pair_counts_once():
-    x, y = crowd()
+    x, y = random_identities()
     scores, a, b = all_scores(x, y)
     found = verification_metrics_of_embeddings(x, y)
     assert (found.num_same, found.num_different, found.num_identities) == (24 * 15, 276 * 36, 24)
@@ -71,7 +65,7 @@ def test_every_distinct_pair_counts_once():
 
 
 def test_streamed_counts_are_exact_and_give_the_same_figures(monkeypatch):
-    x, y = crowd(40, 5)
+    x, y = random_identities(40, 5)
     kept = verification_metrics_of_embeddings(x, y)
     monkeypatch.setattr(pair_counts, "MAX_IN_MEMORY_PAIRS", 0)
     monkeypatch.setattr(pair_counts, "_PAIRS_PER_BLOCK", 700)  # several blocks
@@ -97,7 +91,7 @@ def test_streamed_counts_are_exact_and_give_the_same_figures(monkeypatch):
 
 
 def test_many_identities_are_left_out_in_groups(monkeypatch):
-    x, y = crowd(60, 4)
+    x, y = random_identities(60, 4)
     one_by_one = verification_metrics_of_embeddings(x, y)
     monkeypatch.setattr(pair_counts, "MAX_GROUPS", 30)
     grouped = verification_metrics_of_embeddings(x, y)
@@ -107,7 +101,7 @@ def test_many_identities_are_left_out_in_groups(monkeypatch):
 
 
 def test_figures_without_each_identity_are_those_of_the_others():
-    x, y = crowd(30, 6)
+    x, y = random_identities(30, 6)
     found = verification_metrics_of_embeddings(x, y)
     for k, name in enumerate(torch.unique(y)[:5]):
         rest = verification_metrics_of_embeddings(x[y != name], y[y != name], intervals=False)
@@ -143,7 +137,7 @@ def test_the_p_value_is_students():
 
 def test_pairs_that_share_identities_say_less_than_pairs_that_do_not():
     """A hundred images of each of twelve identities are not thousands of independent pairs."""
-    x, y = crowd(12, 30)
+    x, y = random_identities(12, 30)
     scores, a, b = all_scores(x, y)
     over = verification_metrics(scores, a == b, identities=(a, b))
     alone = 2 * np.arange(len(scores))
@@ -154,11 +148,11 @@ def test_pairs_that_share_identities_say_less_than_pairs_that_do_not():
 
 def test_a_handful_of_identities_has_no_interval():
     for count in (3, 9):
-        found = verification_metrics_of_embeddings(*crowd(count, 20))
+        found = verification_metrics_of_embeddings(*random_identities(count, 20))
         assert found.auc.low is found.auc.high is None
         assert found.auc.reason == f"{count} identities, 10 are needed"
         assert found.eer.low is None
-    assert verification_metrics_of_embeddings(*crowd(10, 20)).auc.low is not None
+    assert verification_metrics_of_embeddings(*random_identities(10, 20)).auc.low is not None
 
 
 def test_without_identities_there_are_no_intervals():
@@ -172,7 +166,7 @@ def test_without_identities_there_are_no_intervals():
 
 
 def test_no_interval_from_a_handful_of_errors():
-    x, y = crowd(20, 6, spread_of=0.05)
+    x, y = random_identities(20, 6, spread_of=0.05)
     found = verification_metrics_of_embeddings(x, y)
     assert found.auc.value == 1.0
     assert found.auc.low is None
@@ -185,7 +179,7 @@ def test_no_interval_from_a_handful_of_errors():
 
 
 def test_intervals_of_retrieval_and_shots_are_over_classes():
-    x, y = crowd(20, 10)
+    x, y = random_identities(20, 10)
     found = retrieval_metrics(x, y, ks=(1, 5))
     low, high = found.intervals["recall@1"]
     assert low < found.recall[1] < high
@@ -194,13 +188,13 @@ def test_intervals_of_retrieval_and_shots_are_over_classes():
     without = found.leave_one_out["recall@1"]
     for k, name in enumerate(torch.unique(y)[:4]):
         others = (y != name).nonzero().squeeze(1).tolist()
-        assert without[k] == pytest.approx(100 * np.mean([_hit(x, y, row) for row in others]))
+        assert without[k] == pytest.approx(100 * np.mean([_is_hit(x, y, row) for row in others]))
     few, many = (few_shot_metrics(x, y, episodes=count) for count in (200, 1000))
     assert many.error > 0.5 * few.error  # more episodes of the same classes make it no surer for others
-    assert few_shot_metrics(*crowd(8, 10), episodes=50).error is None
+    assert few_shot_metrics(*random_identities(8, 10), episodes=50).error is None
 
 
-def _hit(x, y, row):
+def _is_hit(x, y, row):
     unit = torch.nn.functional.normalize(x)
     near = unit @ unit[row]
     near[row] = -2
@@ -230,7 +224,7 @@ def test_ties_do_not_make_ten_events():
 
 
 def test_false_accepts_of_two_identities_have_no_interval():
-    x, y = crowd(40, 6, spread_of=0.6)
+    x, y = random_identities(40, 6, spread_of=0.6)
     x[y == 3 + 2 * 7] = x[y == 3 + 2 * 4] + 0.01  # twins
     found = verification_metrics_of_embeddings(x, y, fars=(0.001,))
     assert found.tar[0.001].low is None
@@ -249,7 +243,7 @@ def test_a_curve_that_no_ten_pairs_support_is_not_drawn():
     assert pictures.draw_roc_curve(roc_curve(draw.normal(size=300) + few, few), 9, 291, "t") is None
 
 
-def weak_and_strong(hits, misses):
+def verify_with_counts(hits, misses):
     """Scores of 600 same pairs of 30 identities, at a threshold that 10 of 1,000 different pairs pass."""
     draw = np.random.default_rng(0)
     high = np.arange(600) % 30 * 20 + np.arange(600) // 30  # one identity after the other
@@ -263,25 +257,25 @@ def weak_and_strong(hits, misses):
 
 
 def test_a_tar_rests_on_ten_accepted_same_pairs():
-    found = weak_and_strong(9, None)
+    found = verify_with_counts(9, None)
     assert found.tar[0.01] is None
-    assert found.refused["tar 0.01"] == "FAR 0.01 needs at least 10 same pairs accepted; there are 9"
-    assert weak_and_strong(10, None).tar[0.01].value == pytest.approx(10 / 600)
+    assert found.missing_reasons["tar 0.01"] == "FAR 0.01 needs at least 10 same pairs accepted; there are 9"
+    assert verify_with_counts(10, None).tar[0.01].value == pytest.approx(10 / 600)
 
 
 def test_few_misses_or_those_of_one_identity_have_no_interval():
-    few = weak_and_strong(None, 9).tar[0.01]
+    few = verify_with_counts(None, 9).tar[0.01]
     assert few.value == pytest.approx(591 / 600)
     assert few.low is None
-    assert few.why == "fewer than 10 same pairs are missed"
-    single = weak_and_strong(None, 20).tar[0.01]  # all of one identity: "96.67 % (0.00 to 100.00)" says nothing
+    assert few.reason == "fewer than 10 same pairs are missed"
+    single = verify_with_counts(None, 20).tar[0.01]  # all of one identity: "96.67 % (0.00 to 100.00)" says nothing
     assert single.low is None
-    assert single.why == "hardly more than one identity makes a difference"
-    assert weak_and_strong(None, 300).tar[0.01].low is not None
+    assert single.reason == "hardly more than one identity makes a difference"
+    assert verify_with_counts(None, 300).tar[0.01].low is not None
 
 
 def test_a_handful_of_errors_gives_no_interval_in_any_protocol():
-    x, y = crowd(24, 6, spread_of=0.05)
+    x, y = random_identities(24, 6, spread_of=0.05)
     x[0] = -x[0]  # an image that nobody recognises, and by which nobody of its class is recognised
     assert verification_metrics_of_embeddings(x, y).accuracy_interval is None
     shots = few_shot_metrics(x, y, episodes=300)
@@ -324,7 +318,7 @@ def test_one_false_alarm_of_a_hundred_is_no_rate(unknown, given):
 
 
 def test_protocols_refuse_what_too_few_support():
-    x = crowd(6, 3)[0]
+    x = random_identities(6, 3)[0]
     y = torch.arange(6).repeat_interleave(3)
     said = {name: PROTOCOLS[name](x, y, ProtocolSettings(ways=3, k=2)).lines for name in PROTOCOLS}
     assert any(line.startswith("EER –: EER needs at least 10 errors of each kind") for line in said["verification"])
@@ -338,7 +332,7 @@ def test_protocols_refuse_what_too_few_support():
 
 
 def test_a_record_has_dashes_for_what_is_refused():
-    found = evaluate_embeddings(*crowd(20, 6, spread_of=0.05))
+    found = evaluate_embeddings(*random_identities(20, 6, spread_of=0.05))
     assert found["eer"] is None
     assert found["tar"]["0.001"] is None
     assert found["intervals"]["auc"] is None
@@ -350,7 +344,7 @@ def test_a_record_has_dashes_for_what_is_refused():
 
 
 def test_no_identity_is_in_two_folds():
-    x, y = crowd(30, 5)
+    x, y = random_identities(30, 5)
     labels = np.unique(y.numpy(), return_inverse=True)[1]
     fold = identity_folds(labels)
     i, j = np.triu_indices(len(labels), 1)
@@ -365,9 +359,9 @@ def test_no_identity_is_in_two_folds():
     low, high = found.accuracy_interval
     assert low < found.accuracy < high
     assert (
-        verification_metrics_of_embeddings(*crowd(3, 9)).accuracy is None
+        verification_metrics_of_embeddings(*random_identities(3, 9)).accuracy is None
     )  # a fold of one identity has no different pair
-    assert verification_metrics_of_embeddings(*crowd(8, 9)).num_folds == 4
+    assert verification_metrics_of_embeddings(*random_identities(8, 9)).num_folds == 4
 
 
 def test_repeated_pairs_stay_in_one_fold():
@@ -430,58 +424,3 @@ def test_identities_of_listed_pairs():
 def test_bad_identities_are_one_line(identities, words):
     with pytest.raises(InputError, match=words):
         verification_metrics([0.9, 0.8, 0.2, 0.1], [True, True, False, False], identities=identities)
-
-
-# ---------------------------------------------------------------- coverage
-
-
-def test_intervals_hold_the_truth_as_often_as_they_say(tmp_path, capsys):
-    """In small; `widemargin bench coverage` has the thousand trials of records/coverage.json."""
-    path = tmp_path / "coverage.json"
-    words = ["bench", "coverage", "--trials", "80", "--compared", "40", "--identities", "25", "--populations", "uneven"]
-    words += ["--truth-pairs", "400000", "--json", str(path)]
-    assert main(words) == 0
-    assert "leaving out identities" in capsys.readouterr().out
-    record = json.loads(path.read_text())
-    held = {cell["construction"]: cell["held"] for cell in record["cells"]}
-    for figure in coverage.METRIC_NAMES:
-        assert held[coverage.JACKKNIFE][figure] >= 88
-        assert held[coverage.PAIR_BOOTSTRAP][figure] <= 70  # what was printed before
-    assert record["truth"]["uneven"]["errors"]["tar"] < 0.002
-    path.write_text(json.dumps({**record, "mark": 1}))
-    assert main(words) == 0  # goes on from the file, in which nothing is missing
-    assert json.loads(path.read_text())["mark"] == 1
-    assert "| uneven | 25 |" in markdown(record)
-    assert main([*words[:2], "--identities", "5"]) == 2
-    assert "--identities must be from 10" in capsys.readouterr().err
-    assert main([*words[:2], "--populations", "famlies"]) == 2
-    assert "families" in capsys.readouterr().err
-
-
-def test_the_truth_of_a_population_is_what_other_draws_say():
-    population = coverage.POPULATIONS["even"](np.random.default_rng([0, 0]))
-    one, other = (coverage.estimate_truth(population, 200_000, seed) for seed in (0, 1))
-    for figure in coverage.METRIC_NAMES:
-        apart = abs(getattr(one, figure) - getattr(other, figure))
-        assert apart < 4 * np.hypot(one.errors[figure], other.errors[figure])
-
-
-def test_the_record_holds_what_the_docs_say():
-    record = json.loads((ROOT / "records" / "coverage.json").read_text(encoding="utf-8"))
-    assert (ROOT / "docs" / "intervals.md").read_text(encoding="utf-8").count(markdown(record)) == 1
-    ours = [cell for cell in record["cells"] if cell["construction"] == coverage.JACKKNIFE]
-    assert {(cell["identities"], cell["trials"]) for cell in ours} == {(20, 1000), (50, 1000), (200, 1000)}
-    for cell in ours:
-        for name in coverage.METRIC_NAMES:
-            assert cell["held"][name] >= coverage.MIN_COVERAGE_PERCENT
-            assert (
-                cell["held"][name] <= coverage.MAX_COVERAGE_PERCENT or cell["identities"] == 20
-            )  # wide rather than narrow
-
-
-def test_the_verdict_names_what_lies_outside():
-    cell = {"population": "even", "identities": 20, "construction": coverage.JACKKNIFE, "trials": 9}
-    cell |= {"refused": dict.fromkeys(coverage.METRIC_NAMES, 0), "width": dict.fromkeys(coverage.METRIC_NAMES, 0.1)}
-    fine, off = {"auc": 95.0, "eer": 94.0, "tar": None}, {"auc": 95.0, "eer": 90.0, "tar": 96.0}
-    assert verdict({"cells": [{**cell, "held": fine}]}) == "all are"
-    assert verdict({"cells": [{**cell, "held": off}]}) == "outside: EER of 20 identities (even) 90.0"

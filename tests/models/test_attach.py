@@ -203,8 +203,8 @@ def test_class_weights_are_float32_whatever_the_model_is(dtype):
 
 def test_options_of_the_head_and_of_the_call_are_passed_on():
     network, (x, y) = Small(), blobs(6)
-    model = wm.attach(network, "arcface + 0.1*center", 3, at="scores", smoothing=0.1, ignore_index=-1).eval()
-    assert (model.head.smoothing, model.head.ignore_index) == (0.1, -1)
+    model = wm.attach(network, "arcface + 0.1*center", 3, at="scores", label_smoothing=0.1, ignore_index=-1).eval()
+    assert (model.head.label_smoothing, model.head.ignore_index) == (0.1, -1)
     weight = torch.arange(6.0)
     assert torch.allclose(model(x, y, sample_weight=weight), model(x, y) * weight)
     assert model(x, torch.full((6,), -1)).tolist() == [0.0] * 6
@@ -255,3 +255,11 @@ def test_a_short_training_finds_the_classes():
         model(x, y).mean().backward()
         optimizer.step()
     assert (model.eval()(x).argmax(1) == y).float().mean() > 0.95
+
+
+def test_a_model_refuses_options_that_need_labels():
+    model = wm.attach(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), "arcface", num_classes=3, at="1")
+    with pytest.raises(wm.InputError, match="labels given without labels; write model"):
+        model(torch.randn(2, 4), labels=torch.tensor([0, 1]))
+    groups = model.parameter_groups(weight_decay=0.1)
+    assert [(g["weight_decay"], len(g["params"])) for g in groups] == [(0.1, 1), (0.0, 2)]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from colours import draw
 from stress.trainings import difference
-from widemargin import data
+from widemargin import data, numerics
 from widemargin.data.images.augment import Augment
 from widemargin.data.images.batches import EpochSampler, TensorBatches, make_sampler
 from widemargin.data.images.folder import FolderBatches, load_folder
@@ -39,7 +39,7 @@ def default_dtype(dtype):
         torch.set_default_dtype(before)
 
 
-# What a library beside us, or Fabric in another thread, may have set.
+# What another library, or Fabric in another thread, may have set.
 STATES = {
     "float64": lambda: default_dtype(torch.float64),
     "bfloat16": lambda: default_dtype(torch.bfloat16),
@@ -105,7 +105,7 @@ def test_an_augmented_batch_is_the_same_bits_in_every_state(augment, seed, start
 
     assert make()[0].dtype == torch.float32
     assert_same_in_every_state(make)
-    assert_same_in_every_state(lambda: augment.for_evaluation().evaluated(some.x))
+    assert_same_in_every_state(lambda: augment.for_evaluation().transform_for_evaluation(some.x))
 
 
 @given(seed=st.integers(0, 2**63 - 1), n=st.integers(1, 40), alpha=st.sampled_from([0.1, 0.8, 1.0, 5.0]))
@@ -162,7 +162,7 @@ EVERYTHING = Augment(
 
 
 @pytest.mark.parametrize("kind", ["memory", "folder", pytest.param("timm", marks=pytest.mark.slow)])
-def test_batches_made_beside_a_thread_that_changes_the_default_dtype(kind, tmp_path):
+def test_batches_made_while_a_thread_changes_the_default_dtype(kind, tmp_path):
     """What Fabric does in every step of `--precision 64-true`, while the next batch is made."""
     if kind == "memory":
         batches = TensorBatches(images(144, size=12), 12, EVERYTHING, 0)
@@ -177,7 +177,7 @@ def test_batches_made_beside_a_thread_that_changes_the_default_dtype(kind, tmp_p
         for batch in batches.iter_epoch(0):
             torch.set_default_dtype(torch.float64)
             found.append(parts(batch))
-            threading.Event().wait(0.003)  # the thread beside has half its time in either state
+            threading.Event().wait(0.003)  # the other thread has half its time in either state
             torch.set_default_dtype(torch.float32)
     assert found == wanted
     with default_dtype(torch.float64):
@@ -208,6 +208,6 @@ def test_two_trainings_in_64_true_are_the_same_bits(tmp_path):
 
 def test_whoever_makes_batches_draws_in_one_place():
     """A draw that does not name its dtype looks like any other and is right nearly always: so there is one place."""
-    place = Path(data.__file__).parent
+    places = [*Path(data.__file__).parent.rglob("*.py"), *Path(numerics.__file__).parent.rglob("*.py")]
     drawing = re.compile(r"torch\.(rand\w*|normal|bernoulli|multinomial)\(|\.(uniform|normal|bernoulli|random)_\(")
-    assert {path.name for path in place.rglob("*.py") if drawing.search(path.read_text())} == {"draws.py"}
+    assert {path.name for path in places if drawing.search(path.read_text())} == {"random.py"}

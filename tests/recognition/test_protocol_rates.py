@@ -98,8 +98,8 @@ def test_both_curves_end_where_ten_pairs_support_them():
         (pictures.draw_roc_curve(roc, 1000, 2000, "t"), 0.0),
         (pictures.draw_det_curve(roc, 1000, 2000, "t"), 10 / 1000),
     ):
-        told = re.search(r"<title>(?:TAR|misses): ([^<]*)</title>", svg)
-        points = [tuple(map(float, part.split(" → "))) for part in told.group(1).split(", ")]
+        title = re.search(r"<title>(?:TAR|misses): ([^<]*)</title>", svg)
+        points = [tuple(map(float, part.split(" → "))) for part in title.group(1).split(", ")]
         assert min(far for far, _ in points) >= 10 / 2000
         assert min(value for _, value in points) >= least
 

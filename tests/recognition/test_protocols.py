@@ -25,7 +25,7 @@ def shades(tmp_path_factory):
 def run(shades, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "run"
     words = ["train", str(shades), "fast(widths=(8, 8, 16))", "arcface(s=8, m=0.2) + 0.5*triplet", "--input-size", "16"]
-    words += ["--unseen", "0.5", "--per-class", "4", "--batch-size", "16", "--epochs", "8", "--opt", "adamw"]
+    words += ["--unseen-classes", "0.5", "--per-class", "4", "--batch-size", "16", "--epochs", "8", "--opt", "adamw"]
     words += ["--lr", "0.01", "--augment", "none", "--out", str(out), "--quiet"]
     assert main(words) == 0
     return out
@@ -62,7 +62,7 @@ def test_protocols_print_and_write(run, protocol, words, capsys):
     if protocol == "verification":
         assert facts["auc"]["low"] is facts["auc"]["high"] is None
         assert set(facts["thresholds"]) == {"0.1"}
-        assert set(facts["refused"]) >= {"tar 0.01", "tar 0.001", "tar 0.0001"}
+        assert set(facts["missing_reasons"]) >= {"tar 0.01", "tar 0.001", "tar 0.0001"}
 
 
 def test_unseen_classes_are_what_is_judged(run):
@@ -70,7 +70,7 @@ def test_unseen_classes_are_what_is_judged(run):
     x, y = done.embed_test_images()
     assert len(x) == 48
     assert int(y.max()) == 3
-    assert len(done.input_spec["classes"]) == 4
+    assert len(done.input_spec["class_names"]) == 4
 
 
 def test_pairs_from_a_file(run, shades, tmp_path, capsys):
@@ -150,9 +150,9 @@ def test_what_cannot_be_embedded_is_one_line(run, shades, tmp_path, data, out, w
     (tmp_path / "empty").mkdir()
     place = tmp_path / data if data == "empty" else shades / data
     assert main(["embed", str(run), str(place), "--out", str(tmp_path / out)]) == 2
-    told = capsys.readouterr().err
-    assert re.search(words, told)
-    assert told.count("\n") == 1
+    message = capsys.readouterr().err
+    assert re.search(words, message)
+    assert message.count("\n") == 1
 
 
 def test_verify_two_images(run, shades, capsys):
@@ -173,7 +173,7 @@ def test_a_set_by_name_is_embedded_as_the_run_sees_images(tmp_path, data_dir, ca
         "mnist",
         "fast(widths=(8, 8, 8))",
         "arcgrad",
-        "--share",
+        "--train-fraction",
         "0.005",
         "--epochs",
         "1",
@@ -217,8 +217,8 @@ def test_the_page_shows_pairs_and_neighbours_and_escapes_names(run, capsys):
 
 
 def test_strangers_are_refused(run, shades, capsys):
-    known, strange = (load_run(run).input_spec["classes"][0], None)
-    strange = next(f"shade{k}" for k in range(8) if f"shade{k}" not in load_run(run).input_spec["classes"])
+    known, strange = (load_run(run).input_spec["class_names"][0], None)
+    strange = next(f"shade{k}" for k in range(8) if f"shade{k}" not in load_run(run).input_spec["class_names"])
     images = [str(shades / name / "1.png") for name in (known, strange)]
     assert main(["predict", str(run), *images, "--reject-below", "-1"]) == 0
     assert "unknown" not in capsys.readouterr().out
@@ -227,7 +227,7 @@ def test_strangers_are_refused(run, shades, capsys):
     every = [str(path) for path in sorted(shades.glob("*/*.png"))]
     assert main(["predict", str(run), *every, "--target-far", "0.25"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    seen = load_run(run).input_spec["classes"]
+    seen = load_run(run).input_spec["class_names"]
     passed = [line for line in lines if "unknown" not in line and not any(f"/{name}/" in line for name in seen)]
     assert len(passed) == 12  # a quarter of the 48 images of unseen classes
     for words in (["--target-far", "0"], ["--target-far", "0.2"], ["--reject-below", "2"]):  # 9 of 48 are no rate

@@ -29,7 +29,7 @@ def tiny_sizes(monkeypatch):
     monkeypatch.setattr(image_runs, "_CPU_CONFIG", replace(TINY, augment="paper"))
 
 
-def lines(path: Path) -> list[dict]:
+def read_lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -93,11 +93,11 @@ def test_folders_tell_runs_apart_and_do_not_depend_on_names():
 
 def test_a_table_is_made_once_and_shared(tmp_path, monkeypatch, tiny_sizes, capsys):
     data = write_small_cifar("cifar10", tmp_path / "data", monkeypatch)
-    common = ["--size", "cpu", "--seeds", "1", "--runs", str(tmp_path / "runs"), "--data-dir", str(data)]
+    common = ["--size", "cpu", "--seeds", "1", "--runs-dir", str(tmp_path / "runs"), "--data-dir", str(data)]
     assert main(["reproduce", "table7", *common, "--epochs", "1", "--out", str(tmp_path / "seven")]) == 0
     printed = capsys.readouterr().out
     assert "8 of 8 runs are finished" in printed
-    records = lines(tmp_path / "seven" / "records.jsonl")
+    records = read_lines(tmp_path / "seven" / "records.jsonl")
     assert {record["loss"] for record in records} == {*IMAGE_LOSSES.values(), "adaacos", "cosface(s=20, m=0.1)"}
     for record in records:
         assert {"data", "loss", "model", "seed", "epochs", "seconds", "cores", "test", "angles"} <= set(record)
@@ -122,24 +122,24 @@ def test_a_table_is_made_once_and_shared(tmp_path, monkeypatch, tiny_sizes, caps
 
 def test_figure_3_with_fewer_images(tmp_path, monkeypatch, tiny_sizes, capsys):
     data = write_small_cifar("cifar10", tmp_path / "data", monkeypatch, train=500)
-    words = ["--size", "cpu", "--seeds", "1", "--runs", str(tmp_path / "runs"), "--data-dir", str(data)]
+    words = ["--size", "cpu", "--seeds", "1", "--runs-dir", str(tmp_path / "runs"), "--data-dir", str(data)]
     monkeypatch.setattr("widemargin.reproduce.figure3.TRAIN_FRACTIONS", (1.0, 0.2))
     monkeypatch.setattr("widemargin.reproduce.figure3.FIGURE3_METHODS", ("arcgrad", "soft"))
     assert main(["reproduce", "figure3", *words, "--out", str(tmp_path / "out")]) == 0
     assert "20 %" in capsys.readouterr().out
-    assert sorted({record["share"] for record in lines(tmp_path / "out" / "records.jsonl")}) == [0.2, 1.0]
+    assert sorted({record["train_fraction"] for record in read_lines(tmp_path / "out" / "records.jsonl")}) == [0.2, 1.0]
     assert "percent of the training images" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_cifar_100_in_the_official_layout(tmp_path, monkeypatch, tiny_sizes, capsys):
     data = write_small_cifar("cifar100", tmp_path / "data", monkeypatch)
     monkeypatch.setattr(image_runs, "IMAGE_LOSSES", {"arcgrad": "arcgrad(s=10)"})
-    monkeypatch.setattr("widemargin.reproduce.parts.image_tables.METHODS", IMAGE_LOSSES)
-    monkeypatch.setattr("widemargin.reproduce.parts.image_tables.BESIDE", {})
-    words = ["--size", "cpu", "--seeds", "1", "--runs", str(tmp_path / "runs"), "--data-dir", str(data)]
+    monkeypatch.setattr("widemargin.reproduce.parts.image_tables.IMAGE_LOSSES", IMAGE_LOSSES)
+    monkeypatch.setattr("widemargin.reproduce.parts.image_tables.EXTRA_LOSSES", {})
+    words = ["--size", "cpu", "--seeds", "1", "--runs-dir", str(tmp_path / "runs"), "--data-dir", str(data)]
     assert main(["reproduce", "table5", *words, "--out", str(tmp_path / "out")]) == 0
     assert "75.12" in capsys.readouterr().out
-    assert {record["data"] for record in lines(tmp_path / "out" / "records.jsonl")} == {"cifar100"}
+    assert {record["data"] for record in read_lines(tmp_path / "out" / "records.jsonl")} == {"cifar100"}
 
 
 def test_a_spoilt_record_is_one_line(tmp_path):
@@ -184,11 +184,20 @@ def test_a_preempted_job_is_sent_again():
 def test_slurm_where_there_is_none_is_one_line(tmp_path, monkeypatch, capsys):
     pytest.importorskip("submitit")
     monkeypatch.setenv("PATH", str(tmp_path))
-    words = ["reproduce", "headline", "--executor", "slurm", "--runs", str(tmp_path), "--out", str(tmp_path / "out")]
+    words = [
+        "reproduce",
+        "headline",
+        "--executor",
+        "slurm",
+        "--runs-dir",
+        str(tmp_path),
+        "--out",
+        str(tmp_path / "out"),
+    ]
     assert main(words) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("widemargin: --executor slurm")
-    assert told.count("\n") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("widemargin: --executor slurm")
+    assert error.count("\n") == 1
 
 
 # ---------------------------------------------------------------- pictures

@@ -1,4 +1,4 @@
-"""Open-set recipes: every line of a table is done once, peers train in our loop, Siamese networks learn from a CSV."""
+"""Open-set recipes: every method is trained once, peers train in our loop, Siamese networks learn from a CSV."""
 
 import argparse
 import csv
@@ -18,10 +18,10 @@ from widemargin.reproduce.parts import openset_claims, openset_methods, openset_
 from widemargin.training.config import TrainConfig
 from widemargin.training.siamese import ImagePairs, PairNetwork, SiameseConfig, pair_scores, train_siamese
 
-TINY = {"model": "fast(widths=(8, 8, 8), bias=False)", "dim": 8, "epochs": 1}
+TINY = {"model": "fast(widths=(8, 8, 8), bias=False)", "embedding_dim": 8, "epochs": 1}
 
 
-def records(path):
+def read_records(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -30,13 +30,13 @@ def tiny_faces(monkeypatch):
     monkeypatch.setattr(openset_methods, "FACES_CONFIG", replace(openset_methods.FACES_CONFIG, input_size=20, **TINY))
 
 
-def test_every_line_of_the_faces_is_done_once(tiny_faces, data_dir, tmp_path, capsys):
-    command = ["reproduce", "openset", "faces", "--seeds", "1", "--runs", str(tmp_path / "runs")]
+def test_every_method_of_the_faces_is_trained_once(tiny_faces, data_dir, tmp_path, capsys):
+    command = ["reproduce", "openset", "faces", "--seeds", "1", "--runs-dir", str(tmp_path / "runs")]
     command += ["--out", str(tmp_path / "out"), "--data-dir", str(data_dir)]
     assert main(command) == 0
     first = capsys.readouterr()
     assert "16 of 16 runs are finished" in first.out
-    found = records(tmp_path / "out" / "records.jsonl")
+    found = read_records(tmp_path / "out" / "records.jsonl")
     assert {line["loss"] for line in found} == {
         *openset_methods.OPENSET_LOSSES,
         *openset_methods.PEER_LOSSES,
@@ -59,21 +59,21 @@ def test_every_line_of_the_faces_is_done_once(tiny_faces, data_dir, tmp_path, ca
     assert main(command) == 0
     again = capsys.readouterr()
     assert "run 1 of" not in again.err
-    assert "judging" not in again.err
-    assert records(tmp_path / "out" / "records.jsonl") == found
-    old = _made_older(tmp_path / "runs")
+    assert "evaluating" not in again.err
+    assert read_records(tmp_path / "out" / "records.jsonl") == found
+    old = _write_old_records(tmp_path / "runs")
     assert main([*command, "--list"]) == 0
-    assert capsys.readouterr().out.count("to judge") == len(old) == 3
+    assert capsys.readouterr().out.count("outdated") == len(old) == 3
     before = {path: path.read_bytes() for path in (tmp_path / "runs").glob("*/metrics.jsonl")}
     assert main(command) == 0
     third = capsys.readouterr()
-    assert "judging 3 of 3" in third.err
+    assert "evaluating 3 of 3" in third.err
     assert "run 1 of" not in third.err  # nothing is trained again
     assert before == {path: path.read_bytes() for path in before}
-    assert records(tmp_path / "out" / "records.jsonl") == found
+    assert read_records(tmp_path / "out" / "records.jsonl") == found
 
 
-def _made_older(runs):
+def _write_old_records(runs):
     """Records of three runs as version 0.1.0 wrote them, one of each kind."""
     folders = [next(runs.glob(f"*-{name}*")) for name in ("softmax-", "pml_arcface", "l1_pixels")]
     for folder in folders:
@@ -87,32 +87,34 @@ def _made_older(runs):
 
 def test_a_siamese_run_that_kept_no_network_is_trained_again(data_dir, tmp_path, monkeypatch, capsys):
     base = replace(openset_methods.OMNIGLOT_CONFIG, data="orl_faces", input_size=20, **TINY)
-    line = next(line for line in openset_methods.list_methods(base, siamese=True) if "apart" in line.name)
-    line = replace(line, config=replace(line.config, epochs=1))
-    few = "widemargin.reproduce.parts.openset_methods"
-    monkeypatch.setattr(f"{few}._OF_EACH", 400)
-    monkeypatch.setattr(f"{few}._EPISODES", 20)
+    methods = openset_methods.list_methods(base, siamese=True)
+    method = next(method for method in methods if "apart" in method.name)
+    method = replace(method, config=replace(method.config, epochs=1))
+    module = "widemargin.reproduce.parts.openset_methods"
+    monkeypatch.setattr(f"{module}._PAIRS_PER_KIND", 400)
+    monkeypatch.setattr(f"{module}._SIAMESE_EPISODES", 20)
     monkeypatch.setattr(
-        f"{few}.pairs_of", lambda images, seed: ImagePairs(images.x, *sampled_pairs(images.y, seed, 200))
+        f"{module}.sample_training_pairs",
+        lambda images, seed: ImagePairs(images.x, *sampled_pairs(images.y, seed, 200)),
     )
     options = argparse.Namespace(
-        runs=str(tmp_path / "runs"), out=str(tmp_path / "out"), list=False, data_dir=str(data_dir)
+        runs_dir=str(tmp_path / "runs"), out=str(tmp_path / "out"), list=False, data_dir=str(data_dir)
     )
-    assert openset_table.complete_openset_runs([line], range(1), options, "t") is not None
+    assert openset_table.complete_openset_runs([method], range(1), options, "t") is not None
     folder = next((tmp_path / "runs").iterdir())
     first = json.loads((folder / "record.json").read_text())
     assert first["intervals"]["auc"][0] < first["test"]["auc"]
     identities = (folder / openset_table.IDENTITIES_FILE).read_text()
-    assert len(json.loads(identities)["without"]["auc"]) == 20
+    assert len(json.loads(identities)["leave_one_out"]["auc"]) == 20
     (folder / openset_table.IDENTITIES_FILE).unlink()
     (folder / "network.safetensors").unlink()
     capsys.readouterr()
-    assert openset_table.complete_openset_runs([line], range(1), options, "t") is not None
+    assert openset_table.complete_openset_runs([method], range(1), options, "t") is not None
     assert "kept no network and is trained again" in capsys.readouterr().err
     assert (folder / openset_table.IDENTITIES_FILE).read_text() == identities
     (folder / openset_table.IDENTITIES_FILE).write_text("[]")
     assert not openset_table.is_current(folder)
-    with pytest.raises(InputError, match="delete it to have the run judged again"):
+    with pytest.raises(InputError, match="delete it to have the run evaluated again"):
         openset_table.read_split_score(folder, "auc", 90.0)
 
 
@@ -127,24 +129,24 @@ def splits(effects, noise, seed, shift=0.0, seeds=3, training=0.0):
     return found
 
 
-def test_lines_are_told_apart_by_identities_they_share():
-    effects = np.random.default_rng(0).normal(0, 8, 60)  # large, and the same for all lines
+def test_methods_are_told_apart_by_identities_they_share():
+    effects = np.random.default_rng(0).normal(0, 8, 60)  # large, and the same for all methods
     lines = {"a": splits(effects, 1.0, 1), "b": splits(effects, 1.0, 2), "c": splits(effects, 1.0, 3, shift=4.0)}
     found = {(each.method_a, each.method_b): each for each in openset_table.compare_methods(lines)}
     assert not found["a", "b"].is_significant
     assert found["a", "c"].is_significant
     assert found["a", "c"].difference == pytest.approx(-4, abs=0.6)
     low, high = openset_table.pooled_interval(list(lines["a"].values()))
-    assert high - low > 3 > found["a", "c"].half_width  # a line by itself is far less sure than a difference
+    assert high - low > 3 > found["a", "c"].half_width  # a method by itself is far less sure than a difference
     names = openset_table.significant_differences(list(found.values()), "auc")
     assert names["c"] == (["a", "b"], [])
     assert openset_table.significant_differences(list(found.values()), "eer")["c"] == ([], ["a", "b"])
     said = openset_table.verdict_sentences({"auc": list(found.values())})
-    assert said == ["AUC: 2 of 3 pairs of lines are told apart"]
+    assert said == ["AUC: 2 of 3 pairs of methods are told apart"]
 
 
-@pytest.mark.parametrize("training", [0.0, 1.5])  # how far runs of one line differ; 3/√20 is what identities add
-def test_equal_lines_are_told_apart_in_no_more_than_a_twentieth_of_cases(training):
+@pytest.mark.parametrize("training", [0.0, 1.5])  # how far runs of one method differ; 3/√20 is what identities add
+def test_equal_methods_are_told_apart_in_no_more_than_a_twentieth_of_cases(training):
     apart = 0
     for trial in range(200):
         effects = np.random.default_rng(trial).normal(0, 8, 40)
@@ -193,22 +195,22 @@ def test_verdicts_pair_seeds_and_need_several():
 
 def test_the_claim_chooses_on_held_out_images(data_dir, tmp_path, monkeypatch, capsys):
     base = replace(openset_methods.FACES_CONFIG, input_size=20, val_fraction=0.2, **TINY)
-    ground = openset_claims.ClaimDataset(
+    dataset = openset_claims.ClaimDataset(
         "faces", base, "recall1", "recall@1 in percent", (6.0, 16.0), ("adaacos", "adacos")
     )
-    monkeypatch.setattr(openset_claims, "CLAIM_DATASETS", (ground,))
-    command = ["reproduce", "openset", "adaacos", "--seeds", "2", "--runs", str(tmp_path / "runs")]
+    monkeypatch.setattr(openset_claims, "CLAIM_DATASETS", (dataset,))
+    command = ["reproduce", "openset", "adaacos", "--seeds", "2", "--runs-dir", str(tmp_path / "runs")]
     assert main([*command, "--out", str(tmp_path / "out"), "--data-dir", str(data_dir)]) == 0
     said = capsys.readouterr().out
     assert "arcface tuned on held-out images" in said
     assert "adaacos is " in said
     assert "AdaCos (" in said
-    found = records(tmp_path / "out" / "records.jsonl")
+    found = read_records(tmp_path / "out" / "records.jsonl")
     assert len(found) == 2 * (2 * 3 + 2)
     means = {}
     for line in found:
         if line["loss"].startswith("arcface"):
-            means.setdefault(line["loss"], []).append(line["held_out"])
+            means.setdefault(line["loss"], []).append(line["val"])
     best = max(means, key=lambda loss: sum(means[loss]))
     s, m = best.removeprefix("arcface(").removesuffix(")").split(", ")
     assert f"held-out images: {s}, {m}" in said
@@ -220,12 +222,12 @@ def test_six_digits_are_drawn_on_a_sphere(data_dir, tmp_path, monkeypatch, capsy
     )
     monkeypatch.setattr(openset_claims, "SPHERE_CONFIG", small)
     monkeypatch.setattr(openset_claims, "SPHERE_LOSSES", openset_claims.SPHERE_LOSSES[-2:])
-    command = ["reproduce", "openset", "sphere", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    command = ["reproduce", "openset", "sphere", "--runs-dir", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
     assert main([*command, "--data-dir", str(data_dir)]) == 0
     assert capsys.readouterr().out.count("pairs of one digit") == 2
     page = (tmp_path / "out" / "report.html").read_text()
     assert page.count('class="ball"') == 2
-    assert len(records(tmp_path / "out" / "records.jsonl")) == 2
+    assert len(read_records(tmp_path / "out" / "records.jsonl")) == 2
 
 
 # ---------------------------------------------------------------- Siamese networks
@@ -253,8 +255,9 @@ def stripes(folder, count, seed):
 
 
 def test_both_architectures_learn_from_a_csv(tmp_path, capsys):
-    learned, judged = stripes(tmp_path / "one", 150, 0), stripes(tmp_path / "two", 60, 1)
-    command = ["reproduce", "siamese", str(learned), "--judge", str(judged), "--input-size", "16", "--epochs", "10"]
+    train_pairs, test_pairs = stripes(tmp_path / "one", 150, 0), stripes(tmp_path / "two", 60, 1)
+    command = ["reproduce", "siamese", str(train_pairs), "--test-pairs", str(test_pairs)]
+    command += ["--input-size", "16", "--epochs", "10"]
     command += ["--model", "fast(widths=(8, 16, 16))", "--batch-size", "30", "--lr", "0.01"]
     assert main([*command, "--out", str(tmp_path / "scores.csv")]) == 0
     said = capsys.readouterr().out
@@ -312,9 +315,9 @@ def test_what_a_siamese_network_cannot_learn_from_is_one_line(tmp_path, capsys):
 def test_a_length_of_the_embeddings_can_be_asked_for():
     from widemargin.training.model import build_margin_model
 
-    sees = {"classes": ["a", "b", "c"], "channels": 1, "size": 12}
+    input_spec = {"class_names": ["a", "b", "c"], "channels": 1, "size": 12}
     run = TrainConfig(model="fast(widths=(8, 8, 8))", loss="arcface", embedding_dim=3)
-    assert build_margin_model(run, sees).embed(torch.randn(4, 1, 12, 12)).shape == (4, 3)
-    assert build_margin_model(replace(run, neck=True), sees).embed(torch.randn(4, 1, 12, 12)).shape == (4, 3)
+    assert build_margin_model(run, input_spec).embed(torch.randn(4, 1, 12, 12)).shape == (4, 3)
+    assert build_margin_model(replace(run, neck=True), input_spec).embed(torch.randn(4, 1, 12, 12)).shape == (4, 3)
     with pytest.raises(InputError, match="dim must be a whole number"):
         replace(run, embedding_dim=-1)

@@ -150,12 +150,12 @@ TASKS = """
 import subprocess
 count = next(word for word in sys.argv if word.startswith("--ntasks=")).partition("=")[2]
 words = sys.argv[sys.argv.index("widemargin"):]
-told = {"SLURM_NTASKS": count, "SLURM_NTASKS_PER_NODE": count, "SLURM_STEP_NUM_TASKS": count, "SLURM_NNODES": "1"}
-told |= {"SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0", "SLURM_NODELIST": "localhost", "SLURM_JOB_NAME": "train"}
+environment = {"SLURM_NTASKS": count, "SLURM_NTASKS_PER_NODE": count, "SLURM_STEP_NUM_TASKS": count, "SLURM_NNODES": "1"}
+environment |= {"SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0", "SLURM_NODELIST": "localhost", "SLURM_JOB_NAME": "train"}
 tasks = []
 for number in range(int(count)):
     own = {"SLURM_PROCID": str(number), "SLURM_LOCALID": str(number)}
-    tasks.append(subprocess.Popen(words, env={**os.environ, **told, **own}))
+    tasks.append(subprocess.Popen(words, env={**os.environ, **environment, **own}))
 sys.exit(max(task.wait() for task in tasks))
 """
 

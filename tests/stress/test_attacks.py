@@ -1,4 +1,4 @@
-"""Attacks of every kind in small: files, names and servers of strangers; all of them in `widemargin selftest`."""
+"""Attacks of every kind in small: files, names and servers of strangers; all of them in `python -m stress`."""
 
 import ast
 import gzip
@@ -63,7 +63,7 @@ def payload(tmp_path):
 
 def test_a_payload_runs_where_it_is_unpickled(payload):
     pickle.loads(pickle.dumps(payload))
-    assert payload.payload_marker.exists()
+    assert payload.marker.exists()
 
 
 @pytest.mark.parametrize("ending", ["pt", "safetensors"])
@@ -74,7 +74,7 @@ def test_weights_are_never_unpickled(payload, tmp_path, ending):
         with pytest.raises(InputError) as caught:
             attack_pickles.load_weights_file(str(path))
         assert "\n" not in str(caught.value)
-    assert not payload.payload_marker.exists()
+    assert not payload.marker.exists()
 
 
 def test_a_sharded_checkpoint_needs_no_pickle_and_reads_none(payload, tmp_path):
@@ -110,7 +110,7 @@ def test_a_sharded_checkpoint_needs_no_pickle_and_reads_none(payload, tmp_path):
     (place / "index.json").unlink()
     with pytest.raises(InputError, match="holds no sharded checkpoint"):
         attack_pickles.load_shards(str(place))
-    assert not payload.payload_marker.exists()
+    assert not payload.marker.exists()
 
 
 # ---------------------------------------------------------------- bounds
@@ -353,4 +353,4 @@ def test_arrays_with_objects_are_refused(tmp_path, payload):
     )
     with pytest.raises(InputError, match="not Omniglot's arrays"):
         attack_pickles.load_images("omniglot", str(tmp_path))
-    assert not payload.payload_marker.exists()
+    assert not payload.marker.exists()

@@ -1,4 +1,4 @@
-"""Bad input of every surface: the selftest's checks on few cases, hypothesis on top, and what once failed."""
+"""Bad input of every surface: the checks of `stress` on few cases, hypothesis on top, and what once failed."""
 
 import json
 import mmap
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import widemargin as wm
-from stress import check, corpus, mutate, trial
+from stress import check, fuzzing, mutate
 from stress.check import CheckContext
 from widemargin.io import errors
 from widemargin.io.bounded import parse_json
@@ -48,7 +48,7 @@ def test_all_surfaces_together_are_a_hundred_thousand_cases():
 
 
 def test_the_corpus_is_small():
-    assert sum(path.stat().st_size for path in corpus.CORPUS_DIR.rglob("*") if path.is_file()) <= 200_000
+    assert sum(path.stat().st_size for path in fuzzing.CORPUS_DIR.rglob("*") if path.is_file()) <= 200_000
 
 
 # ---------------------------------------------------------------- the instruments themselves
@@ -66,14 +66,14 @@ def test_the_same_seed_makes_the_same_cases():
     assert value == {"a": [1, {"b": None}], "c": "word"}
 
 
-def _tried(attempt, place="", **options):
-    found = trial.Trial("surface", **options)
-    with trial.limit_memory(found):
+def _run_case(attempt, place="", **options):
+    found = fuzzing.FuzzTally("surface", **options)
+    with fuzzing.limit_memory(found):
         found.run_case("case", attempt, place)
     return found.outcome()
 
 
-def _raises(error):
+def _make_raiser(error):
     def attempt():
         raise error
 
@@ -83,27 +83,27 @@ def _raises(error):
 @pytest.mark.parametrize(
     ("attempt", "place", "said"),
     [
-        (_raises(KeyError("x")), "", "KeyError"),
-        (_raises(wm.InputError("no words of the place")), "file.csv", "'file.csv' is not named"),
-        (_raises(wm.InputError("   ")), "", "without words"),
-        (_raises(SystemExit(1)), "", "SystemExit"),
+        (_make_raiser(KeyError("x")), "", "KeyError"),
+        (_make_raiser(wm.InputError("no words of the place")), "file.csv", "'file.csv' is not named"),
+        (_make_raiser(wm.InputError("   ")), "", "without words"),
+        (_make_raiser(SystemExit(1)), "", "SystemExit"),
     ],
 )
-def test_a_trial_sees_what_is_wrong(attempt, place, said):
-    outcome = _tried(attempt, place)
+def test_a_tally_sees_what_is_wrong(attempt, place, said):
+    outcome = _run_case(attempt, place)
     assert (outcome.tried, outcome.survived) == (1, 0)
     assert said in outcome.note
 
 
-def test_a_trial_sees_a_hang_and_memory(monkeypatch):
-    monkeypatch.setattr(trial, "MAX_CPU_SECONDS", 0.3)
+def test_a_tally_sees_a_hang_and_memory(monkeypatch):
+    monkeypatch.setattr(fuzzing, "MAX_CPU_SECONDS", 0.3)
 
     def endless():
         while True:
             with suppress(Exception):  # a reader that takes everything for a damaged file
                 sum(range(10_000))
 
-    assert "hangs" in _tried(endless).note
+    assert "hangs" in _run_case(endless).note
     kept = []
 
     def grow():
@@ -112,7 +112,7 @@ def test_a_trial_sees_a_hang_and_memory(monkeypatch):
         for start in range(0, 64 << 20, 4096):
             kept[-1][start] = 1
 
-    assert "grew beyond the bound" in _tried(grow, megabytes=32).note
+    assert "grew beyond the bound" in _run_case(grow, max_megabytes=32).note
 
 
 # ---------------------------------------------------------------- one line, always
@@ -121,7 +121,7 @@ def test_a_trial_sees_a_hang_and_memory(monkeypatch):
 @given(st.text(max_size=3000))
 def test_whatever_an_error_is_told_it_is_one_printable_line(text):
     said = str(wm.InputError(f"file.csv: {text}"))
-    assert trial.message_problem(said, "file.csv") == ""
+    assert fuzzing.message_problem(said, "file.csv") == ""
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=20))
@@ -150,7 +150,7 @@ def test_a_number_that_python_does_not_write_can_be_shown():
 def test_long_and_endless_spellings_are_short_lines(text):
     with pytest.raises(wm.InputError) as error:
         wm.parse(text)
-    assert trial.message_problem(str(error.value)) == ""
+    assert fuzzing.message_problem(str(error.value)) == ""
 
 
 def test_odd_spellings_make_python_say_nothing(recwarn):
@@ -191,7 +191,7 @@ def test_settings_edited_by_hand_name_the_file_and_the_field(changes, tmp_path):
     (tmp_path / "run.json").write_text(json.dumps({**whole, **changes}))
     with pytest.raises(wm.InputError) as error:
         TrainConfig.read(tmp_path)
-    assert trial.message_problem(str(error.value), "run.json") == ""
+    assert fuzzing.message_problem(str(error.value), "run.json") == ""
     with pytest.raises(wm.InputError):
         TrainConfig(**changes)
 
@@ -206,15 +206,15 @@ def test_json_of_any_kind_is_one_line(text):
 def test_any_bytes_as_settings_are_a_run_or_one_line(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("run")
     (folder / "run.json").write_bytes(data)
-    outcome = _tried(lambda: TrainConfig.read(folder), "run.json")
-    assert outcome.held, outcome.note
+    outcome = _run_case(lambda: TrainConfig.read(folder), "run.json")
+    assert outcome.has_passed, outcome.note
 
 
 def test_a_command_with_rubbish_is_one_line_and_code_2(tmp_path):
     words = ["train", "cifar10", "fast", "softmax", "--seed", "9" * 4000]
     ended = subprocess.run([sys.executable, "-m", "widemargin", *words], capture_output=True, cwd=tmp_path, check=False)
     assert ended.returncode == 2
-    assert trial.message_problem(ended.stderr.decode().rstrip("\n"), "seed") == ""
+    assert fuzzing.message_problem(ended.stderr.decode().rstrip("\n"), "seed") == ""
 
 
 # ---------------------------------------------------------------- pairs
@@ -223,7 +223,7 @@ def test_a_command_with_rubbish_is_one_line_and_code_2(tmp_path):
 @pytest.fixture
 def two_images(tmp_path):
     for name in ("one.png", "two.png"):
-        (tmp_path / name).write_bytes(corpus.load_corpus_files("images")["grey.png"])
+        (tmp_path / name).write_bytes(fuzzing.load_corpus_files("images")["grey.png"])
     return tmp_path
 
 
@@ -242,8 +242,8 @@ def test_any_names_in_a_pairs_file_are_pairs_or_one_line(tmp_path_factory, text)
 
     path = tmp_path_factory.mktemp("pairs") / "pairs.csv"
     path.write_text(f"a,b,same\n{text},{text},1\n", encoding="utf-8", newline="")
-    outcome = _tried(lambda: read_pairs(path), "pairs.csv")
-    assert outcome.held, outcome.note
+    outcome = _run_case(lambda: read_pairs(path), "pairs.csv")
+    assert outcome.has_passed, outcome.note
 
 
 # ---------------------------------------------------------------- images
@@ -265,8 +265,8 @@ def test_a_ribbon_is_fitted_without_making_it_whole(tmp_path):
     path = tmp_path / "ribbon.png"
     line = bytes(range(256)) * 235
     path.write_bytes(_png(60_000, 1, b"\0" + line[:60_000]))
-    outcome = _tried(lambda: resize_and_centre_crop(read_image(path), 224), megabytes=64)
-    assert outcome.held, outcome.note
+    outcome = _run_case(lambda: resize_and_centre_crop(read_image(path), 224), max_megabytes=64)
+    assert outcome.has_passed, outcome.note
 
 
 def test_the_middle_of_a_ribbon_is_that_of_the_whole(monkeypatch):
@@ -291,8 +291,8 @@ def test_sixteen_bits_are_scaled_as_before():
 def test_bombs_are_refused_by_their_header(name):
     from widemargin.data.images.decode import read_image
 
-    outcome = _tried(lambda: read_image(corpus.CORPUS_DIR / "images" / name), "89,478,485 pixels", megabytes=32)
-    assert outcome.held, outcome.note
+    outcome = _run_case(lambda: read_image(fuzzing.CORPUS_DIR / "images" / name), "89,478,485 pixels", max_megabytes=32)
+    assert outcome.has_passed, outcome.note
     assert "1 refused" in outcome.note
 
 
@@ -303,10 +303,10 @@ def test_bombs_are_refused_by_their_header(name):
 def test_parquet_columns_that_python_cannot_hold_are_named(name, tmp_path):
     from widemargin.data.tabular.read import read_table
 
-    path = corpus.CORPUS_DIR / "parquet" / name
+    path = fuzzing.CORPUS_DIR / "parquet" / name
     with pytest.raises(wm.InputError, match=r"column '(when|day|w)' cannot be read") as error:
         read_table(path)
-    assert trial.message_problem(str(error.value), name) == ""
+    assert fuzzing.message_problem(str(error.value), name) == ""
 
 
 # ---------------------------------------------------------------- run folders
@@ -318,7 +318,7 @@ def test_parquet_columns_that_python_cannot_hold_are_named(name, tmp_path):
         ("metrics.jsonl", '{"loss": 1.0}\n', "line 1 is no epoch of a run"),
         ("metrics.jsonl", '{"epoch": 1}\n[]\n', "line 2 is no epoch of a run"),
         ("metrics.jsonl", '{"epoch": 1, "lr": "fast"}\n', "lr is no number"),
-        ("metrics.jsonl", '{"epoch": 1, "histogram": {"own": []}}\n', "histogram holds no counts"),
+        ("metrics.jsonl", '{"epoch": 1, "histogram": {"target": []}}\n', "histogram holds no counts"),
         ("record.json", "7", "not the record of a run"),
         ("record.json", '{"test": {"top1": {}}}', "top1 is no number"),
         ("record.json", '{"confusion": [[1, 2]]}', "confusion is no square"),
@@ -328,11 +328,11 @@ def test_a_report_of_an_edited_folder_is_one_line(name, text, said, tmp_path, ca
     from widemargin.cli.main import main
 
     for file in ("run.json", "metrics.jsonl", "record.json"):
-        (tmp_path / file).write_bytes(corpus.load_corpus_files("run")[file])
+        (tmp_path / file).write_bytes(fuzzing.load_corpus_files("run")[file])
     (tmp_path / name).write_text(text)
     assert main(["report", str(tmp_path), "--no-images", "--out", str(tmp_path / "report.html")]) == 2
     line = capsys.readouterr().err.rstrip("\n")
-    assert trial.message_problem(line, name) == ""
+    assert fuzzing.message_problem(line, name) == ""
     assert said in line
 
 

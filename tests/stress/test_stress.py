@@ -1,4 +1,4 @@
-"""The house of the selftest: checks are found, run in folders of their own, counted, recorded; and they notice."""
+"""`python -m stress`: checks are found, run in folders of their own, counted, recorded; and they can fail."""
 
 import json
 import re
@@ -9,10 +9,11 @@ import pytest
 
 from colours import FAST, draw
 from stress import check
+from stress.__main__ import main
 from stress.check import Check, CheckContext, Outcome
 from stress.run import select_checks
 from stress.trainings import difference
-from widemargin.cli.main import main
+from widemargin.cli.main import main as widemargin_main
 from widemargin.io.errors import InputError
 
 FOLDERS: list[Path] = []
@@ -45,7 +46,7 @@ def those(monkeypatch):
 
     def put(*checks: Check) -> None:
         monkeypatch.setattr(
-            "stress.run.find",
+            "stress.run.load_checks",
             lambda only=None: [one for one in checks if only is None or one.name in only],
         )
 
@@ -67,7 +68,7 @@ def test_every_check_says_what_it_is():
 
 def test_all_is_well(those, capsys, tmp_path):
     those(FINE, SLOW)
-    assert main(["selftest", "--json", str(tmp_path / "record.json")]) == 0
+    assert main(["--json", str(tmp_path / "record.json")]) == 0
     said = capsys.readouterr()
     assert "[bold]as told[/bold]" in said.out  # text of a check is no markup
     assert "fine: half" in said.err
@@ -75,7 +76,7 @@ def test_all_is_well(those, capsys, tmp_path):
     assert [line["name"] for line in record["checks"]] == ["fine"]  # slow ones only with --long
     line = record["checks"][0]
     assert (line["tried"], line["survived"], line["lost"], line["kind"]) == (3, 3, "nothing", "fault")
-    assert line["command"] == "widemargin selftest --only fine"
+    assert line["command"] == "python -m stress --only fine"
     assert {"torch", "python", "widemargin"} <= set(record["versions"])
     assert record["platform"]
     assert not FOLDERS[-1].exists()
@@ -83,7 +84,7 @@ def test_all_is_well(those, capsys, tmp_path):
 
 def test_what_did_not_survive_is_code_1_and_the_others_are_run(those, capsys, tmp_path):
     those(Check("breaks", "breaks", "input", False, _breaks), Check("worse", "worse", "input", False, _worse), FINE)
-    assert main(["selftest", "--json", str(tmp_path / "record.json")]) == 1
+    assert main(["--json", str(tmp_path / "record.json")]) == 1
     said = capsys.readouterr().out
     assert "the check itself broke: RuntimeError: of its own" in said
     assert "worse: the second" in said
@@ -98,18 +99,18 @@ def test_what_did_not_survive_is_code_1_and_the_others_are_run(those, capsys, tm
 def test_a_record_is_brought_up_to_date(those, tmp_path, capsys):
     those(FINE, Check("worse", "worse", "input", False, _worse))
     path = tmp_path / "record.json"
-    assert main(["selftest", "--json", str(path)]) == 1
+    assert main(["--json", str(path)]) == 1
     whole = json.loads(path.read_text())
     for line in whole["checks"]:
         line["seconds"] = 1234.5
     path.write_text(json.dumps(whole))
-    assert main(["selftest", "--only", "fine", "--json", str(path)]) == 0
+    assert main(["--only", "fine", "--json", str(path)]) == 0
     lines = json.loads(path.read_text())["checks"]
     assert [line["name"] for line in lines] == ["fine", "worse"]
     assert [line["seconds"] == 1234.5 for line in lines] == [False, True]
     path.write_text('{"mine": 1}')
-    assert main(["selftest", "--only", "fine", "--json", str(path)]) == 2
-    assert "not a record of selftest" in capsys.readouterr().err
+    assert main(["--only", "fine", "--json", str(path)]) == 2
+    assert "not a record of stress" in capsys.readouterr().err
     assert path.read_text() == '{"mine": 1}'
 
 
@@ -128,14 +129,14 @@ def test_what_takes_long_must_be_asked_for(those):
     ],
 )
 def test_mistakes_are_one_line(words, says, capsys):
-    assert main(["selftest", *words]) == 2
+    assert main([*words]) == 2
     said = capsys.readouterr().err.strip()
     assert says in said
     assert "\n" not in said
 
 
 def test_the_list_names_them_all(capsys):
-    assert main(["selftest", "--list"]) == 0
+    assert main(["--list"]) == 0
     said = capsys.readouterr().out
     assert all(re.search(rf"^{name} ", said, re.MULTILINE) for name in check.list_check_names())
 
@@ -151,8 +152,8 @@ def test_an_outcome_cannot_survive_more_than_was_tried():
 @pytest.fixture(scope="module")
 def finished_run(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("run")
-    words = ["train", str(draw(place)), *FAST, "--epochs", "2", "--hold-out", "0.2", "--quiet"]
-    assert main([*words, "--out", str(place / "run")]) == 0
+    words = ["train", str(draw(place)), *FAST, "--epochs", "2", "--val-fraction", "0.2", "--quiet"]
+    assert widemargin_main([*words, "--out", str(place / "run")]) == 0
     return place / "run"
 
 

@@ -1,4 +1,4 @@
-"""A stack of models is those models: each one alone, in plain PyTorch, on the roads of `Head`."""
+"""A stack of models is those models: each one alone, in plain PyTorch, on the backends of `Head`."""
 
 import math
 from dataclasses import replace
@@ -22,7 +22,7 @@ from widemargin.tabular.config import MLPConfig
 K, N, F, C = 3, 41, 5, 4
 # Layers wide enough that no embedding hangs on a single hidden unit: on the unit sphere the true gradient of that
 # unit is 0, and AdamW, which divides by the size of a gradient, makes steps of what rounding left of it.
-PROTOCOL = MLPConfig(hidden=(32, 24, 5), epochs=0, min_steps=24, batch=8, lr=0.01, weight_decay=0.2, dropout=0.2)
+CONFIG = MLPConfig(hidden=(32, 24, 5), epochs=0, min_steps=24, batch=8, lr=0.01, weight_decay=0.2, dropout=0.2)
 SEEDS = [(7, 0), (7, 5), (7, 2)]
 SPECIAL = [
     "softmax(bias=True)",
@@ -36,14 +36,14 @@ SPECIAL = [
     "arcface(s=8, m=0.2) + 0.5*triplet(mining=hard)",
     "arcgrad(s=5) + 0.1*contrastive + 0.5*adacos",
     "cross_entropy",
-    "cross_entropy(smoothing=0.1)",
+    "cross_entropy(label_smoothing=0.1)",
     "focal",
 ]
 every_loss = pytest.mark.parametrize("spec", [*list_losses("margins"), *SPECIAL])
 every_margin = pytest.mark.parametrize("spec", [*list_losses("margins"), *SPECIAL[:6]])
 
 
-def table(gaps=True):
+def make_table(gaps=True):
     draw = np.random.default_rng(3)
     y = np.resize(np.arange(C), N)
     x = draw.standard_normal((N, F)) + 1.5 * np.eye(C, F)[y]
@@ -53,21 +53,26 @@ def table(gaps=True):
     return x, y, parts
 
 
-def rows_of(x, y, models, dtype=torch.float64):
-    """What models see of a table: each its own scaling and its own stand-ins for what is missing."""
+def stacked_table_of(x, y, models, dtype=torch.float64):
+    """What models inputs of a table: each its own scaling and its own stand-ins for what is missing."""
     draws = [np.random.default_rng([11, k]) for k in models]
     shift, scale, fill = (
         torch.tensor(np.stack([draw.uniform(low, high, (1, F)) for draw in draws]), dtype=dtype)
         for low, high in ((-0.2, 0.2), (0.8, 1.2), (-1.0, 1.0))
     )
-    turn = torch.tensor(np.stack([np.eye(F) + draw.uniform(-0.2, 0.2, (F, F)) for draw in draws]), dtype=dtype)
-    return StackedTable(torch.tensor(x, dtype=dtype), torch.tensor(y), C, shift, scale, fill, turn)
+    decorrelation = torch.tensor(np.stack([np.eye(F) + draw.uniform(-0.2, 0.2, (F, F)) for draw in draws]), dtype=dtype)
+    return StackedTable(torch.tensor(x, dtype=dtype), torch.tensor(y), C, shift, scale, fill, decorrelation)
 
 
-def trained(spec, models=range(K), protocol=PROTOCOL, plan=(24, 8)):
-    x, y, parts = table()
+def train_stack(spec, models=range(K), config=CONFIG, steps_and_batch=(24, 8)):
+    x, y, parts = make_table()
     stack = StackedTrainer(
-        spec, rows_of(x, y, models), [parts[k] for k in models], [SEEDS[k] for k in models], protocol, plan
+        spec,
+        stacked_table_of(x, y, models),
+        [parts[k] for k in models],
+        [SEEDS[k] for k in models],
+        config,
+        steps_and_batch,
     )
     start = [p.detach().clone() for p in stack.network.parameters()]
     stack.run()
@@ -78,7 +83,7 @@ def weights_of(stack, k):
     """Parameters and state of model k of a stack by name."""
     found = {}
     for name, value in [*stack.network.state_dict().items(), *stack.objective.state_dict().items()]:
-        if value.ndim >= 2 and "centers" not in name and "first_class" not in name:
+        if value.ndim >= 2 and "centers" not in name and "class_offset" not in name:
             found[name] = value[k]
         elif "centers" in name:
             found[name] = value.view(-1, C, value.shape[-1])[k]
@@ -87,9 +92,9 @@ def weights_of(stack, k):
 
 @every_loss
 def test_model_k_of_a_stack_is_that_model_alone(spec):
-    together = trained(spec)[0]
+    together = train_stack(spec)[0]
     for k in range(K):
-        alone = trained(spec, [k])[0]
+        alone = train_stack(spec, [k])[0]
         expected = weights_of(alone, 0)
         found = weights_of(together, k)
         assert len(expected) >= 7
@@ -98,20 +103,19 @@ def test_model_k_of_a_stack_is_that_model_alone(spec):
             torch.testing.assert_close(found[name], expected[name], rtol=1e-9, atol=1e-9)
 
 
-def has_a_margin(spec):
+def has_margin(spec):
     return spec.partition("(")[0].partition(" ")[0] in list_losses("margins")
 
 
-def plain_pytorch(spec, k, start, protocol, steps, batch):
+def train_in_plain_pytorch(spec, k, start, config, steps, batch):
     """Model k as anyone would write it: a loop over nn.Linear, wm.Objective and torch.optim.AdamW."""
-    x, y, parts = table()
-    rows = rows_of(x, y, range(K))
-    see = (torch.where(torch.isnan(rows.x), rows.fill[k], rows.x) * rows.scale[k] + rows.shift[k]) @ rows.decorrelation[
-        k
-    ]
-    sizes = (F, *protocol.hidden)
+    x, y, parts = make_table()
+    rows = stacked_table_of(x, y, range(K))
+    scaled = torch.where(torch.isnan(rows.x), rows.fill[k], rows.x) * rows.scale[k] + rows.shift[k]
+    inputs = scaled @ rows.decorrelation[k]
+    sizes = (F, *config.hidden)
     layers = torch.nn.ModuleList(torch.nn.Linear(a, b) for a, b in pairwise(sizes)).double()
-    options = {"smoothing": protocol.smoothing, "dtype": torch.float64} if has_a_margin(spec) else {}
+    options = {"label_smoothing": config.label_smoothing, "dtype": torch.float64} if has_margin(spec) else {}
     objective = wm.Objective(spec, sizes[-1], C, **options).double()
     draw = np.random.default_rng([*SEEDS[k], 0])
     with torch.no_grad():
@@ -128,9 +132,9 @@ def plain_pytorch(spec, k, start, protocol, steps, batch):
                 part.linear.weight.copy_(class_weights)
                 part.linear.bias.zero_()
     groups = [
-        {"params": [layer.weight for layer in layers], "weight_decay": protocol.weight_decay},
+        {"params": [layer.weight for layer in layers], "weight_decay": config.weight_decay},
         {"params": [layer.bias for layer in layers], "weight_decay": 0.0},
-        *objective.parameter_groups(protocol.weight_decay),
+        *objective.parameter_groups(config.weight_decay),
     ]
     optimizer = torch.optim.AdamW(groups, lr=1.0)
     shuffle = np.random.default_rng([*SEEDS[k], 2])
@@ -141,17 +145,17 @@ def plain_pytorch(spec, k, start, protocol, steps, batch):
     for step in range(steps):
         cosine = 0.5 * (1 + math.cos(math.pi * step / steps))
         for group in optimizer.param_groups:
-            group["lr"] = protocol.lr * cosine * min(1.0, (step + 1) / steps / protocol.warmup)
-        z = see[order[step]]
+            group["lr"] = config.lr * cosine * min(1.0, (step + 1) / steps / config.warmup)
+        z = inputs[order[step]]
         for i, layer in enumerate(layers):
             z = layer(z)
             if i < len(layers) - 1:
-                kept = masks[i].random((batch, sizes[i + 1]), np.float32) >= protocol.dropout
-                z = torch.relu(z) * torch.tensor(kept).double() / (1 - protocol.dropout)
+                kept = masks[i].random((batch, sizes[i + 1]), np.float32) >= config.dropout
+                z = torch.relu(z) * torch.tensor(kept).double() / (1 - config.dropout)
         optimizer.zero_grad()
         objective(z, torch.tensor(y)[order[step]]).mean().backward()
         optimizer.step()
-    return layers, objective.eval(), see
+    return layers, objective.eval(), inputs
 
 
 @pytest.mark.parametrize(
@@ -160,18 +164,18 @@ def plain_pytorch(spec, k, start, protocol, steps, batch):
         (spec, share)
         for spec in (*list_losses("margins"), *SPECIAL)
         for share in (0.0, 0.1)
-        if has_a_margin(spec) or not share
+        if has_margin(spec) or not share
     ],
 )
 def test_a_stack_is_the_plain_loop_fold_by_fold(spec, smoothing):
-    protocol = replace(PROTOCOL, label_smoothing=smoothing)
-    stack, start = trained(spec, protocol=protocol)
+    config = replace(CONFIG, label_smoothing=smoothing)
+    stack, start = train_stack(spec, config=config)
     for k in range(K):
-        layers, objective, see = plain_pytorch(spec, k, start, protocol, 24, 8)
+        layers, objective, inputs = train_in_plain_pytorch(spec, k, start, config, 24, 8)
         for i, layer in enumerate(layers):
             torch.testing.assert_close(stack.network.weights[i][k], layer.weight.T, rtol=1e-9, atol=1e-9)
             torch.testing.assert_close(stack.network.biases[i][k, 0], layer.bias, rtol=1e-9, atol=1e-9)
-        embedded = see
+        embedded = inputs
         for i, layer in enumerate(layers):
             embedded = torch.relu(layer(embedded)) if i < len(layers) - 1 else layer(embedded)
         rows = torch.arange(N).expand(K, N)
@@ -181,11 +185,11 @@ def test_a_stack_is_the_plain_loop_fold_by_fold(spec, smoothing):
 
 
 def test_training_in_pieces_is_training_at_once(monkeypatch):
-    at_once = trained("adacos + 0.02*center")[0]
+    at_once = train_stack("adacos + 0.02*center")[0]
     monkeypatch.setattr(batched, "_GATHER_CHUNK_VALUES", 2 * K * 8 * F)
-    in_slabs = trained("adacos + 0.02*center")[0]
-    x, y, parts = table()
-    piecewise = StackedTrainer("adacos + 0.02*center", rows_of(x, y, range(K)), parts, SEEDS, PROTOCOL, (24, 8))
+    in_slabs = train_stack("adacos + 0.02*center")[0]
+    x, y, parts = make_table()
+    piecewise = StackedTrainer("adacos + 0.02*center", stacked_table_of(x, y, range(K)), parts, SEEDS, CONFIG, (24, 8))
     counted = []
     for steps in (1, 7, 3, 100):
         piecewise.run(steps, on_progress=counted.append)
@@ -197,7 +201,7 @@ def test_training_in_pieces_is_training_at_once(monkeypatch):
             assert torch.equal(weights_of(piecewise, k)[name], value), name
 
 
-# ---------------------------------------------------------------- the stacked road
+# ---------------------------------------------------------------- the stacked backend
 
 
 def heads_and_stack(spec, smoothing=0.0, dtype=torch.float64, dim=6):
@@ -218,7 +222,7 @@ def heads_and_stack(spec, smoothing=0.0, dtype=torch.float64, dim=6):
 
 @every_margin
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_the_stacked_road_is_the_heads(spec, smoothing):
+def test_the_stacked_backend_is_the_heads(spec, smoothing):
     heads, stacked, draw = heads_and_stack(spec, smoothing)
     for _ in range(3):  # schedules and adaptive state go on
         x = (2 * torch.randn(K, 9, 6, generator=draw, dtype=torch.float64)).requires_grad_()
@@ -239,9 +243,11 @@ def test_the_stacked_road_is_the_heads(spec, smoothing):
                 found = stacked.get_parameter(name).grad[k]
                 torch.testing.assert_close(found.view_as(parameter), parameter.grad, rtol=1e-12, atol=1e-12)
             torch.testing.assert_close(stacked.logits(x)[k], head.logits(own), rtol=1e-12, atol=1e-12)
-            for name in head.margin.adaptive:
-                state = getattr(stacked.numbers, f"state_{name}")
-                torch.testing.assert_close(state[k, 0], getattr(head.numbers, f"state_{name}"), rtol=1e-12, atol=1e-12)
+            for name in head.margin.adaptive_fields:
+                state = getattr(stacked.margin_state, f"state_{name}")
+                torch.testing.assert_close(
+                    state[k, 0], getattr(head.margin_state, f"state_{name}"), rtol=1e-12, atol=1e-12
+                )
 
 
 @every_margin
@@ -279,18 +285,18 @@ def test_a_zero_embedding_or_class_weight_is_finite(spec, dtype):
     assert loss.dtype == dtype
 
 
-def test_the_road_itself_is_the_dense_one():
+def test_the_backend_itself_is_the_dense_one():
     draw = torch.Generator().manual_seed(8)
     x = torch.randn(K, 9, 6, generator=draw, dtype=torch.float64)
     w = torch.randn(K, C, 6, generator=draw, dtype=torch.float64)
     y = torch.randint(C, (K, 9), generator=draw)
     margin = wm.ArcGrad(s=3.0)
-    road = StackedBackend(margin, x, w, None)
+    backend = StackedBackend(margin, x, w, None)
     for k in range(K):
         dense = DenseBackend(margin, NormalizedEmbeddings(x[k]), w[k], None)
-        torch.testing.assert_close(road.largest_cosine(y)[k], dense.largest_cosine(y[k]))
-        torch.testing.assert_close(road.logits(margin)[:, k].T, dense.logits(margin))
-    assert compute_margin_loss(road, margin, y, step=torch.tensor(0))[0].shape == (K, 9)
+        torch.testing.assert_close(backend.largest_cosine(y)[k], dense.largest_cosine(y[k]))
+        torch.testing.assert_close(backend.logits(margin)[:, k].T, dense.logits(margin))
+    assert compute_margin_loss(backend, margin, y, step=torch.tensor(0))[0].shape == (K, 9)
 
 
 # ---------------------------------------------------------------- angles, folds, mistakes
@@ -298,29 +304,29 @@ def test_the_road_itself_is_the_dense_one():
 
 @pytest.mark.parametrize("spec", ["arcgrad(s=5)", "softmax", "cross_entropy"])
 def test_angles_of_a_stack_are_the_angles_of_its_models(spec):
-    stack, _ = trained(spec)
-    _, y, parts = table()
+    stack, _ = train_stack(spec)
+    _, y, parts = make_table()
     parts = [parts[0], parts[1][y[parts[1]] != 2], parts[2][y[parts[2]] == 3]]  # a class missing; only one left
     found = stack_angles(stack, parts)
     for k, part in enumerate(parts):
         rows = torch.tensor(part)
         embedded = stack.embed(rows.expand(K, -1))[k]
-        expected = wm.angles(embedded, stack.rows.y[rows], stack.objective.head.weight[k])
+        expected = wm.angles(embedded, stack.table.y[rows], stack.objective.head.weight[k])
         assert found[k].tolist() == pytest.approx(list(expected[:3]), rel=1e-9, nan_ok=True)
     assert math.isnan(found[2, 2])
     assert not torch.isnan(found[:2]).any()
 
 
 def test_folds_do_not_depend_on_how_many_train_at_once(monkeypatch):
-    x, y, _ = table(gaps=False)
+    x, y, _ = make_table(gaps=False)
     columns = tuple(Column(f"x{i}", x[:, i]) for i in range(F))
     data = Table("made", columns, y.astype(np.int64), tuple("abcd"))
     split = crossval.partitions(data.y, 2, 4, seed=1, stratify=True)
-    protocol = replace(PROTOCOL, hidden=(8, 4), min_steps=40)
+    config = replace(CONFIG, hidden=(8, 4), min_steps=40)
     shares = []
-    at_once = crossval.cross_validate(data, "adacos", split, protocol, 5, torch.float64, shares.append)
+    at_once = crossval.cross_validate(data, "adacos", split, config, 5, torch.float64, shares.append)
     monkeypatch.setattr(crossval, "_MAX_STACK_WEIGHTS", 3 * (F * 8 + 8 * 4 + 4 * C))
-    in_blocks = crossval.cross_validate(data, "adacos", split, protocol, 5, torch.float64, shares.append)
+    in_blocks = crossval.cross_validate(data, "adacos", split, config, 5, torch.float64, shares.append)
     assert at_once.folds == in_blocks.folds
     assert at_once.angles == pytest.approx(in_blocks.angles, rel=1e-9)
     assert sum(shares) == pytest.approx(2.0)
@@ -332,7 +338,7 @@ def test_folds_do_not_depend_on_how_many_train_at_once(monkeypatch):
     [
         ("triplet", 0.0, "no class weights"),
         ("softmax + l2", 0.0, "does not choose between classes"),
-        ("cross_entropy", 0.1, r"cross_entropy\(smoothing=0.1\)"),
+        ("cross_entropy", 0.1, r"cross_entropy\(label_smoothing=0.1\)"),
         ("arcfase", 0.0, "did you mean 'arcface'"),
     ],
 )
@@ -354,10 +360,10 @@ def test_what_cannot_tell_classes_apart_is_refused(spec, smoothing, message):
         {"epochs": math.nan},
         {"lr": 0},
         {"dropout": 1.0},
-        {"smoothing": -0.1},
+        {"label_smoothing": -0.1},
         {"weight_decay": None},
     ],
 )
-def test_a_protocol_checks_its_numbers(wrong):
+def test_a_config_checks_its_numbers(wrong):
     with pytest.raises(wm.InputError, match=next(iter(wrong))):
         MLPConfig(**wrong)

@@ -1,4 +1,4 @@
-"""`widemargin compare` and `reproduce` as a person meets them: any file works or gets its one line."""
+"""`widemargin compare` as a person meets it: any file works or gets its one line."""
 
 import html
 import json
@@ -13,27 +13,26 @@ from sklearn.datasets import load_diabetes, make_classification
 
 from bad_tables import CASES, good, with_column
 from widemargin.cli.main import main
-from widemargin.data.tabular.uci import TABLE1_SET_NAMES, load_uci_set
+from widemargin.data.tabular.uci import load_uci_set
 from widemargin.io.errors import InputError
 from widemargin.losses.grammar import parse
-from widemargin.reproduce.paper import paper_table1
-from widemargin.reproduce.parts.table1_comparison import ADACOS_WITH_FLOOR, TABLE1_LOSSES
+from widemargin.reproduce.parts.table1_comparison import TABLE1_LOSSES
 from widemargin.tabular.compare import ComparisonPlan, canonical_methods
 from widemargin.tabular.compare import compare as run_plan
 from widemargin.tabular.results import BASELINES, ResultStore
 
-SHORT = ["--runs", "1", "--folds", "2", "--epochs", "0", "--min-steps", "5", "--hidden", "4", "4", "--jobs", "1"]
+SHORT = ["--cv-repeats", "1", "--folds", "2", "--epochs", "0", "--min-steps", "5", "--hidden", "4", "4", "--jobs", "1"]
 QUICK = [*SHORT, "--no-baselines"]
 TWO = ["--losses", "softmax, arcgrad(s=5)"]
 
 
 @pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path, monkeypatch):
+def _empty_working_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("WIDEMARGIN_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
 
 
-def lines(folder):
+def read_lines(folder):
     return [json.loads(line) for line in (Path(folder) / "results.jsonl").read_text().splitlines()]
 
 
@@ -57,7 +56,7 @@ def test_every_odd_table_works_or_gets_one_line_and_code_2(name, tmp_path, capsy
         assert code == 0, said.err
         assert all(line.startswith("note: ") for line in noted)
         assert any(case.note in line for line in noted) if case.note else not noted
-        assert [line["loss"] for line in lines("out")] == ["softmax", "arcgrad(s=5)"]
+        assert [line["loss"] for line in read_lines("out")] == ["softmax", "arcgrad(s=5)"]
         page = Path("out/report.html").read_text()
         assert page.rstrip().endswith("</html>")
         assert len(page) < 1 << 20
@@ -90,7 +89,7 @@ def test_every_odd_table_works_or_gets_one_line_and_code_2(name, tmp_path, capsy
         (["--losses", "arcface(m=9)"], ["arcface(m)=9 is outside its domain"]),
         (["--losses", "softmax, triplet"], ["triplet", "has no class weights", "add a margin"]),
         (["--losses", "l1"], ["l1 does not choose between classes"]),
-        (["--losses", "cross_entropy", "--smoothing", "0.1"], ["cross_entropy", "smoothing"]),
+        (["--losses", "cross_entropy", "--label-smoothing", "0.1"], ["cross_entropy", "label_smoothing"]),
         (["--layers", "5"], ["--layers 5 does not fit --hidden with 2 widths"]),
         (["--hidden", "0"], ["hidden must be whole numbers of at least 1"]),
         (["--hidden", "many"], ["--hidden", "many"]),
@@ -101,7 +100,7 @@ def test_every_odd_table_works_or_gets_one_line_and_code_2(name, tmp_path, capsy
         (["--lr", "-1"], ["lr must be a number above 0"]),
         (["--batch", "0"], ["batch must be a whole number of at least 1"]),
         (["--dropout", "1"], ["dropout must be below 1"]),
-        (["--runs", "0"], ["runs must be at least 1"]),
+        (["--cv-repeats", "0"], ["cv_repeats must be at least 1"]),
         (["--folds", "1"], ["folds must be between 2 and the number of rows (150), got 1"]),
         (["--folds", "151"], ["folds must be between 2 and the number of rows (150), got 151"]),
         (["data.csv", "iris", "--folds", "41"], ["the number of rows (40), got 41"]),
@@ -131,18 +130,18 @@ def test_a_mistake_is_one_line_and_code_2_and_leaves_nothing_behind(arguments, w
     assert sorted(Path().rglob("*")) == before
 
 
-@pytest.mark.parametrize("change", [{"folds": 1000}, {"runs": 0}, {"seed": -1}, {"jobs": 0}])
+@pytest.mark.parametrize("change", [{"folds": 1000}, {"cv_repeats": 0}, {"seed": -1}, {"jobs": 0}])
 def test_a_wrong_plan_is_refused_before_work(change):
-    plan = ComparisonPlan([load_uci_set("iris")], ["softmax"], **{"runs": 1, "folds": 2, **change})
+    plan = ComparisonPlan([load_uci_set("iris")], ["softmax"], **{"cv_repeats": 1, "folds": 2, **change})
     with pytest.raises(InputError, match=next(iter(change))):
         run_plan(plan, ResultStore("out"))
-    assert lines("out") == []
+    assert read_lines("out") == []
 
 
 def test_layers_alone(capsys):
     quick = [word for word in QUICK if word not in ("--hidden", "4")]
     assert main(["compare", *TWO, *quick, "--layers", "4"]) == 0
-    assert lines("compare-iris")[0]["settings"]["protocol"]["hidden"] == [64, 64, 24]
+    assert read_lines("compare-iris")[0]["settings"]["mlp_config"]["hidden"] == [64, 64, 24]
     assert main(["compare", *TWO, *quick, "--layers", "1", "--out", "o"]) == 2
     assert "layers counts the class weights too" in capsys.readouterr().err
 
@@ -152,7 +151,7 @@ def test_layers_alone(capsys):
 
 def test_without_anything_given_iris_and_the_papers_seven(capsys):
     assert compare() == 0
-    found = lines("compare-iris")
+    found = read_lines("compare-iris")
     assert [line["loss"] for line in found] == list(TABLE1_LOSSES.values()) == canonical_methods(None)
     assert {line["set"] for line in found} == {"iris"}
     assert all(len(line["folds"]) == 2 for line in found)
@@ -161,7 +160,7 @@ def test_without_anything_given_iris_and_the_papers_seven(capsys):
     assert "not significantly worse" in out
     assert "wrote compare-iris/report.html and compare-iris/results.jsonl" in out
     page = Path("compare-iris/report.html").read_text()
-    assert "widemargin compare --runs 1 --folds 2" in page  # the command that makes it again
+    assert "widemargin compare --cv-repeats 1 --folds 2" in page  # the command that makes it again
 
 
 def test_losses_are_spelled_once_and_in_full():
@@ -183,7 +182,7 @@ def test_two_classes_leave_adacos_out_of_the_default_list_and_say_so(capsys):
     Path("two.csv").write_text(good())
     assert compare("two.csv") == 0
     others = [method for method in TABLE1_LOSSES.values() if method != "adacos"]
-    assert [line["loss"] for line in lines("compare-two")] == others
+    assert [line["loss"] for line in read_lines("compare-two")] == others
     said = capsys.readouterr()
     assert said.err.startswith("note: adacos is left out, because two has two classes and it learns nothing from two; ")
     assert '--losses "softmax, arcgrad(s=5), adacos(floor=2)" includes it' in said.err
@@ -191,15 +190,15 @@ def test_two_classes_leave_adacos_out_of_the_default_list_and_say_so(capsys):
     assert "adacos" not in said.out
     assert "adacos is left out" in Path("compare-two/report.html").read_text()
     assert compare("two.csv", "--losses", "softmax, adacos", "--out", "asked") == 0  # a list of one's own is obeyed
-    assert [line["loss"] for line in lines("asked")] == ["softmax", "adacos"]
+    assert [line["loss"] for line in read_lines("asked")] == ["softmax", "adacos"]
     assert "left out" not in capsys.readouterr().err
 
 
 def test_one_table_of_two_classes_leaves_adacos_out_of_all(capsys):
     Path("two.csv").write_text(good())
     assert compare("iris", "two.csv") == 0  # ranks need the same losses on every set
-    assert {line["set"] for line in lines("compare-iris-two")} == {"iris", "two"}
-    assert "adacos" not in {line["loss"] for line in lines("compare-iris-two")}
+    assert {line["set"] for line in read_lines("compare-iris-two")} == {"iris", "two"}
+    assert "adacos" not in {line["loss"] for line in read_lines("compare-iris-two")}
     assert "because two has two classes" in capsys.readouterr().err
 
 
@@ -236,7 +235,7 @@ def test_a_training_that_diverged_is_not_passed_off_as_a_result(capsys):
     assert len(said) == 1
     assert said[0].startswith("note: iris: softmax diverged on some folds")
     assert "diverged" in Path("compare-iris/report.html").read_text()
-    (line,) = lines("compare-iris")
+    (line,) = read_lines("compare-iris")
     assert line["angles"] == {}
 
 
@@ -244,13 +243,13 @@ def test_several_tables_and_baselines_on_the_same_folds(capsys):
     Path("one.csv").write_text(good())
     Path("two.csv").write_text(with_column("colour", lambda k: ("red", "green", "?")[k % 3]))
     assert compare("one.csv", "two.csv", "iris", *TWO, "--baselines", "--folds", "3", "--min-steps", "150") == 0
-    found = lines("compare-one-two-iris")
+    found = read_lines("compare-one-two-iris")
     methods = ["softmax", "arcgrad(s=5)", *BASELINES]
     assert [(line["set"], line["loss"]) for line in found] == [(s, m) for s in ("one", "two", "iris") for m in methods]
     for line in found:
         assert len(line["folds"]) == 3
         assert (line["angles"] == {}) == (line["loss"] in BASELINES)
-        assert ("protocol" in line["settings"]) == (line["loss"] not in BASELINES)
+        assert ("mlp_config" in line["settings"]) == (line["loss"] not in BASELINES)
     said = capsys.readouterr()
     assert "mean rank" in said.out
     assert said.err.startswith("note: two: 13 missing values in 'colour'")
@@ -260,14 +259,14 @@ def test_several_tables_and_baselines_on_the_same_folds(capsys):
     assert "Critical-difference diagram" in page
 
 
-def default(*arguments):
+def compare_with_baselines(*arguments):
     """Without a word on baselines."""
     return main(["compare", *SHORT, *arguments])
 
 
 def test_quick_baselines_run_by_default_on_the_first_folds(capsys):
-    assert default("iris", *TWO, "--runs", "2", "--folds", "3", "--out", "quick") == 0
-    found = {line["loss"]: line for line in lines("quick")}
+    assert compare_with_baselines("iris", *TWO, "--cv-repeats", "2", "--folds", "3", "--out", "quick") == 0
+    found = {line["loss"]: line for line in read_lines("quick")}
     assert list(found) == ["softmax", "arcgrad(s=5)", "majority", "logistic_regression", "random_forest"]
     assert {loss: len(line["folds"]) for loss, line in found.items()} == dict(zip(found, (6, 6, 6, 3, 3), strict=True))
     assert all(len(line["train"]) == len(line["folds"]) for line in found.values())
@@ -276,20 +275,22 @@ def test_quick_baselines_run_by_default_on_the_first_folds(capsys):
     out = capsys.readouterr().out
     for word in (*found, "train", "logistic_regression and random_forest: the first 3 of these folds"):
         assert word in out
-    assert compare("iris", *TWO, "--runs", "2", "--folds", "3", "--out", "without") == 0
-    assert [line["loss"] for line in lines("without")] == ["softmax", "arcgrad(s=5)"]
+    assert compare("iris", *TWO, "--cv-repeats", "2", "--folds", "3", "--out", "without") == 0
+    assert [line["loss"] for line in read_lines("without")] == ["softmax", "arcgrad(s=5)"]
     assert "random_forest" not in capsys.readouterr().out
     # all of them on all folds: what is there is kept, but for those on too few folds
-    assert default("iris", *TWO, "--runs", "2", "--folds", "3", "--out", "quick", "--baselines") == 0
-    every = {line["loss"]: line for line in lines("quick")}
+    assert (
+        compare_with_baselines("iris", *TWO, "--cv-repeats", "2", "--folds", "3", "--out", "quick", "--baselines") == 0
+    )
+    every = {line["loss"]: line for line in read_lines("quick")}
     assert capsys.readouterr().err.startswith("3 of 7 results were there already")
     assert set(every) == {"softmax", "arcgrad(s=5)", *BASELINES}
     assert all(len(line["folds"]) == 6 for line in every.values())
     assert every["random_forest"]["folds"][:3] == found["random_forest"]["folds"]
-    assert default("iris", *TWO, "--runs", "2", "--folds", "3", "--out", "quick") == 0
+    assert compare_with_baselines("iris", *TWO, "--cv-repeats", "2", "--folds", "3", "--out", "quick") == 0
     assert capsys.readouterr().err.startswith("5 of 5 results were there already")
     assert "svm" in Path("quick/report.html").read_text()  # what is there is shown
-    assert compare("iris", *TWO, "--runs", "2", "--folds", "3", "--out", "quick") == 0
+    assert compare("iris", *TWO, "--cv-repeats", "2", "--folds", "3", "--out", "quick") == 0
     assert "random_forest" not in Path("quick/report.html").read_text()  # unless none is wanted
 
 
@@ -297,12 +298,12 @@ def test_an_interrupted_comparison_of_an_older_version_goes_on(capsys):
     """Lines without training accuracies, and baselines on all folds."""
     assert compare("iris", *TWO, "--baselines") == 0
     path = Path("compare-iris/results.jsonl")
-    old = [{name: value for name, value in line.items() if name != "train"} for line in lines("compare-iris")]
+    old = [{name: value for name, value in line.items() if name != "train"} for line in read_lines("compare-iris")]
     old = [line for line in old if line["loss"] in ("softmax", "svm", "random_forest")]
     path.write_text("".join(json.dumps(line) + "\n" for line in old))
     before = path.read_bytes()
     capsys.readouterr()
-    assert default("iris", *TWO) == 0
+    assert compare_with_baselines("iris", *TWO) == 0
     assert path.read_bytes().startswith(before)
     said = capsys.readouterr()
     assert said.err.startswith("2 of 5 results were there already")
@@ -318,7 +319,7 @@ def test_the_verdict_is_there_for_programs_too():
     assert [one["set"] for one in known["sets"]] == ["iris"]
 
 
-def many_classes(rows=1600, classes=20):
+def table_of_many_classes(rows=1600, classes=20):
     x, y = make_classification(rows, 30, n_informative=20, n_classes=classes, n_clusters_per_class=1, random_state=0)
     lines = [",".join([*(f"{value:.3f}" for value in row), f"k{label}"]) for row, label in zip(x, y, strict=True)]
     return ",".join([*(f"x{k}" for k in range(30)), "label"]) + "\n" + "\n".join(lines)
@@ -326,8 +327,8 @@ def many_classes(rows=1600, classes=20):
 
 def test_settings_that_underfit_give_no_verdict_about_the_losses(capsys):
     """Held back too much, both losses are far below a forest, and their difference is one of the settings."""
-    Path("many.csv").write_text(many_classes())
-    arguments = ["compare", "many.csv", "--losses", "softmax, arcgrad(s=30)", "--runs", "1", "--folds", "4"]
+    Path("many.csv").write_text(table_of_many_classes())
+    arguments = ["compare", "many.csv", "--losses", "softmax, arcgrad(s=30)", "--cv-repeats", "1", "--folds", "4"]
     arguments += ["--jobs", "1"]
     held_back = [*arguments, "--weight-decay", "3"]
     assert main([*held_back, "--no-baselines", "--out", "unaware"]) == 0
@@ -343,10 +344,10 @@ def test_settings_that_underfit_give_no_verdict_about_the_losses(capsys):
         assert "ahead of" not in place
         assert "highest mean" not in place
     assert json.loads(Path("under/verdict.json").read_text())["kind"] == "underfit"
-    assert len(lines("under")) == 5  # the numbers are kept
+    assert len(read_lines("under")) == 5  # the numbers are kept
     assert main([*arguments, "--no-baselines", *tried.split(), "--out", "fitted"]) == 0
-    means = {line["loss"]: line["mean"] for line in lines("fitted")}
-    forest = next(line["mean"] for line in lines("under") if line["loss"] == "random_forest")
+    means = {line["loss"]: line["mean"] for line in read_lines("fitted")}
+    forest = next(line["mean"] for line in read_lines("under") if line["loss"] == "random_forest")
     assert min(means.values()) > forest
     assert "no evidence that the 2 methods differ" in capsys.readouterr().out
 
@@ -357,7 +358,7 @@ def test_no_better_than_the_majority_class_is_said(capsys):
     values = draw.normal(size=(80, 400)).round(2)
     rows = [",".join([*map(str, row), "ab"[k % 2]]) for k, row in enumerate(values)]
     Path("noise.csv").write_text("\n".join([",".join([*names, "label"]), *rows]))
-    assert default("noise.csv", *TWO, "--folds", "5", "--min-steps", "60") == 0
+    assert compare_with_baselines("noise.csv", *TWO, "--folds", "5", "--min-steps", "60") == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "No loss is significantly better than the majority class" in out
     assert "no statement about the losses" in out
@@ -373,7 +374,9 @@ def test_the_command_with_two_jobs_gives_the_same_folds_as_one_process():
     assert done.stderr == ""
     assert "mine: accuracy in percent over 2 folds" in done.stdout
     assert main([*arguments, "--out", "one"]) == 0
-    two, one = ({r["loss"]: (r["folds"], r["angles"]) for r in lines(folder)} for folder in ("compare-mine", "one"))
+    two, one = (
+        {r["loss"]: (r["folds"], r["angles"]) for r in read_lines(folder)} for folder in ("compare-mine", "one")
+    )
     assert len(one) == 3
     assert one == two
 
@@ -381,12 +384,12 @@ def test_the_command_with_two_jobs_gives_the_same_folds_as_one_process():
 def test_stratify_and_seed_reach_the_folds():
     for out, more in {"a": [], "b": ["--stratify"], "c": ["--seed", "5"], "d": []}.items():
         assert compare("iris", *TWO, "--out", out, *more) == 0
-    a, b, c, d = ([line["folds"] for line in lines(out)] for out in "abcd")
+    a, b, c, d = ([line["folds"] for line in read_lines(out)] for out in "abcd")
     assert a == d
     assert a != b
     assert a != c
-    assert lines("b")[0]["settings"]["stratify"] is True
-    assert lines("c")[0]["seed"] == 5
+    assert read_lines("b")[0]["settings"]["stratify"] is True
+    assert read_lines("c")[0]["seed"] == 5
 
 
 def test_what_is_there_is_not_done_again(capsys):
@@ -398,7 +401,7 @@ def test_what_is_there_is_not_done_again(capsys):
     assert capsys.readouterr().err == "2 of 2 results were there already; --overwrite makes them anew\n"
     assert compare("iris", "--losses", "adacos, softmax") == 0  # one of two, though the file holds two
     assert Path("compare-iris/results.jsonl").read_bytes().startswith(before)
-    assert len(lines("compare-iris")) == 3
+    assert len(read_lines("compare-iris")) == 3
     assert capsys.readouterr().err.startswith("1 of 2 results were there already")
 
 
@@ -414,19 +417,19 @@ def test_other_settings_are_named_and_nothing_is_lost(capsys):
     assert compare("iris", "--losses", "triplet", "--overwrite") == 2
     assert Path("compare-iris/results.jsonl").read_bytes() == before
     assert compare("iris", *TWO, "--lr", "0.5", "--overwrite") == 0
-    assert {line["settings"]["protocol"]["lr"] for line in lines("compare-iris")} == {0.5}
+    assert {line["settings"]["mlp_config"]["lr"] for line in read_lines("compare-iris")} == {0.5}
 
 
 def test_results_may_go_to_a_folder_named_like_the_set():
     assert compare("iris", *TWO, "--out", "iris") == 0
     assert compare("iris", *TWO, "--out", "iris") == 0
-    assert len(lines("iris")) == 2
+    assert len(read_lines("iris")) == 2
 
 
 def test_a_file_goes_before_a_set_of_its_name():
     Path("iris").write_text(good())
     assert compare("iris", *TWO, "--out", "out") == 0
-    assert len(lines("out")) == 2
+    assert len(read_lines("out")) == 2
     assert "40 rows" in Path("out/report.html").read_text()
 
 
@@ -437,54 +440,6 @@ def test_names_that_look_like_markup_are_shown_as_they_are(capsys):
     assert f"{name}: accuracy in percent" in capsys.readouterr().out
     assert compare(f"{name}.csv", "iris", *TWO, "--out", "both") == 0
     assert name in capsys.readouterr().out
-
-
-# The paper
-
-
-def test_table2_agrees_with_the_paper(data_dir, capsys):
-    assert main(["reproduce", "table2", "--data-dir", str(data_dir)]) == 0
-    out = capsys.readouterr().out
-    for name in TABLE1_SET_NAMES:
-        assert name in out
-    assert out.count(" yes ") == len(TABLE1_SET_NAMES) == 15
-    assert "NO" not in out
-
-
-def test_table1_beside_the_papers(data_dir, capsys):
-    quick = ["--runs", "1", "--folds", "3", "--min-steps", "20", "--epochs", "0", "--hidden", "8", "4", "--jobs", "1"]
-    arguments = ["reproduce", "table1", "--data-dir", str(data_dir), *quick, "--out", "out"]
-    assert main(arguments) == 0
-    out = capsys.readouterr().out
-    found = lines("out")
-    binary = {line["set"] for line in found if line["loss"] == ADACOS_WITH_FLOOR}
-    assert len(found) == 15 * 7 + len(binary)
-    assert "haberman" in binary
-    assert "iris_uci" not in binary
-    assert {line["set"] for line in found} == set(TABLE1_SET_NAMES)
-    ours = next(line for line in found if (line["set"], line["loss"]) == ("haberman", "arcgrad(s=5)"))
-    theirs = paper_table1()["haberman", "arcgrad5"][0]
-    assert f"{round(ours['mean'], 2) - theirs:+.2f}" in out
-    assert "arcgrad(s=5): at least the paper's value on" in out
-    assert "AdaCos on two classes" in out
-    page = html.unescape(Path("out/report.html").read_text())
-    for heading in ("Ours beside the paper's", "Why AdaCos is at chance", "Critical-difference diagram"):
-        assert heading in page
-    assert "reproduce table1" in page
-    assert "--min-steps 20" in page
-    assert len(page) < 1 << 20
-    assert "random_forest" not in page  # the paper's methods alone, and its ranks over all fifteen sets
-    assert "Mean ranks over 15 sets" in page
-    before = Path("out/results.jsonl").read_bytes()
-    assert main(arguments) == 0
-    assert Path("out/results.jsonl").read_bytes() == before
-    assert f"{len(found)} results were there already" in capsys.readouterr().out
-
-
-def test_an_unknown_recipe_is_one_line(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main(["reproduce", "tabel1"])
-    assert "did you mean 'table1'?" in capsys.readouterr().err
 
 
 def test_a_lopsided_table_and_a_loss_that_cannot_learn_are_said_on_the_page_too(capsys):

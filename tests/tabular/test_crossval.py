@@ -1,4 +1,4 @@
-"""Cross-validation of one method on one table: partitions, what a model sees of the rows, and what is judged."""
+"""Cross-validation of one method on one table: partitions, what a model sees of the rows, and how it is tested."""
 
 import math
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from small_tables import category_column, mixed_table, number_column, table_of
 from widemargin.data.tabular.encode import (
     MAX_DECORRELATED_COLUMNS,
     MAX_ENCODED_COLUMNS,
@@ -15,11 +16,11 @@ from widemargin.data.tabular.encode import (
     scaling,
 )
 from widemargin.data.tabular.read import read_table
-from widemargin.data.tabular.table import Column, Table
+from widemargin.data.tabular.table import Column
 from widemargin.data.tabular.uci import load_uci_set
 from widemargin.io.errors import InputError
 from widemargin.losses.registry import list_losses
-from widemargin.tabular import baselines, crossval
+from widemargin.tabular import crossval
 from widemargin.tabular.baselines import cross_validate_baseline
 from widemargin.tabular.batched import StackedTrainer
 from widemargin.tabular.config import MLPConfig
@@ -37,40 +38,10 @@ from widemargin.tabular.results import BASELINES, MAJORITY
 SMALL = MLPConfig(hidden=(16, 8), epochs=0, min_steps=40)
 
 
-def number(values, name="x"):
-    return Column(name, np.asarray(values, dtype=np.float64))
-
-
-def category(words, name="c"):
-    """Codes of words; None is missing."""
-    levels = tuple(sorted({word for word in words if word is not None}))
-    places = {None: -1, **{level: place for place, level in enumerate(levels)}}
-    return Column(name, np.array([places[word] for word in words]), levels)
-
-
-def table_of(columns, y=None, classes=2, name="made"):
-    y = np.arange(len(columns[0])) % classes if y is None else np.asarray(y)
-    return Table(name, tuple(columns), y.astype(np.int64), tuple("abcdefgh"[: int(y.max()) + 1]))
-
-
-def seen(table, part, dtype=torch.float64):
+def preprocessed_rows(table, part, dtype=torch.float64):
     """All rows as the model that learns from `part` sees them."""
-    rows = build_stacked_table(encode(table), table.y, len(table.classes), [np.asarray(part)], dtype)
+    rows = build_stacked_table(encode(table), table.y, len(table.class_names), [np.asarray(part)], dtype)
     return rows.preprocess(torch.arange(len(table)).unsqueeze(0))[0].numpy()
-
-
-def mixed(count=60, seed=0, gaps=True):
-    """Three numbers, two categories, three classes; something is missing in each kind."""
-    draw = np.random.default_rng(seed)
-    y = np.arange(count) % 3
-    x = draw.standard_normal((count, 3)) + np.eye(3)[y]
-    words = [("red", "green", "blue")[k] if draw.random() < 0.7 else "grey" for k in y]
-    other = [("p", "q")[draw.integers(2)] for _ in y]
-    if gaps:
-        x[draw.random(x.shape) < 0.1] = np.nan
-        words = [None if draw.random() < 0.1 else word for word in words]
-    numbers = [number(x[:, k], f"x{k}") for k in range(3)]
-    return table_of([numbers[0], category(words, "colour"), *numbers[1:], category(other, "other")], y)
 
 
 # Partitions
@@ -115,7 +86,7 @@ def test_stratified_parts_keep_the_shares_within_one_row(folds):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"runs": 0}, "runs must be at least 1, got 0"),
+        ({"cv_repeats": 0}, "cv_repeats must be at least 1, got 0"),
         ({"folds": 1}, r"folds must be between 2 and the number of rows \(20\), got 1"),
         ({"folds": 21}, "folds must be between 2 and the number of rows"),
         ({"seed": -1}, "seed must be between 0 and 2147483647, got -1"),
@@ -123,11 +94,11 @@ def test_stratified_parts_keep_the_shares_within_one_row(folds):
     ],
 )
 def test_wrong_partitions_are_refused(given, message):
-    wanted = {"runs": 1, "folds": 4, "seed": 0, **given}
+    wanted = {"cv_repeats": 1, "folds": 4, "seed": 0, **given}
     with pytest.raises(InputError, match=message):
         partitions(np.arange(20) % 2, **wanted)
     with pytest.raises(InputError, match=message):
-        check_cross_validation(table_of([number(range(20))]), **wanted, config=SMALL)
+        check_cross_validation(table_of([number_column(range(20))]), **wanted, config=SMALL)
 
 
 @pytest.mark.parametrize(
@@ -137,26 +108,26 @@ def test_wrong_partitions_are_refused(given, message):
 def test_a_model_beyond_all_memory_is_refused_before_work(change, word):
     wanted = {"hidden": SMALL.hidden, "epochs": 1.0, "min_steps": 40, **change}
     with pytest.raises(InputError, match=word):
-        check_cross_validation(table_of([number(range(20))]), 1, 4, 0, MLPConfig(**wanted))
+        check_cross_validation(table_of([number_column(range(20))]), 1, 4, 0, MLPConfig(**wanted))
 
 
 # What a model sees
 
 
 def test_numbers_come_first_then_a_column_for_every_level():
-    encoded = encode(table_of([category(["b", "a", None, "b"]), number([1, 2, 3, 4])]))
+    encoded = encode(table_of([category_column(["b", "a", None, "b"]), number_column([1, 2, 3, 4])]))
     assert encoded.feature_names == ("x", "c=a", "c=b", "c=missing")
     assert encoded.is_numeric.tolist() == [True, False, False, False]
     np.testing.assert_array_equal(encoded.x[:, 1:], [[0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 1, 0]])
-    alone = table_of([category(["b", "a", "a", "b"])])
-    np.testing.assert_array_equal(seen(alone, [0, 1]), [[0, 1], [1, 0], [1, 0], [0, 1]])
+    alone = table_of([category_column(["b", "a", "a", "b"])])
+    np.testing.assert_array_equal(preprocessed_rows(alone, [0, 1]), [[0, 1], [1, 0], [1, 0], [0, 1]])
 
 
 def test_a_number_is_standardized_by_its_training_part():
     values = np.array([3.0, 5.0, 10.0, -2.0, 8.0, 700.0])
     part = [0, 1, 2, 3]
     known = values[part]
-    found = seen(table_of([number(values)]), part)[:, 0]
+    found = preprocessed_rows(table_of([number_column(values)]), part)[:, 0]
     np.testing.assert_allclose(found, (values - known.mean()) / known.std(), rtol=1e-12)
 
 
@@ -165,21 +136,21 @@ def test_missing_numbers_are_the_median_of_the_training_part():
     part = [0, 1, 2, 3, 4]
     filled = np.where(np.isnan(values), 3.0, values)  # the median of 1, 2, 9 and 4
     known = filled[part]
-    found = seen(table_of([number(values)]), part)[:, 0]
+    found = preprocessed_rows(table_of([number_column(values)]), part)[:, 0]
     np.testing.assert_allclose(found, (filled - known.mean()) / known.std(), rtol=1e-12)
 
 
 def test_a_column_missing_in_all_of_the_training_part_is_off():
-    table = table_of([number([np.nan, np.nan, 1.0, 2.0]), number([1.0, 2.0, 3.0, 4.0], "z")])
-    found = seen(table, [0, 1])
+    table = table_of([number_column([np.nan, np.nan, 1.0, 2.0]), number_column([1.0, 2.0, 3.0, 4.0], "z")])
+    found = preprocessed_rows(table, [0, 1])
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found[:, 1] / found[0, 1], [1, -1, -3, -5])
     assert np.linalg.matrix_rank(found) == 1
 
 
 def test_what_does_not_vary_or_occur_in_the_training_part_is_off():
-    constant, word = number([5, 5, 5, 5, 9, 1]), category(["a", "a", "b", "b", "new", None])
-    found = seen(table_of([constant, word]), [0, 1, 2, 3])
+    constant, word = number_column([5, 5, 5, 5, 9, 1]), category_column(["a", "a", "b", "b", "new", None])
+    found = preprocessed_rows(table_of([constant, word]), [0, 1, 2, 3])
     np.testing.assert_array_equal(found[:, 0], 0)  # the constant
     np.testing.assert_array_equal(found[4:], 0)  # a new level, and one missing where none was missing before
     np.testing.assert_array_equal(found[:4, 1:3], [[1, 0], [1, 0], [0, 1], [0, 1]])
@@ -189,14 +160,16 @@ def test_what_does_not_vary_or_occur_in_the_training_part_is_off():
 @pytest.mark.parametrize("unit", [1.0, 1e-30, 1e30, 1e290])
 def test_huge_and_tiny_numbers_keep_their_digits(dtype, unit):
     spread = np.random.default_rng(0).integers(-3, 4, 40)
-    found = seen(table_of([number((1e12 + spread) * unit)]), range(30), dtype)[:, 0]
+    found = preprocessed_rows(table_of([number_column((1e12 + spread) * unit)]), range(30), dtype)[:, 0]
     known = spread[:30]
     np.testing.assert_allclose(found, (spread - known.mean()) / known.std(), rtol=0, atol=1e-3 if unit != 1 else 1e-5)
 
 
 def test_the_largest_numbers_do_not_overflow():
     values = np.array([1.7e308, -1.7e308] * 10 + [0.0, 1.0])
-    found = seen(table_of([number(values), number(range(22), "z")]), range(20), torch.float32)
+    found = preprocessed_rows(
+        table_of([number_column(values), number_column(range(22), "z")]), range(20), torch.float32
+    )
     assert np.isfinite(found).all()
     assert found[0, 0] * found[1, 0] < 0
 
@@ -204,7 +177,7 @@ def test_the_largest_numbers_do_not_overflow():
 def test_only_the_training_part_matters():
     """Whatever stands in the other rows, the training rows look the same, and so does everything learned from them."""
     draw = np.random.default_rng(1)
-    one = mixed()
+    one = mixed_table()
     part, rest = np.arange(45), np.arange(45, 60)
 
     def with_others(value):
@@ -215,18 +188,18 @@ def test_only_the_training_part_matters():
             columns.append(Column(column.name, values, column.levels))
         return table_of(columns, one.y)
 
-    def shuffled(column, count):
+    def shuffled_values(column, count):
         return draw.permutation(column.values[:45])[:count]
 
-    def wild(column, count):
+    def huge_values(column, count):
         return 1e12 * draw.standard_normal(count) if column.levels is None else 0
 
-    def gone(column, count):  # the widths of layers may know which levels there are, so no new one
+    def missing_values(column, count):  # the widths of layers may know which levels there are, so no new one
         return np.nan if column.levels is None else -1 if (column.values < 0).any() else 0
 
-    before, logits = seen(one, part), []
-    for table in (one, *map(with_others, (shuffled, wild, gone))):
-        np.testing.assert_allclose(seen(table, part)[part], before[part], rtol=1e-9, atol=1e-9)
+    before, logits = preprocessed_rows(one, part), []
+    for table in (one, *map(with_others, (shuffled_values, huge_values, missing_values))):
+        np.testing.assert_allclose(preprocessed_rows(table, part)[part], before[part], rtol=1e-9, atol=1e-9)
         rows = build_stacked_table(encode(table), table.y, 3, [part], torch.float64)
         stack = StackedTrainer("arcgrad(s=5)", rows, [part], [(0, 0)], SMALL)
         stack.run()
@@ -239,7 +212,7 @@ def test_decorrelated_numbers_have_the_shrunk_correlations():
     draw = np.random.default_rng(2)
     x = draw.standard_normal((200, 4)) @ draw.standard_normal((4, 4))
     part = np.arange(150)
-    found = seen(table_of([number(x[:, k], f"x{k}") for k in range(4)]), part)[part]
+    found = preprocessed_rows(table_of([number_column(x[:, k], f"x{k}") for k in range(4)]), part)[part]
     np.testing.assert_allclose(found.mean(0), 0, atol=1e-12)
     correlation = np.corrcoef(x[part].T)
     assert np.abs(correlation - np.eye(4)).max() > 0.5  # something to undo
@@ -254,11 +227,11 @@ def test_decorrelated_numbers_have_the_shrunk_correlations():
 
 
 def test_only_numbers_are_decorrelated_and_not_too_many():
-    table = mixed()
+    table = mixed_table()
     encoded = encode(table)
     parts = [np.arange(30), np.arange(20, 60)]
-    turn = decorrelation(encoded, parts, scaling(encoded, parts))
-    assert turn.shape == (2, 3, 3)  # and not a matrix over all levels, of which there may be thousands
+    matrix = decorrelation(encoded, parts, scaling(encoded, parts))
+    assert matrix.shape == (2, 3, 3)  # and not a matrix over all levels, of which there may be thousands
     rows = build_stacked_table(encoded, table.y, 3, parts)
     every = torch.arange(60).expand(2, 60)
     levels = np.broadcast_to(encoded.x[:, 3:], (2, 60, encoded.x.shape[1] - 3))
@@ -270,13 +243,13 @@ def test_only_numbers_are_decorrelated_and_not_too_many():
         (MAX_DECORRELATED_COLUMNS, True),
         (MAX_DECORRELATED_COLUMNS + 1, False),
     ):
-        several = encode(table_of([number(np.random.default_rng(k).random(9), str(k)) for k in range(count)]))
+        several = encode(table_of([number_column(np.random.default_rng(k).random(9), str(k)) for k in range(count)]))
         part = [np.arange(8)]
         assert (decorrelation(several, part, scaling(several, part)) is not None) == wanted
 
 
 def test_too_many_columns_are_refused_by_name():
-    words = category([f"w{k}" for k in range(MAX_ENCODED_COLUMNS)])
+    words = category_column([f"w{k}" for k in range(MAX_ENCODED_COLUMNS)])
     with pytest.raises(InputError, match=rf"made: {MAX_ENCODED_COLUMNS + 1} columns after encoding"):
         encode(table_of([words]))
 
@@ -285,16 +258,16 @@ def test_too_many_columns_are_refused_by_name():
 
 
 @pytest.mark.parametrize("loss", ["softmax", "adacos", "arcgrad", "softmax + 0.02*center", "arcface + 0.1*triplet"])
-@pytest.mark.parametrize("limit", ["_STACK_WEIGHTS", "_STACK_DRAWS"])
+@pytest.mark.parametrize("limit", ["_MAX_STACK_WEIGHTS", "_MAX_STACK_SAMPLES"])
 def test_several_stacks_are_one_stack(loss, limit, monkeypatch):
-    table = mixed()
+    table = mixed_table()
     split = partitions(table.y, 1, 7, 3)
     whole = cross_validate(table, loss, split, SMALL, 3, torch.float64)
     sizes = []
     real = crossval.StackedTrainer
-    monkeypatch.setattr(crossval, "Stack", lambda *given: sizes.append(len(given[2])) or real(*given))
+    monkeypatch.setattr(crossval, "StackedTrainer", lambda *given: sizes.append(len(given[2])) or real(*given))
     weights, draws = 13 * 16 + 16 * 8 + 8 * 3, 40 * 16
-    monkeypatch.setattr(crossval, limit, 3 * (weights if limit == "_STACK_WEIGHTS" else draws))
+    monkeypatch.setattr(crossval, limit, 3 * (weights if limit == "_MAX_STACK_WEIGHTS" else draws))
     several = cross_validate(table, loss, split, SMALL, 3, torch.float64)
     assert len(sizes) > 1
     assert max(sizes) <= 3
@@ -319,16 +292,16 @@ def test_iris_is_learned(loss):
 def test_every_margin_runs(loss, classes):
     draw = np.random.default_rng(0)
     y = np.arange(30) % classes
-    table = table_of([number(draw.standard_normal(30) + y), number(draw.standard_normal(30) - y, "z")], y)
+    table = table_of([number_column(draw.standard_normal(30) + y), number_column(draw.standard_normal(30) - y, "z")], y)
     score = cross_validate(table, loss, partitions(y, 1, 3, 0), SMALL)
     assert all(0 <= fold <= 100 for fold in score.folds)
     assert all(math.isfinite(angle) for angle in score.angles.values())
 
 
 @pytest.mark.parametrize("limit", [1 << 22, 500])
-def test_what_is_told_sums_to_one(limit, monkeypatch):
+def test_reported_progress_sums_to_one(limit, monkeypatch):
     monkeypatch.setattr(crossval, "_MAX_STACK_WEIGHTS", limit)
-    table = mixed()
+    table = mixed_table()
     shares = []
     cross_validate(table, "softmax", partitions(table.y, 1, 5, 0), SMALL, on_progress=shares.append)
     assert sum(shares) == pytest.approx(1)
@@ -340,7 +313,7 @@ def test_what_is_told_sums_to_one(limit, monkeypatch):
 
 @pytest.mark.parametrize("loss", ["softmax", "arcgrad(s=5)"])
 def test_a_fold_is_the_share_of_its_test_rows_that_a_model_of_its_training_rows_gets_right(loss):
-    table = mixed(61)
+    table = mixed_table(61)
     split = partitions(table.y, 2, 4, 1)  # parts of 15 and 16 rows
     score = cross_validate(table, loss, split, SMALL, 1, torch.float64)
     plan = SMALL.steps_and_batch(min(len(part.training) for part in split))
@@ -355,8 +328,8 @@ def test_a_fold_is_the_share_of_its_test_rows_that_a_model_of_its_training_rows_
         assert score.folds[k] == pytest.approx(100 * right / len(part.test))
 
 
-def test_rows_are_judged_in_pieces_as_at_once(monkeypatch):
-    table = mixed(61)
+def test_predictions_in_pieces_are_those_at_once(monkeypatch):
+    table = mixed_table(61)
     split = partitions(table.y, 1, 4, 1)
     training, test = [part.training for part in split], [part.test for part in split]
     stack = StackedTrainer(
@@ -395,7 +368,7 @@ def test_labels_drawn_at_random_are_not_learned(loss):
     y = draw.permutation(np.arange(240) % 2)
     x = draw.standard_normal((240, 12))
     words = [f"w{draw.integers(40)}" for _ in y]
-    table = table_of([*(number(x[:, k], f"x{k}") for k in range(12)), category(words)], y)
+    table = table_of([*(number_column(x[:, k], f"x{k}") for k in range(12)), category_column(words)], y)
     score = cross_validate(table, loss, partitions(y, 1, 10, 0), MLPConfig(min_steps=100))
     assert 38 < np.mean(score.folds) < 60
 
@@ -411,7 +384,7 @@ def test_training_accuracy_is_that_of_the_models_on_what_they_learnt_from(monkey
     wanted = [100 * np.mean(answers[k] == table.y[part.training]) for k, part in enumerate(split)]
     assert score.train == pytest.approx(wanted)
     assert score.train != score.folds
-    monkeypatch.setattr(crossval, "TRAIN_ROWS", 30)  # of 120
+    monkeypatch.setattr(crossval, "MAX_TRAIN_ACCURACY_ROWS", 30)  # of 120
     monkeypatch.setattr(crossval, "_MAX_STACK_WEIGHTS", 1)  # each model in a stack of its own, the same draws
     for few in (cross_validate(table, "softmax", split, SMALL, 3, torch.float64) for _ in range(2)):
         seen = [stratified_sample(part.training, table.y, 30, [3, k, 4]) for k, part in enumerate(split)]
@@ -432,66 +405,11 @@ def test_a_sample_keeps_the_shares_of_the_classes():
     assert stratified_sample(rows, y, 900, [0]) is rows
 
 
-def test_baselines_are_fitted_to_a_sample_of_many_rows_and_tested_on_all(monkeypatch):
-    draw = np.random.default_rng(0)
-    y = draw.permutation(np.arange(600) % 3)
-    table = table_of([number(y + draw.normal(0, 0.7, 600), f"x{k}") for k in range(3)], y)
-    split = partitions(y, 1, 4, 0)
-    whole = cross_validate_baseline(table, "logistic_regression", split, 0)
-    monkeypatch.setattr(baselines, "MAX_FIT_ROWS", 60)
-    fitted, answers = [], baselines._fit_predict
-    monkeypatch.setattr(baselines, "_fit_predict", lambda *given: fitted.append(given[4]) or answers(*given))
-    few = cross_validate_baseline(table, "logistic_regression", split, 0)
-    assert [len(rows) for rows in fitted] == [60] * 4
-    assert all(set(rows) <= set(part.training) for rows, part in zip(fitted, split, strict=True))
-    assert few.folds != whole.folds
-    assert np.mean(few.folds) == pytest.approx(np.mean(whole.folds), abs=6)
-    right = [fold / 100 * len(part.test) for fold, part in zip(few.folds, split, strict=True)]
-    assert right == pytest.approx(np.round(right))  # of all rows of the test part
-
-
-def test_the_majority_class_is_that_of_the_table():
-    y = np.random.default_rng(0).permutation(np.repeat([0, 1], [149, 151]))
-    table = table_of([number(np.arange(300) % 7)], y)
-    score = cross_validate_baseline(table, MAJORITY, partitions(y, 3, 10, 0), 0)
-    assert np.mean(score.folds) == pytest.approx(100 * 151 / 300)  # no less, as a training part's majority would have
-    assert np.mean(score.train) == pytest.approx(100 * 151 / 300, abs=0.01)
-    few = [Partition(np.arange(100), np.arange(100, 130))]
-    assert cross_validate_baseline(table, MAJORITY, few, 0).folds == [100 * np.mean(y[100:130])]
-
-
-def test_training_accuracy_of_baselines_and_the_first_folds():
-    table = load_uci_set("iris")
-    split = partitions(table.y, 2, 5, 0)
-    for name in BASELINES:
-        every, first = (cross_validate_baseline(table, name, part, 0) for part in (split, split[:3]))
-        assert first.folds == every.folds[:3]
-        assert first.train == every.train[:3]
-    assert cross_validate_baseline(table, "random_forest", split[:2], 0).train == [100.0, 100.0]
-
-
 def test_a_training_part_of_one_class_has_that_class_as_its_answer():
-    table = table_of([number([1, 2, 3, 4, 5, 6]), number([2, 1, 4, 3, 6, 5], "z")], [0, 0, 0, 0, 1, 1])
+    table = table_of([number_column([1, 2, 3, 4, 5, 6]), number_column([2, 1, 4, 3, 6, 5], "z")], [0, 0, 0, 0, 1, 1])
     split = [Partition(np.array([0, 1, 2]), np.array([3, 4, 5]))] * 2
     for name in BASELINES:
         assert cross_validate_baseline(table, name, split, 0).folds == pytest.approx([100 / 3] * 2)
     score = cross_validate(table, "softmax", split, SMALL)
     assert all(0 <= fold <= 100 for fold in score.folds)
     assert math.isnan(score.angles["c_inter"])  # one class has no other to be far from
-
-
-def test_baselines_are_scikit_learns_on_the_same_folds():
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-    from sklearn.svm import SVC
-
-    table = load_uci_set("iris")
-    split = partitions(table.y, 1, 5, 0)
-    x = np.stack([column.values for column in table.columns], axis=1)
-    wanted = []
-    for part in split:
-        model = make_pipeline(StandardScaler(), SVC()).fit(x[part.training], table.y[part.training])
-        wanted.append(100 * model.score(x[part.test], table.y[part.test]))
-    assert cross_validate_baseline(table, "svm", split, 0).folds == pytest.approx(wanted)
-    forest = [cross_validate_baseline(table, "random_forest", split[:2], seed).folds for seed in (0, 0)]
-    assert forest[0] == forest[1]

@@ -26,18 +26,20 @@ ANGLES = {"wc_intra": 0.1, "w_inter": 2.0, "c_inter": 2.1}
 SCHEMA = ["set", "loss", "mean", "std", "folds", "seed", "seconds", "versions", "settings", "angles", "train"]
 
 
-def table(name="made"):
+def make_table(name="made"):
     values = np.array([1.0, 2.0, np.nan, 4.0])
     columns = (Column("x", values), Column("c", np.array([0, 1, -1, 0]), ("p", "q")))
     return Table(name, columns, np.arange(4) % 2, ("a", "b"))
 
 
-def result(loss="softmax", name="made", seed=0, **settings):
-    settings = {"runs": 1, "parts": 3, **settings}
-    return make_result(table(name), loss, [90.0, 80.0, 100.0], 1.23456, seed, settings, ANGLES, [99.0, 98.0, 100.0])
+def make_line(loss="softmax", name="made", seed=0, **settings):
+    settings = {"cv_repeats": 1, "folds": 3, **settings}
+    return make_result(
+        make_table(name), loss, [90.0, 80.0, 100.0], 1.23456, seed, settings, ANGLES, [99.0, 98.0, 100.0]
+    )
 
 
-def lines(folder):
+def read_lines(folder):
     return [json.loads(line) for line in (Path(folder) / "results.jsonl").read_text().splitlines()]
 
 
@@ -45,8 +47,8 @@ def lines(folder):
 
 
 def test_a_line_has_the_agreed_fields(tmp_path):
-    ResultStore(tmp_path).add(result())
-    (line,) = lines(tmp_path)
+    ResultStore(tmp_path).add(make_line())
+    (line,) = read_lines(tmp_path)
     assert list(line) == SCHEMA
     assert (line["set"], line["loss"], line["seed"]) == ("made", "softmax", 0)
     assert line["folds"] == [90.0, 80.0, 100.0]
@@ -55,7 +57,7 @@ def test_a_line_has_the_agreed_fields(tmp_path):
     assert line["seconds"] == 1.235
     assert line["versions"]["widemargin"] == __version__
     assert {"python", "torch", "numpy", "scikit-learn"} <= set(line["versions"])
-    assert line["settings"] == {"runs": 1, "parts": 3}
+    assert line["settings"] == {"cv_repeats": 1, "folds": 3}
     assert line["angles"] == ANGLES
     assert line["train"] == [99.0, 98.0, 100.0]
     assert ResultStore(tmp_path).results["made", "softmax"].train_mean == pytest.approx(99.0)
@@ -63,7 +65,7 @@ def test_a_line_has_the_agreed_fields(tmp_path):
 
 def test_what_is_written_is_read(tmp_path):
     store = ResultStore(tmp_path / "deep" / "folder")
-    one, two = result(), result("arcgrad(s=5)", name="größer, \"'<b>\n")
+    one, two = make_line(), make_line("arcgrad(s=5)", name="größer, \"'<b>\n")
     store.add(one)
     store.add(two)
     again = ResultStore(store.folder)
@@ -73,20 +75,20 @@ def test_what_is_written_is_read(tmp_path):
 
 def test_an_angle_that_is_unknown_is_left_out_for_json_has_no_nan(tmp_path):
     angles = {"wc_intra": 0.5, "w_inter": math.inf, "c_inter": math.nan}
-    ResultStore(tmp_path).add(make_result(table(), "softmax", [1.0, 2.0], 0.0, 0, {}, angles))
-    (line,) = lines(tmp_path)
+    ResultStore(tmp_path).add(make_result(make_table(), "softmax", [1.0, 2.0], 0.0, 0, {}, angles))
+    (line,) = read_lines(tmp_path)
     assert line["angles"] == {"wc_intra": 0.5}
     assert "NaN" not in (tmp_path / "results.jsonl").read_text()
 
 
 def test_one_fold_has_no_deviation():
-    assert make_result(table(), "softmax", [50.0], 0.0, 0, {}, {}).std == 0.0
+    assert make_result(make_table(), "softmax", [50.0], 0.0, 0, {}, {}).std == 0.0
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda t: replace(t, classes=("a", "c")),
+        lambda t: replace(t, class_names=("a", "c")),
         lambda t: replace(t, y=1 - t.y),
         lambda t: replace(t, columns=t.columns[::-1]),
         lambda t: replace(t, columns=(replace(t.columns[0], name="z"), t.columns[1])),
@@ -95,8 +97,8 @@ def test_one_fold_has_no_deviation():
     ],
 )
 def test_the_fingerprint_knows_everything_a_model_sees(change):
-    assert fingerprint(table()) == fingerprint(table("other name"))
-    assert fingerprint(change(table())) != fingerprint(table())
+    assert fingerprint(make_table()) == fingerprint(make_table("other name"))
+    assert fingerprint(change(make_table())) != fingerprint(make_table())
 
 
 # A file
@@ -105,15 +107,15 @@ def test_the_fingerprint_knows_everything_a_model_sees(change):
 @pytest.mark.parametrize("cut", [1, 20, 300])
 def test_a_last_line_that_was_cut_off_is_forgotten(tmp_path, cut):
     store = ResultStore(tmp_path)
-    store.add(result())
-    store.add(result("adacos", name="größer"))
+    store.add(make_line())
+    store.add(make_line("adacos", name="größer"))
     path = tmp_path / "results.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole[:-cut])
     again = ResultStore(tmp_path)
     assert list(again.results) == [("made", "softmax")]
     assert path.read_bytes() == whole[: whole.index(b"\n") + 1]  # what is there is left as it was
-    again.add(result("adacos", name="größer"))
+    again.add(make_line("adacos", name="größer"))
     assert path.read_bytes() == whole
 
 
@@ -133,20 +135,20 @@ def test_a_first_line_that_was_cut_off_leaves_an_empty_file(tmp_path):
         "{}",
         '{"set": "a"}',
         b"\xff\xfe junk",
-        json.dumps({**asdict(result()), "extra": 1}),
-        json.dumps({**asdict(result()), "folds": ["90"]}),
-        json.dumps({**asdict(result()), "folds": []}),
-        json.dumps({**asdict(result()), "folds": 90}),
-        json.dumps({**asdict(result()), "settings": [1]}),
-        json.dumps({**asdict(result()), "set": 5}),
-        json.dumps({**asdict(result()), "mean": "high"}),
-        json.dumps({**asdict(result()), "train": [90.0]}),  # of three folds
-        json.dumps({**asdict(result()), "train": ["90"] * 3}),
+        json.dumps({**asdict(make_line()), "extra": 1}),
+        json.dumps({**asdict(make_line()), "folds": ["90"]}),
+        json.dumps({**asdict(make_line()), "folds": []}),
+        json.dumps({**asdict(make_line()), "folds": 90}),
+        json.dumps({**asdict(make_line()), "settings": [1]}),
+        json.dumps({**asdict(make_line()), "set": 5}),
+        json.dumps({**asdict(make_line()), "mean": "high"}),
+        json.dumps({**asdict(make_line()), "train": [90.0]}),  # of three folds
+        json.dumps({**asdict(make_line()), "train": ["90"] * 3}),
     ],
 )
 def test_a_foreign_line_is_named_by_its_number(tmp_path, foreign):
     store = ResultStore(tmp_path)
-    store.add(result())
+    store.add(make_line())
     path = tmp_path / "results.jsonl"
     line = foreign if isinstance(foreign, bytes) else foreign.encode()
     path.write_bytes(path.read_bytes() + line + b"\n")
@@ -160,7 +162,7 @@ def test_a_foreign_line_is_named_by_its_number(tmp_path, foreign):
 
 def test_the_line_of_an_older_version_without_our_own_fields_is_read():
     own = ("settings", "angles", "train")
-    line = {name: value for name, value in asdict(result()).items() if name not in own}
+    line = {name: value for name, value in asdict(make_line()).items() if name not in own}
     old = parse_result_line(json.dumps(line))
     assert old.settings == {}
     assert old.train == []
@@ -178,24 +180,24 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
 # Other settings
 
 
-def plan(**change):
-    return ComparisonPlan([load_uci_set("iris")], ["softmax", "svm"], **{"runs": 2, "folds": 5, **change})
+def make_plan(**change):
+    return ComparisonPlan([load_uci_set("iris")], ["softmax", "svm"], **{"cv_repeats": 2, "folds": 5, **change})
 
 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
         ({"seed": 3}, r"another seed \(0, now 3\)"),
-        ({"runs": 3}, r"another runs \(2, now 3\)"),
-        ({"folds": 4}, r"another parts \(5, now 4\)"),
+        ({"cv_repeats": 3}, r"another cv_repeats \(2, now 3\)"),
+        ({"folds": 4}, r"another folds \(5, now 4\)"),
         ({"stratify": True}, r"another stratify \(False, now True\)"),
-        ({"protocol": MLPConfig(lr=0.5)}, r"another lr \(0\.03, now 0\.5\)"),
-        ({"protocol": MLPConfig(hidden=(8, 4))}, r"another hidden \(\[64, 24\], now \[8, 4\]\)"),
+        ({"mlp_config": MLPConfig(lr=0.5)}, r"another lr \(0\.03, now 0\.5\)"),
+        ({"mlp_config": MLPConfig(hidden=(8, 4))}, r"another hidden \(\[64, 24\], now \[8, 4\]\)"),
         ({"tables": [replace(load_uci_set("iris"), class_names=("x", "y", "z"))]}, "has changed"),
     ],
 )
 def test_results_of_other_settings_are_not_mixed_in(tmp_path, change, named):
-    old, new = plan(), replace(plan(), **change)
+    old, new = make_plan(), replace(make_plan(), **change)
     iris = old.tables[0]
     store = ResultStore(tmp_path)
     store.add(make_result(iris, "softmax", [90.0] * 10, 1.0, old.seed, old.settings(iris, "softmax"), ANGLES))
@@ -210,8 +212,8 @@ def test_results_of_other_settings_are_not_mixed_in(tmp_path, change, named):
     assert again.find_matching(("iris", "adacos"), new.seed, {}) is None
 
 
-def test_a_baseline_does_not_depend_on_our_protocol(tmp_path):
-    old, new = plan(), plan(protocol=MLPConfig(lr=0.5))
+def test_a_baseline_does_not_depend_on_the_mlp_config(tmp_path):
+    old, new = make_plan(), make_plan(mlp_config=MLPConfig(lr=0.5))
     iris = old.tables[0]
     store = ResultStore(tmp_path)
     store.add(make_result(iris, "svm", [90.0] * 10, 1.0, 0, old.settings(iris, "svm"), {}))
@@ -224,7 +226,7 @@ def baseline_line(plan, count, **settings):
 
 
 def test_a_baseline_on_more_folds_serves_and_one_on_fewer_is_run_again(tmp_path):
-    every, few = plan(), plan(quick_baselines=True)  # 2 runs of 5 folds, or the 5 of the first run
+    every, few = make_plan(), make_plan(quick_baselines=True)  # 2 repeats of 5 folds, or the 5 of the first one
     iris = every.tables[0]
     assert (every.fold_count(iris, "svm"), few.fold_count(iris, "svm")) == (10, 5)
     assert few.fold_count(iris, "softmax") == few.fold_count(iris, MAJORITY) == 10
@@ -235,12 +237,12 @@ def test_a_baseline_on_more_folds_serves_and_one_on_fewer_is_run_again(tmp_path)
     assert (iris, "svm") in missing_results(every, store)
     store.add(baseline_line(every, 10))
     assert len(find_stored_result(few, ResultStore(tmp_path), iris, "svm").folds) == 10  # the later line holds
-    with pytest.raises(InputError, match=r"another parts \(5, now 4\)"):
-        find_stored_result(plan(folds=4, quick_baselines=True), store, iris, "svm")
+    with pytest.raises(InputError, match=r"another folds \(5, now 4\)"):
+        find_stored_result(make_plan(folds=4, quick_baselines=True), store, iris, "svm")
 
 
 def test_the_rows_a_baseline_is_fitted_to_are_settings_where_they_are_not_all():
-    few = plan(quick_baselines=True)
+    few = make_plan(quick_baselines=True)
     large = replace(few.tables[0], y=np.zeros(30_000, np.int64))
     assert "fit_rows" not in few.settings(few.tables[0], "svm")
     assert few.settings(large, "svm")["fit_rows"] == 20_000
@@ -252,10 +254,10 @@ def test_the_rows_a_baseline_is_fitted_to_are_settings_where_they_are_not_all():
 # Stopped and gone on
 
 LOSSES = "softmax, softmax + 0.02*center, m_softmax, arcface, adacos, arcgrad(s=30), arcgrad(s=5), normface"
-WORK = ["compare", "iris", "--losses", LOSSES, "--runs", "2", "--folds", "10", "--no-baselines"]
+WORK = ["compare", "iris", "--losses", LOSSES, "--cv-repeats", "2", "--folds", "10", "--no-baselines"]
 
 
-def start(out):
+def start_process(out):
     command = [sys.executable, "-m", "widemargin", *WORK, "--jobs", "2", "--out", str(out)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
@@ -268,12 +270,12 @@ def wait_for(condition, process, seconds=60):
         time.sleep(0.005)
 
 
-def count(out):
+def count_lines(out):
     path = out / "results.jsonl"
     return path.read_bytes().count(b"\n") if path.exists() else -1
 
 
-def alive(group):
+def live_processes(group):
     """Processes of a group that still run."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -286,21 +288,21 @@ def alive(group):
     return found
 
 
-def nobody_left(group, seconds=20):
+def no_process_left(group, seconds=20):
     end = time.monotonic() + seconds
-    while alive(group) and time.monotonic() < end:
+    while live_processes(group) and time.monotonic() < end:
         time.sleep(0.05)
-    return alive(group) == []
+    return live_processes(group) == []
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
+def uninterrupted_lines(tmp_path_factory):
     out = tmp_path_factory.mktemp("whole")
     assert main([*WORK, "--jobs", "1", "--out", str(out)]) == 0
-    return sorted((_timeless(line) for line in lines(out)), key=lambda line: line["loss"])
+    return sorted((_without_seconds(line) for line in read_lines(out)), key=lambda line: line["loss"])
 
 
-def _timeless(line):
+def _without_seconds(line):
     return {name: value for name, value in line.items() if name != "seconds"}
 
 
@@ -308,13 +310,13 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="lo
 
 
 @needs_proc
-def test_a_killed_run_goes_on_where_it_stopped(tmp_path, uninterrupted, capsys):
-    with start(tmp_path) as process:
-        wait_for(lambda: count(tmp_path) >= 2, process)
+def test_a_killed_run_goes_on_where_it_stopped(tmp_path, uninterrupted_lines, capsys):
+    with start_process(tmp_path) as process:
+        wait_for(lambda: count_lines(tmp_path) >= 2, process)
         process.kill()
         process.wait()
-        assert nobody_left(process.pid)
-    done = count(tmp_path)
+        assert no_process_left(process.pid)
+    done = count_lines(tmp_path)
     assert 2 <= done < 8
     with (tmp_path / "results.jsonl").open("a") as file:
         file.write('{"set": "iris", "loss": "ada')  # as a crash of the machine may leave it
@@ -323,25 +325,25 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path, uninterrupted, capsys):
     assert f"{done} of 8 results were there already" in capsys.readouterr().err
     after = (tmp_path / "results.jsonl").read_bytes()
     assert after.startswith(before[: before.rindex(b"\n") + 1])
-    found = sorted((_timeless(line) for line in lines(tmp_path)), key=lambda line: line["loss"])
-    assert found == uninterrupted
+    found = sorted((_without_seconds(line) for line in read_lines(tmp_path)), key=lambda line: line["loss"])
+    assert found == uninterrupted_lines
     assert (tmp_path / "report.html").exists()
 
 
 @needs_proc
 @pytest.mark.parametrize(("done", "pause"), [(0, 0.2), (1, 0.0)], ids=["starting", "working"])
 def test_an_interrupt_is_one_line_and_leaves_nobody_behind(tmp_path, done, pause):
-    with start(tmp_path) as process:
-        wait_for(lambda: count(tmp_path) >= done, process)
+    with start_process(tmp_path) as process:
+        wait_for(lambda: count_lines(tmp_path) >= done, process)
         time.sleep(pause)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: every process of the group hears it
         out, said = process.communicate(timeout=60)
         assert process.returncode == 130
         assert said.strip().startswith("widemargin: interrupted")
         assert out == ""
-        assert nobody_left(process.pid)
-    assert done <= count(tmp_path) < 8
+        assert no_process_left(process.pid)
+    assert done <= count_lines(tmp_path) < 8
     store = ResultStore(tmp_path)
-    assert len(store.results) == count(tmp_path)
+    assert len(store.results) == count_lines(tmp_path)
     assert all(isinstance(kept, Result) and len(kept.folds) == 20 for kept in store.results.values())
     assert not (tmp_path / "report.html").exists()

@@ -1,4 +1,4 @@
-"""The tour: its numbers are the package's and the ones the slides print; every stop has a picture that moves."""
+"""The tour: its numbers are the package's and the ones the slides print; every section has a picture that moves."""
 
 import math
 import re
@@ -13,38 +13,38 @@ from widemargin.tour.page import build_sections, tour_page
 
 
 @pytest.fixture(scope="module")
-def stops():
-    return {stop.key: stop for stop in build_sections()}
+def sections():
+    return {section.key: section for section in build_sections()}
 
 
-def frame(stop, label):
-    return next(frame for frame in stop.live.frames if frame.label == label)
+def find_frame(section, label):
+    return next(frame for frame in section.slider.frames if frame.label == label)
 
 
-def test_the_road_is_whole(stops):
+def test_the_tour_is_complete(sections):
     wanted = ["outliers", "surprise", "answers", "focal", "contrastive", "siamese", "triplet", "lengths", "bisector"]
     wanted += ["psi", "a_softmax", "cosface", "arcface", "adacos", "adaacos", "arcgrad"]
-    assert list(stops) == wanted
-    for stop in stops.values():
-        assert stop.static_html or len({f.picture for f in stop.live.frames}) == len(stop.live.frames)
+    assert list(sections) == wanted
+    for section in sections.values():
+        assert section.static_html or len({f.picture for f in section.slider.frames}) == len(section.slider.frames)
 
 
-def test_numbers_are_those_of_the_slides(stops):
-    said = frame(stops["surprise"], "0.1").numbers
+def test_numbers_are_those_of_the_slides(sections):
+    said = find_frame(sections["surprise"], "0.1").caption
     assert said == "squared error 0.81, slope -1.8; cross-entropy 2.30, slope -10.0"
-    assert "l1 settles at 2.00" in frame(stops["outliers"], "8").numbers
-    assert "begins with s = √2 log(C−1) = 0.00" in frame(stops["adacos"], "2").numbers
-    assert "at 60° the target's cosine 0.5 counts as -0.50" in frame(stops["psi"], "2").numbers
-    assert frame(stops["contrastive"], "1").numbers == "two classes are left in peace from 60° on"
-    assert "semi-hard: loss" in frame(stops["triplet"], "32°").numbers
-    assert "keeps 0" in frame(stops["triplet"], "80°").numbers
+    assert "l1 settles at 2.00" in find_frame(sections["outliers"], "8").caption
+    assert "begins with s = √2 log(C−1) = 0.00" in find_frame(sections["adacos"], "2").caption
+    assert "at 60° the target's cosine 0.5 counts as -0.50" in find_frame(sections["psi"], "2").caption
+    assert find_frame(sections["contrastive"], "1").caption == "two classes are left in peace from 60° on"
+    assert "semi-hard: loss" in find_frame(sections["triplet"], "32°").caption
+    assert "keeps 0" in find_frame(sections["triplet"], "80°").caption
 
 
-def test_bands_are_the_theorys(stops):
+def test_bands_are_the_theorys(sections):
     width = math.degrees(angular_margin("a_softmax(m=3, lam=0)", math.radians(90)))
     assert width == pytest.approx(45, abs=1e-6)
-    assert f"{width:.1f}° between classes 90° apart" in frame(stops["a_softmax"], "3").numbers
-    assert frame(stops["arcface"], "0.3").numbers.count("17.2°") == 3  # 0.3 rad, whatever the distance
+    assert f"{width:.1f}° between classes 90° apart" in find_frame(sections["a_softmax"], "3").caption
+    assert find_frame(sections["arcface"], "0.3").caption.count("17.2°") == 3  # 0.3 rad, whatever the distance
 
 
 def test_the_page_is_one_file(made_once, tmp_path):

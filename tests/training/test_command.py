@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runs import RESNET, VIT, described
+from runs import RESNET, VIT, config_of_command
 from widemargin.models.build import parse_model
 from widemargin.training.config import (
     OPTIMIZERS,
@@ -26,7 +26,7 @@ OTHER = {
     "epochs": 3,
     "batch_size": 64,
     "seed": 7,
-    "dim": 48,
+    "embedding_dim": 48,
     "opt": "muon",
     "lr": 1 / 3,
     "weight_decay": 1e-17,
@@ -35,7 +35,7 @@ OTHER = {
     "warmup_epochs": 1.5,
     "warmup_lr": 2e-6,
     "min_lr": 1e-5,
-    "smoothing": 0.1,
+    "label_smoothing": 0.1,
     "augment": "none",
     "augment_options": {
         "pad": 2,
@@ -67,12 +67,12 @@ OTHER = {
         "more": {"a": [1, -2.5], "b": (False,)},
     },
     "neck": True,
-    "repeats": 3,
+    "repeated_augmentation": 3,
     "input_size": 64,
     "per_class": 4,
-    "unseen": 0.5,
-    "share": 0.1,
-    "hold_out": 0.2,
+    "unseen_classes": 0.5,
+    "train_fraction": 0.1,
+    "val_fraction": 0.2,
     "accumulate": 2,
     "clip": 1.0,
     "ema": 0.999,
@@ -95,7 +95,7 @@ def again(run: TrainConfig) -> TrainConfig:
     """The run of the command as a shell and the command itself read it."""
     words = shlex.split(shlex.join(build_train_command(run)))
     assert words[:2] == ["widemargin", "train"]
-    return described(shlex.join(words[2:]))
+    return config_of_command(shlex.join(words[2:]))
 
 
 def test_no_field_of_a_run_is_forgotten():
@@ -116,7 +116,7 @@ def test_all_fields_at_once_come_back():
 @pytest.mark.parametrize("words", [VIT, RESNET, f"{VIT} --no-neck --augment 'paper(mixup=0.2)'"])
 def test_the_seeds_commands_come_back_in_our_own_words(words, monkeypatch):
     monkeypatch.setenv("WANDB_NAME", "arcgrad_vitt_e200")
-    run = described(words)
+    run = config_of_command(words)
     monkeypatch.delenv("WANDB_NAME")
     spelt = build_train_command(run)
     assert "--margin-loss" not in spelt
@@ -150,7 +150,7 @@ VALUES = st.recursive(
             "weight_decay": NUMBERS,
             "warmup_lr": NUMBERS,
             "clip": NUMBERS,
-            "share": st.floats(0, 1, exclude_min=True),
+            "train_fraction": st.floats(0, 1, exclude_min=True),
             "seed": st.integers(0, 2**63),
             "opt": st.sampled_from(OPTIMIZERS),
             "schedule": st.sampled_from(SCHEDULES),
@@ -212,6 +212,6 @@ def test_mistakes_in_an_augmentation_are_one_line(words, says, tmp_path, data_di
 
 
 def test_the_augmentation_that_is_meant():
-    run = described("mnist fast softmax --augment 'seed(scale=(0.8, 1), mixup=0)' --reprob 0.1")
+    run = config_of_command("mnist fast softmax --augment 'seed(scale=(0.8, 1), mixup=0)' --reprob 0.1")
     assert (run.augment, run.augment_options) == ("seed", {"scale": (0.8, 1), "mixup": 0, "erase": 0.1})
-    assert described("mnist fast softmax --augment fast") == replace(run, augment="fast", augment_options={})
+    assert config_of_command("mnist fast softmax --augment fast") == replace(run, augment="fast", augment_options={})

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from runs import RESNET, VIT, described
+from runs import RESNET, VIT, config_of_command
 from widemargin.cli.main import main
 from widemargin.io.errors import InputError
 from widemargin.training.config import TrainConfig
@@ -21,7 +21,7 @@ TRANSFORM = {
 
 def test_the_seeds_vit_command(monkeypatch):
     monkeypatch.setenv("WANDB_NAME", "arcgrad_vitt_e200")
-    assert described(VIT) == TrainConfig(
+    assert config_of_command(VIT) == TrainConfig(
         data="cifar10",
         model="vit_tiny_patch16_224",
         loss="arcgrad(s=10)",
@@ -48,7 +48,7 @@ def test_the_seeds_vit_command(monkeypatch):
 
 def test_the_seeds_resnet_command(monkeypatch):
     monkeypatch.setenv("WANDB_NAME", "arcgrad")
-    assert described(RESNET) == TrainConfig(
+    assert config_of_command(RESNET) == TrainConfig(
         data="cifar10",
         model="resnet18",
         loss="arcgrad(s=10)",
@@ -78,7 +78,7 @@ def test_the_seeds_augmentation_is_what_their_script_does():
 
     from widemargin.data.images.augment import build_augment
 
-    run = described(VIT)
+    run = config_of_command(VIT)
     made = build_augment(run.augment, SimpleNamespace(mean=(0.0,), std=(1.0,)), size=32, **run.augment_options)
     assert (made.mixup, made.cutmix, made.mix_prob, made.switch) == (0.8, 1.0, 1.0, 0.5)
     assert (made.rand, made.interpolation, made.eval_zoom) == ("rand-m9-mstd0.5-inc1", "bicubic", 256 / 224)
@@ -92,18 +92,18 @@ def test_the_seeds_augmentation_is_what_their_script_does():
 def test_margin_losses_of_the_seeds(given, means):
     from widemargin.losses.grammar import parse
 
-    assert parse(described(f"--margin-loss {given}").loss) == parse(means)
+    assert parse(config_of_command(f"--margin-loss {given}").loss) == parse(means)
 
 
 def test_our_own_spelling():
-    run = described('cifar10 resnet18 "arcgrad(s=10)"')
+    run = config_of_command('cifar10 resnet18 "arcgrad(s=10)"')
     assert run == TrainConfig(data="cifar10", model="resnet18", loss="arcgrad(s=10)", name=run.name)
     assert (run.neck, run.schedule, run.augment, run.epochs) == (False, "onecycle", "paper", 120)
-    assert described("CIFAR-10").data == described("cifar10").data == "cifar10"
+    assert config_of_command("CIFAR-10").data == config_of_command("cifar10").data == "cifar10"
 
 
 def test_flags_are_taken_over():
-    run = described("mnist fast softmax --epochs 3 --hold-out 0.1 --share 0.5 --ema 0.9 --clip 1 --neck --pretrained")
+    run = config_of_command("mnist fast softmax --epochs 3 --val-fraction 0.1 --train-fraction 0.5 --ema 0.9 --clip 1 --neck --pretrained")
     assert (run.epochs, run.val_fraction, run.train_fraction, run.ema, run.clip, run.neck) == (
         3,
         0.1,
@@ -118,7 +118,7 @@ def test_flags_are_taken_over():
 def test_a_folder_keeps_its_spelling_and_becomes_a_whole_path(tmp_path, monkeypatch):
     (tmp_path / "MyPets").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert described("MyPets").data == str(tmp_path / "MyPets")
+    assert config_of_command("MyPets").data == str(tmp_path / "MyPets")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_folder_keeps_its_spelling_and_becomes_a_whole_path(tmp_path, monkeypa
         ("--opt adamm", "did you mean 'adam'?"),
         ("--schedule cosin", "did you mean 'cosine'?"),
         ("--epochs 0", "epochs must be a whole number of at least 1"),
-        ("--share 0", "share must lie between"),
+        ("--train-fraction 0", "train_fraction must lie between"),
         ("--lr nan", "lr must be a number"),
         ("--seed -1", "seed must be a whole number of at least 0"),
         ("--input-size 0", "input_size must be"),
@@ -164,8 +164,8 @@ def test_an_unknown_flag_is_one_line_with_the_nearest(capsys):
 
 def test_a_run_comes_back_from_its_text_as_it_was():
     for run in (
-        described(VIT),
-        described(RESNET),
+        config_of_command(VIT),
+        config_of_command(RESNET),
         TrainConfig(model_options={"widths": [32, 96, 96], "deep": ((1, 2), [3])}),
     ):
         again = TrainConfig.from_json(run.to_json())
@@ -181,7 +181,7 @@ def test_a_run_comes_back_from_its_text_as_it_was():
         ("[1]", "holds no run"),
         (json.dumps({"epoks": 3}), "did you mean 'epochs'?"),
         (json.dumps({"epochs": "3"}), "epochs must be a whole number"),
-        (json.dumps({"share": "x"}), "share must lie between"),
+        (json.dumps({"train_fraction": "x"}), "train_fraction must lie between"),
         (json.dumps({"augment_options": [1]}), "augment_options must be names with values"),
     ],
 )

@@ -23,7 +23,7 @@ from widemargin.training.train import train
 from widemargin.training.trainer import DivergedError, Trainer
 
 ROOT = Path(__file__).resolve().parents[2]
-WORDS = [*FAST, "--epochs", "2", "--hold-out", "0.2", "--ema", "0.9", "--quiet"]
+WORDS = [*FAST, "--epochs", "2", "--val-fraction", "0.2", "--ema", "0.9", "--quiet"]
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,7 @@ def made(tmp_path_factory) -> Path:
     """A folder of images without a test part, and a finished and an unfinished run on it."""
     place = tmp_path_factory.mktemp("made")
     images = fill(place / "images", 20)
-    assert train(images, place / "run", "--hold-out", "0.2") == 0
+    assert train(images, place / "run", "--val-fraction", "0.2") == 0
     return place
 
 
@@ -93,7 +93,7 @@ def figures(found: dict) -> list:
 def test_a_run_keeps_a_manifest(made):
     run = made / "run"
     record = json.loads((run / "record.json").read_text())
-    assert record["manifest"] == {"images": {"train": 39, "held_out": 9, "test": 12}}
+    assert record["manifest"] == {"images": {"train": 39, "val": 9, "test": 12}}
     found = Manifest.read(run / "manifest.csv")
     assert [row.path for row in found.rows] == sorted(
         str(path.relative_to(made / "images")) for path in (made / "images").rglob("*.png")
@@ -191,7 +191,7 @@ def test_a_run_that_has_ended_trains_on_nothing_new_and_says_so(place, capsys):
     run, images = place / "run", place / "images"
     record, manifest = (run / "record.json").read_text(), (run / "manifest.csv").read_text()
     fill(images, 40, begin=20)
-    assert train(images, run, "--hold-out", "0.2", "--resume", "--assign-new") == 2
+    assert train(images, run, "--val-fraction", "0.2", "--resume", "--assign-new") == 2
     said = capsys.readouterr().err.strip()
     assert "\n" not in said
     assert "the run has ended, so that --resume with --assign-new would train on no new image" in said
@@ -202,13 +202,13 @@ def test_a_run_that_has_ended_trains_on_nothing_new_and_says_so(place, capsys):
     assert " unused); the run has ended, none is trained on\n" in capsys.readouterr().out
     now = parts(run)
     assert {now[path] for path in now if path not in before} == {"test", "unused"}
-    assert [found["manifest"]["images"][part] for part in ("train", "held_out")] == [39, 9]
-    assert train(images, run, "--hold-out", "0.2", "--resume") == 0  # judged again, on the new test images too
+    assert [found["manifest"]["images"][part] for part in ("train", "val")] == [39, 9]
+    assert train(images, run, "--val-fraction", "0.2", "--resume") == 0  # judged again, on the new test images too
     written = json.loads((run / "record.json").read_text())
     assert written["test"]["top1"] == found["top1"]
     assert main(["report", str(run)]) == 0
-    told = f"39 trained on, 9 held out to choose by, {len(paths(run, 'test'))} tested on"
-    assert told in (run / "report.html").read_text()
+    sentence = f"39 trained on, 9 held out to choose by, {len(paths(run, 'test'))} tested on"
+    assert sentence in (run / "report.html").read_text()
 
 
 def test_a_test_image_that_lies_in_another_class_too_is_not_tested_on(place, capsys):
@@ -223,7 +223,7 @@ def test_a_test_image_that_lies_in_another_class_too_is_not_tested_on(place, cap
     out = capsys.readouterr().out
     assert f"{said}, changed or removed\n  in two classes: {old} and red/copy.png; not tested on until one is" in out
     with pytest.warns(UserWarning, match="11 of 12 test images, 1 in two classes"):
-        assert train(images, run, "--hold-out", "0.2", "--resume") == 0
+        assert train(images, run, "--val-fraction", "0.2", "--resume") == 0
     assert main(["report", str(run)]) == 0
     assert "9 held out to choose by, 11 tested on" in (run / "report.html").read_text()
     (images / "red" / "copy.png").unlink()
@@ -234,17 +234,17 @@ def test_protocols_calibration_and_report_use_the_manifest(place, capsys):
     run, images = place / "run", place / "images"
     paint(images / "red" / "new.png", 2, "new")
     (images / paths(run, "test")[0]).unlink()
-    told = "manifest: 11 of 12 test images, 1 new (unassigned), 1 removed"
+    sentence = "manifest: 11 of 12 test images, 1 new (unassigned), 1 removed"
     assert main(["evaluate", str(run), "--protocol", "knn"]) == 0
-    assert told in capsys.readouterr().out
+    assert sentence in capsys.readouterr().out
     assert json.loads((run / "evaluation-knn.json").read_text())["manifest"]["tested"] == 11
-    assert told in (run / "evaluation-knn.html").read_text()
+    assert sentence in (run / "evaluation-knn.html").read_text()
     two = [str(path) for path in sorted((images / "red").iterdir())[:2]]
     assert main(["verify", str(run), *two, "--target-far", "0.5"]) == 0
-    assert told in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
     assert main(["report", str(run)]) == 0
     page = (run / "report.html").read_text()
-    assert told in page
+    assert sentence in page
     assert "39 trained on, 9 held out to choose by, 12 tested on" in page
     assert "red/new.png" not in page  # numbers, no names of files
     assert main(["report", str(run), "--out", str(place / "run.md")]) == 0
@@ -258,7 +258,7 @@ def test_protocols_calibration_and_report_use_the_manifest(place, capsys):
 @pytest.mark.parametrize("augment", ["fast", "paper(scale=(0.5, 1.0))"])
 def test_a_run_resumed_after_a_picture_was_added_has_the_same_bits(tmp_path, augment):
     images = fill(tmp_path / "images", 12)
-    words = ["--hold-out", "0.2", "--share", "0.8", "--augment", augment, "--epochs", "3"]
+    words = ["--val-fraction", "0.2", "--train-fraction", "0.8", "--augment", augment, "--epochs", "3"]
     assert train(images, tmp_path / "whole", *words) == 0
     from widemargin.training.config import TrainConfig
     from widemargin.training.train import train as trained
@@ -290,10 +290,10 @@ def cut(tmp_path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("part", ["train", "held_out"])
+@pytest.mark.parametrize("part", ["train", "val"])
 @pytest.mark.parametrize("what", ["removed", "changed"])
 def test_a_run_does_not_go_on_silently_with_other_images(cut, part, what, capsys):
-    words = ["--hold-out", "0.2", "--resume"]
+    words = ["--val-fraction", "0.2", "--resume"]
     victim = paths(cut / "run", part)[0]
     if what == "removed":
         (cut / "images" / victim).unlink()
@@ -310,7 +310,7 @@ def test_a_run_does_not_go_on_silently_with_other_images(cut, part, what, capsys
         assert train(cut / "images", cut / "run", *words, "--assign-new") == 0
     now = parts(cut / "run")
     assert now.get(victim) == (None if what == "removed" else part)
-    assert [row.path for row in Manifest.read(cut / "run" / "manifest.csv").rows_in("gone")] == [victim]
+    assert [row.path for row in Manifest.read(cut / "run" / "manifest.csv").rows_in("removed_train")] == [victim]
 
 
 def test_a_removed_or_changed_test_image_is_told_and_left_out(cut):
@@ -318,7 +318,7 @@ def test_a_removed_or_changed_test_image_is_told_and_left_out(cut):
     (cut / "images" / tested[0]).unlink()
     paint(cut / "images" / tested[1], 0, "repainted")
     with pytest.warns(UserWarning, match=r"4 of 6 test images, 1 changed \(left out\), 1 removed"):
-        assert train(cut / "images", cut / "run", "--hold-out", "0.2", "--resume") == 0
+        assert train(cut / "images", cut / "run", "--val-fraction", "0.2", "--resume") == 0
     record = json.loads((cut / "run" / "record.json").read_text())
     assert sum(map(sum, record["confusion"])) == record["manifest"]["tested"] == 4
 
@@ -327,7 +327,7 @@ def test_new_images_join_a_resumed_run_on_request(cut):
     before = parts(cut / "run")
     fill(cut / "images", 24, begin=12)
     with pytest.warns(UserWarning, match=r"36 new images assigned \("):
-        assert train(cut / "images", cut / "run", "--hold-out", "0.2", "--resume", "--assign-new") == 0
+        assert train(cut / "images", cut / "run", "--val-fraction", "0.2", "--resume", "--assign-new") == 0
     now = parts(cut / "run")
     assert {path: now[path] for path in before} == before
     steps = [line["step"] for line in lines(cut / "run")]
@@ -341,17 +341,17 @@ def test_a_renamed_test_image_is_not_trained_on(cut):
     fill(cut / "images", 40, begin=12)
     with pytest.warns(
         UserWarning, match=r"6 images have the content of a former test image|new images assigned"
-    ) as told:
-        assert train(cut / "images", cut / "run", "--hold-out", "0.2", "--resume", "--assign-new") == 0
-    assert len(told) == 2
+    ) as caught:
+        assert train(cut / "images", cut / "run", "--val-fraction", "0.2", "--resume", "--assign-new") == 0
+    assert len(caught) == 2
     assert {path.replace(".png", "renamed.png") for path in tested} <= set(paths(cut / "run", "test"))
 
 
 def test_a_new_class_alone_is_told_when_a_run_goes_on(cut):
     fill(cut / "images", 3, labels=("yak",))
-    with pytest.warns(UserWarning, match="0 new images assigned|belong to no part") as told:
-        assert train(cut / "images", cut / "run", "--hold-out", "0.2", "--resume", "--assign-new") == 0
-    said = str(told[-1].message)
+    with pytest.warns(UserWarning, match="0 new images assigned|belong to no part") as caught:
+        assert train(cut / "images", cut / "run", "--val-fraction", "0.2", "--resume", "--assign-new") == 0
+    said = str(caught[-1].message)
     assert said.endswith("a new class that the run does not know (yak): its images belong to no part")
     assert not any(path.startswith("yak") for path in parts(cut / "run"))
 
@@ -383,9 +383,9 @@ def test_a_run_left_in_an_epoch_goes_on_with_fewer_steps(cut, tmp_path):
 def test_an_assignment_made_by_evaluate_is_not_trained_on_silently(cut, capsys):
     fill(cut / "images", 24, begin=12)
     assert main(["evaluate", str(cut / "run"), "--assign-new"]) == 0
-    assert train(cut / "images", cut / "run", "--hold-out", "0.2", "--resume") == 2
+    assert train(cut / "images", cut / "run", "--val-fraction", "0.2", "--resume") == 2
     assert "assigns other images to training than when the last checkpoint was written" in capsys.readouterr().err
-    assert train(cut / "images", cut / "run", "--hold-out", "0.2", "--resume", "--assign-new") == 0
+    assert train(cut / "images", cut / "run", "--val-fraction", "0.2", "--resume", "--assign-new") == 0
 
 
 def test_a_missing_or_damaged_manifest_is_one_line(cut, capsys):
@@ -398,12 +398,12 @@ def test_a_missing_or_damaged_manifest_is_one_line(cut, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for more in ([], ["--assign-new"]):
-            assert train(cut / "images", cut / "run", "--hold-out", "0.2", "--resume", *more) == 2
+            assert train(cut / "images", cut / "run", "--val-fraction", "0.2", "--resume", *more) == 2
             assert "manifest.csv: not there" in capsys.readouterr().err
     path.write_text(text.replace('"train"', '"tarin"'))
     assert main(["evaluate", str(cut / "run")]) == 2
     assert "part 'tarin' is none of" in capsys.readouterr().err
-    assert train(cut / "images", cut / "run", "--hold-out", "0.2", "--resume") == 2
+    assert train(cut / "images", cut / "run", "--val-fraction", "0.2", "--resume") == 2
 
 
 def test_a_start_with_a_run_that_knows_the_test_images_is_told(made, tmp_path):
@@ -430,7 +430,7 @@ def former(tmp_path, monkeypatch) -> Path:
         run_inputs, "load_folder_inputs", lambda run, root, manifest, begun, *more: real(run, root, None, True, *more)
     )
     with pytest.warns(UserWarning, match="no manifest"):
-        assert train(images, tmp_path / "run", "--hold-out", "0.2") == 0
+        assert train(images, tmp_path / "run", "--val-fraction", "0.2") == 0
     monkeypatch.undo()
     (tmp_path / "run" / "manifest.csv").unlink()
     record = json.loads((tmp_path / "run" / "record.json").read_text())
@@ -462,29 +462,29 @@ def test_a_former_run_goes_on_with_the_same_bits_and_a_manifest(former, tmp_path
     shutil.rmtree(places / "last")
     (places / "last.old").rename(places / "last")  # after the first epoch
     with pytest.warns(UserWarning, match="no manifest: the run is of version"):
-        assert train(former / "images", former / "cut", "--hold-out", "0.2", "--resume") == 0
+        assert train(former / "images", former / "cut", "--val-fraction", "0.2", "--resume") == 0
     state = former / "cut" / "checkpoints" / "last" / "state.json"
     text = state.read_text()
     kept = json.loads(text)
-    assert kept.pop("manifest")["images"] == {"train": 24, "held_out": 6, "test": 6}
+    assert kept.pop("manifest")["images"] == {"train": 24, "val": 6, "test": 6}
     state.write_text(json.dumps(kept))
     assert_same(former / "run", former / "cut")
     state.write_text(text)
     (state.parent / "sha256.json").unlink()
-    assert Manifest.read(former / "cut" / "manifest.csv").counts() == {"train": 24, "held_out": 6, "test": 6}
-    assert train(former / "images", former / "cut", "--hold-out", "0.2", "--resume") == 0  # no warning any more
+    assert Manifest.read(former / "cut" / "manifest.csv").counts() == {"train": 24, "val": 6, "test": 6}
+    assert train(former / "images", former / "cut", "--val-fraction", "0.2", "--resume") == 0  # no warning any more
 
 
 def test_copies_that_a_former_run_was_tested_on_are_left_out_from_now_on(former):
     for path in (former / "images" / "red").iterdir():
         paint(path, 2, "one picture")  # as many files as before
-    with pytest.warns(UserWarning, match="no manifest|content of an image on the other side") as told:
-        assert train(former / "images", former / "run", "--hold-out", "0.2", "--resume") == 0
-    assert len(told) == 2
+    with pytest.warns(UserWarning, match="no manifest|content of an image on the other side") as caught:
+        assert train(former / "images", former / "run", "--val-fraction", "0.2", "--resume") == 0
+    assert len(caught) == 2
     found = Manifest.read(former / "run" / "manifest.csv")
     assert {row.label for row in found.rows_in("excluded")} == {"red"}
     assert not {row.sha256 for row in found.rows_in("test")} & {
-        row.sha256 for row in found.rows_in("train", "held_out")
+        row.sha256 for row in found.rows_in("train", "val")
     }
     record = json.loads((former / "run" / "record.json").read_text())
     assert sum(map(sum, record["confusion"])) == len(found.rows_in("test")) == 4
@@ -495,9 +495,9 @@ def test_a_picture_that_a_former_run_was_tested_on_in_two_classes_is_left_out_fr
     shutil.copyfile(tested[0], tested[-1])
     with pytest.warns(
         UserWarning, match="no manifest|stands in two classes: .* not tested on until one of them"
-    ) as told:
-        assert train(former / "images", former / "run", "--hold-out", "0.2", "--resume") == 0
-    assert len(told) == 2
+    ) as caught:
+        assert train(former / "images", former / "run", "--val-fraction", "0.2", "--resume") == 0
+    assert len(caught) == 2
     assert paths(former / "run", "excluded") == [str(tested[k].relative_to(former / "images")) for k in (0, -1)]
     assert sum(map(sum, json.loads((former / "run" / "record.json").read_text())["confusion"])) == 4
 
@@ -505,7 +505,7 @@ def test_a_picture_that_a_former_run_was_tested_on_in_two_classes_is_left_out_fr
 def test_a_former_run_with_another_number_of_images_does_not_go_on(former, capsys):
     fill(former / "images", 20, begin=12)
     with pytest.warns(UserWarning, match="no manifest"):
-        assert train(former / "images", former / "run", "--hold-out", "0.2", "--resume") == 2
+        assert train(former / "images", former / "run", "--val-fraction", "0.2", "--resume") == 2
     assert "the number of images has changed, and without a manifest nobody knows" in capsys.readouterr().err
 
 
@@ -540,14 +540,14 @@ def test_the_reported_images_do_not_choose_the_best_epoch(tmp_path, unseen):
     images, labels = tmp_path / "images", [f"{word}{number}" for number in range(2) for word in COLOURS]
     fill(images / "train", 12, labels)
     fill(images / "test", 6, labels)
-    words = ["--hold-out", "0.3", "--epochs", "4", "--lr", "0.02", *(["--unseen", "0.4"] if unseen else [])]
+    words = ["--val-fraction", "0.3", "--epochs", "4", "--lr", "0.02", *(["--unseen-classes", "0.4"] if unseen else [])]
     assert train(images, tmp_path / "one", *words) == 0
     manifest = Manifest.read(tmp_path / "one" / "manifest.csv")
     reported = sorted({row.label for row in manifest.rows_in("test")})
     assert not {row.sha256 for row in manifest.rows_in("test")} & {
-        row.sha256 for row in manifest.rows_in("train", "held_out")
+        row.sha256 for row in manifest.rows_in("train", "val")
     }
-    assert not unseen or not set(reported) & {row.label for row in manifest.rows_in("held_out", "train")}
+    assert not unseen or not set(reported) & {row.label for row in manifest.rows_in("val", "train")}
     for number, row in enumerate(manifest.rows_in("test")):
         if number % 3 == 0:
             paint(images / row.path, 0, f"noise {number}")
@@ -558,7 +558,7 @@ def test_the_reported_images_do_not_choose_the_best_epoch(tmp_path, unseen):
     assert epoch == again
     assert all(torch.equal(value, other[name]) for name, value in model.items())
     records = [json.loads((tmp_path / name / "record.json").read_text()) for name in ("one", "two")]
-    assert records[0]["held_out"] == records[1]["held_out"]
+    assert records[0]["val"] == records[1]["val"]
     assert records[0]["test"] != records[1]["test"]
 
 
@@ -570,6 +570,6 @@ def test_a_test_image_that_is_held_out_too_is_not_reported(tmp_path):
         for path in (images / "train" / label).iterdir():
             shutil.copyfile(path, images / "test" / label / f"copy{path.name}")
     with pytest.warns(UserWarning, match="36 images have the content of an image on the other side of the split"):
-        assert train(images, tmp_path / "run", "--hold-out", "0.3") == 0
+        assert train(images, tmp_path / "run", "--val-fraction", "0.3") == 0
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     assert sum(map(sum, record["confusion"])) == 12

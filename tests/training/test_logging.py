@@ -53,7 +53,7 @@ def test_tensorboard_has_every_number_once(run):
 
     found = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0, "histograms": 0}).Reload()
     expected = numbers(run)
-    assert {"loss", "train_top1", "lr", "held_out/top1", "held_out/angles/w_inter", "numbers/s", "numbers/m"} <= set(
+    assert {"loss", "train_top1", "lr", "val/top1", "val/angles/w_inter", "margin_values/s", "margin_values/m"} <= set(
         expected[0]
     )
     assert set(found.Tags()["scalars"]) == set(expected[0])
@@ -61,9 +61,9 @@ def test_tensorboard_has_every_number_once(run):
         points = found.Scalars(name)
         assert [point.step for point in points] == [1, 2, 3, 4], name
         assert [point.value for point in points] == pytest.approx([line[name] for line in expected]), name
-    assert [line["numbers/m"] for line in expected] != [expected[0]["numbers/m"]] * 4
+    assert [line["margin_values/m"] for line in expected] != [expected[0]["margin_values/m"]] * 4
     lines = MetricsLog.read_epochs(run / "metrics.jsonl")
-    for kind in ("own", "others"):
+    for kind in ("target", "non_target"):
         points = found.Histograms(f"angles/{kind}")
         assert [point.step for point in points] == [1, 2, 3, 4]
         for point, line in zip(points, lines, strict=True):
@@ -171,7 +171,7 @@ def test_no_epoch_is_lost_when_the_clock_is_set_back_between_kill_and_resume(clo
         boards.append(TensorBoard(tmp_path, upto, TrainConfig()))
         for epoch in (upto + 1, upto + 2, upto + 3):
             loss = epoch + session / 8
-            boards[-1].add({"epoch": epoch, "loss": loss, "histogram": {"own": [1] * 90}})
+            boards[-1].add({"epoch": epoch, "loss": loss, "histogram": {"target": [1] * 90}})
             expected[epoch] = loss
         assert logged(tmp_path) == expected  # not closed: a killed process closes nothing
     for board in boards:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from colours import FAST, draw
-from runs import described
+from runs import config_of_command
 from widemargin.cli.main import main
 from widemargin.cli.train import report_rate_test
 from widemargin.io.errors import InputError
@@ -151,7 +151,7 @@ def test_the_command_trains_nothing_and_says_what_to_type(images, tmp_path, caps
     assert sorted(path.name for path in out.iterdir()) == ["lr_finder.json", "lr_finder.svg"]
     found = json.loads((out / "lr_finder.json").read_text())
     assert f"suggestion: --lr {found['suggestion']:g}, a tenth of where the loss is lowest" in captured.out
-    again = described(shlex.join(shlex.split(captured.out.splitlines()[-1])[2:]))
+    again = config_of_command(shlex.join(shlex.split(captured.out.splitlines()[-1])[2:]))
     assert again == TrainConfig.from_json(json.dumps({**found["run"], "lr": found["suggestion"]}))
     assert 10 <= captured.out.count("e-0") <= 16
     assert len(ElementTree.parse(out / "lr_finder.svg").getroot()) > 20

@@ -112,10 +112,10 @@ def test_a_record_whose_confusion_was_edited_is_one_line(text, said, tmp_path, c
         (tmp_path / file).write_bytes(corpus.load_corpus_files("run")[file])
     (tmp_path / "record.json").write_text(f'{{"confusion": {text}}}')
     assert main(["report", str(tmp_path), "--no-images", "--out", str(tmp_path / "report.html")]) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert "record.json" in told
-    assert said in told
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert "record.json" in message
+    assert said in message
 
 
 def test_names_of_another_number_of_classes_are_not_used(tmp_path):

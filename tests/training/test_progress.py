@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from colours import FAST, draw
-from runs import described
+from runs import config_of_command
 from widemargin.cli.main import main
 from widemargin.io.provenance import source_commit
 from widemargin.training.config import TrainConfig
@@ -28,7 +28,7 @@ ENVIRONMENT = {
 LINE = re.compile(
     r"epoch (\d+)/3: loss \d+\.\d{3}, train \d+\.\d %, [\d,]+ images/s, held out \d+\.\d %, \d+:\d\d:\d\d left"
 )
-WORDS = [*FAST, "--epochs", "3", "--hold-out", "0.2"]
+WORDS = [*FAST, "--epochs", "3", "--val-fraction", "0.2"]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_a_line_per_epoch_in_a_log(images, tmp_path):
     logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     for line, numbers in zip(said, logged, strict=True):
         assert f"loss {numbers['loss']:.3f}, train {numbers['train_top1']:.1f} %" in line
-        assert f"held out {numbers['held_out']['top1']:.1f} %" in line
+        assert f"held out {numbers['val']['top1']:.1f} %" in line
 
 
 def test_nothing_when_quiet(images, tmp_path):
@@ -154,4 +154,4 @@ def test_the_record_of_a_library_call_gives_its_command(images, tmp_path, monkey
     assert record["model"] == "fast(width=0.125, bias=False)"
     words = shlex.split(record["command"])
     assert words[:2] == ["widemargin", "train"]
-    assert described(shlex.join(words[2:])) == run
+    assert config_of_command(shlex.join(words[2:])) == run

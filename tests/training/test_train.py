@@ -60,8 +60,8 @@ def _read_once(monkeypatch):
         {"loss": "adacos"},
         {"loss": "softmax + 0.02*center", "opt": "adamw"},
         {"loss": "arcface(s=learnable(20), m=warmup(0, 0.3, steps=8))"},
-        {"schedule": "plateau", "hold_out": 0.1, "ema": 0.5},
-        {"neck": True, "clip": 1.0, "repeats": 2, "augment_options": {"mixup": 0.8, "cutmix": 1.0, "erase": 0.5}},
+        {"schedule": "plateau", "val_fraction": 0.1, "ema": 0.5},
+        {"neck": True, "clip": 1.0, "repeated_augmentation": 2, "augment_options": {"mixup": 0.8, "cutmix": 1.0, "erase": 0.5}},
         {"precision": "bf16-mixed"},
         {"precision": "64-true", "loss": "adacos"},
         {"loss": "cross_entropy"},
@@ -176,7 +176,7 @@ def test_the_held_out_part_chooses_and_is_not_trained_on(tmp_path, data_dir):
     rows = {row.numpy().tobytes() for row in found.train.x}
     assert not any(row.numpy().tobytes() in rows for row in found.val.x)
     train(run, tmp_path / "run", data_dir=data_dir, stop_after=3)
-    judged = [line["held_out"]["top1"] for line in lines(tmp_path / "run")]
+    judged = [line["val"]["top1"] for line in lines(tmp_path / "run")]
     best = json.loads((tmp_path / "run" / "checkpoints" / "best" / "state.json").read_text())
     assert best["epoch"] == judged.index(max(judged)) + 1
     assert best["best"] == max(judged)
@@ -232,14 +232,14 @@ def test_what_timm_wants_without_decay_has_none(data_dir):
             for group in training.optimizer.param_groups
             for p in group["params"]
         }
-        told = {name: decay[id(p)] for name, p in training.model.backbone.named_parameters()}
-        spared = [name for name in told if name.endswith(("pos_embed", "cls_token", "bias"))]
+        settings = {name: decay[id(p)] for name, p in training.model.backbone.named_parameters()}
+        spared = [name for name in settings if name.endswith(("pos_embed", "cls_token", "bias"))]
         assert len(spared) > 4
-        assert all(told[name][0] == 0.0 for name in spared)
-        assert all(told[name][0] == 0.05 for name in told if name.endswith("qkv.weight"))
+        assert all(settings[name][0] == 0.0 for name in spared)
+        assert all(settings[name][0] == 0.05 for name in settings if name.endswith("qkv.weight"))
         assert len(decay) == len(list(training.model.parameters()))
         if changes["opt"] == "muon":
-            assert all(told[name][1] for name in spared)
+            assert all(settings[name][1] for name in spared)
 
 
 def test_a_batch_goes_to_the_device_with_its_partners():
@@ -270,7 +270,7 @@ def test_a_loss_that_is_no_number_stops_with_a_diagnosis(tmp_path, data_dir):
 
 
 def test_divergence_leaves_with_code_2(tmp_path, data_dir, capsys):
-    words = ["train", "mnist", "fast(width=0.125)", "softmax", "--share", "0.1", "--batch-size", "50", "--epochs", "2"]
+    words = ["train", "mnist", "fast(width=0.125)", "softmax", "--train-fraction", "0.1", "--batch-size", "50", "--epochs", "2"]
     words += ["--opt", "sgd", "--lr", "1e38", "--out", str(tmp_path / "run"), "--data-dir", str(data_dir)]
     assert main(words) == 2
     said = capsys.readouterr().err.strip()

@@ -87,7 +87,7 @@ def test_a_run_that_is_asked_to_stop_keeps_its_steps_and_goes_on(folder, tmp_pat
     assert "everything is kept, --resume goes on from there" in said
     assert "Traceback" not in said
     state = json.loads((tmp_path / "cut" / "checkpoints" / "last" / "state.json").read_text())
-    assert state["within"]["step"] > 0
+    assert state["mid_epoch"]["step"] > 0
     trained(folder, tmp_path / "cut", words, resume=True)
     trained(folder, tmp_path / "whole", words)
     assert_same(tmp_path / "whole", tmp_path / "cut")
@@ -128,7 +128,7 @@ def test_a_killed_process_goes_on_as_if_nothing_had_been(folder, tmp_path):
 @pytest.fixture(scope="module")
 def run(folder, tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("runs") / "run"
-    trained(folder, place, [*FAST, "--epochs", "6", "--ema", "0.5", "--hold-out", "0.2"])
+    trained(folder, place, [*FAST, "--epochs", "6", "--ema", "0.5", "--val-fraction", "0.2"])
     return place
 
 
@@ -178,7 +178,7 @@ def test_mistakes_are_one_line(words, says, run, capsys):
 
 def test_two_processes_learn_as_one(folder, tmp_path):
     words = [VIT, "adacos", "--input-size", "16", "--batch-size", "16", "--epochs", "3", "--augment", "fast"]
-    words += ["--opt", "adamw", "--lr", "0.001", "--clip", "1", "--hold-out", "0.2", "--schedule", "plateau"]
+    words += ["--opt", "adamw", "--lr", "0.001", "--clip", "1", "--val-fraction", "0.2", "--schedule", "plateau"]
     command = [*TORCHRUN, "-m", "widemargin", "train", str(folder), *words, "--out", str(tmp_path / "two")]
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -188,8 +188,8 @@ def test_two_processes_learn_as_one(folder, tmp_path):
     assert len(one) == len(two) == 3
     for first, second in zip(one, two, strict=True):
         assert second["loss"] == pytest.approx(first["loss"], rel=1e-5)
-        assert second["held_out"]["loss"] == pytest.approx(first["held_out"]["loss"], rel=1e-5)
-        assert (first["step"], sum(first["histogram"]["own"])) == (second["step"], sum(second["histogram"]["own"]))
+        assert second["val"]["loss"] == pytest.approx(first["val"]["loss"], rel=1e-5)
+        assert (first["step"], sum(first["histogram"]["target"])) == (second["step"], sum(second["histogram"]["target"]))
 
 
 def test_every_process_refuses_what_is_wrong(folder, tmp_path):
@@ -221,10 +221,10 @@ def test_a_killed_process_ends_the_other(folder, tmp_path):
         port = str(free.getsockname()[1])
     processes = []
     for rank in ("0", "1"):
-        told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
-        told |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
+        environment = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
+        environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
         command = [sys.executable, "-m", "widemargin", "train", str(folder), *words]
-        processes.append(subprocess.Popen(command, env={**ENVIRONMENT, **told}, stderr=subprocess.PIPE, text=True))
+        processes.append(subprocess.Popen(command, env={**ENVIRONMENT, **environment}, stderr=subprocess.PIPE, text=True))
     try:
         until = time.monotonic() + 60
         while not (tmp_path / "run" / "checkpoints" / "last").exists() and time.monotonic() < until:

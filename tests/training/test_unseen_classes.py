@@ -114,14 +114,14 @@ def test_embeddings_that_are_apart_are_judged_so():
 @pytest.mark.parametrize("loss", ["triplet", "contrastive", "arcface(s=8) + 0.5*triplet(mining=semihard)", "arcgrad"])
 def test_train_on_some_classes_and_be_judged_on_others(loss, tmp_path, monkeypatch, capsys):
     data = write_small_cifar("cifar10", tmp_path / "data", monkeypatch, train=200, test=100)
-    words = ["--unseen", "0.4", "--per-class", "5", "--batch-size", "20", "--epochs", "2", "--opt", "adamw"]
+    words = ["--unseen-classes", "0.4", "--per-class", "5", "--batch-size", "20", "--epochs", "2", "--opt", "adamw"]
     words += ["--lr", "0.01", "--augment", "none", "--data-dir", str(data), "--out", str(tmp_path / "run"), "--quiet"]
     assert main(["train", "cifar10", "fast(widths=(8, 8, 8))", loss, *words]) == 0
     assert "unseen classes: recall@1" in capsys.readouterr().out
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     assert 0 <= record["test"]["recall1"] <= 100
     assert (
-        len(json.loads((tmp_path / "run" / "checkpoints" / "last" / "state.json").read_text())["sees"]["classes"]) == 6
+        len(json.loads((tmp_path / "run" / "checkpoints" / "last" / "state.json").read_text())["input_spec"]["class_names"]) == 6
     )
     line = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     if "triplet" in loss:
@@ -133,7 +133,7 @@ def test_train_on_some_classes_and_be_judged_on_others(loss, tmp_path, monkeypat
 
 def test_a_loss_that_only_embeds_is_judged_by_neighbours_on_seen_classes_too(tmp_path, monkeypatch, capsys):
     data = write_small_cifar("cifar10", tmp_path / "data", monkeypatch, train=200, test=100)
-    words = ["--per-class", "5", "--batch-size", "20", "--epochs", "1", "--hold-out", "0.2", "--schedule", "plateau"]
+    words = ["--per-class", "5", "--batch-size", "20", "--epochs", "1", "--val-fraction", "0.2", "--schedule", "plateau"]
     words += ["--augment", "none", "--data-dir", str(data), "--out", str(tmp_path / "run")]
     assert main(["train", "cifar10", "fast(widths=(8, 8, 8))", "triplet(mining=hard)", *words]) == 0
     assert "test: recall@1" in capsys.readouterr().out
@@ -156,10 +156,10 @@ def test_a_collapse_is_said():
 
 def test_a_collapse_is_told_to_people_once(capsys):
     line = {"loss": 1.0, "train_top1": 0.0, "images_per_second": 9.0, "mining": {"spread": 0.0, "collapsed": 1.0}}
-    with open_reporter(TrainConfig(), 0, 3) as told:
-        told.report_epoch({**line, "epoch": 1, "mining": {"spread": 0.5}})
-        told.report_epoch({**line, "epoch": 2})
-        told.report_epoch({**line, "epoch": 3})
+    with open_reporter(TrainConfig(), 0, 3) as reporter:
+        reporter.report_epoch({**line, "epoch": 1, "mining": {"spread": 0.5}})
+        reporter.report_epoch({**line, "epoch": 2})
+        reporter.report_epoch({**line, "epoch": 3})
     said = capsys.readouterr().err
     assert said.count("all embeddings have collapsed") == 1
     assert "epoch 2: all embeddings have collapsed" in said

@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
     images = draw(place / "data")
     for part in ("train", "test"):
         (images / part / "red").rename(images / part / HOSTILE)
-    common = ["--epochs", "2", "--hold-out", "0.2", "--quiet"]
+    common = ["--epochs", "2", "--val-fraction", "0.2", "--quiet"]
     assert main(["train", str(images), *FAST, *common, "--out", str(place / "<b>one")]) == 0
     words = ["adacos" if word.startswith("arcgrad") else word for word in FAST]
     assert main(["train", str(images), *words, *common, "--out", str(place / "two")]) == 0
@@ -67,12 +67,12 @@ def comparison(tmp_path_factory):
     rows = [f"{k % 7},{k * k % 11},{['<b>a', 'b', 'c'][k % 3]}" for k in range(90)]
     (place / "<i>x & y.csv").write_text("\n".join(["width,height,<u>kind", *rows]) + "\n")
     words = ["compare", str(place / "<i>x & y.csv"), "--target", "<u>kind", "--losses", "softmax, arcgrad(s=5), adacos"]
-    words += ["--runs", "2", "--folds", "3", "--min-steps", "20", "--epochs", "1", "--jobs", "1"]
+    words += ["--cv-repeats", "2", "--folds", "3", "--min-steps", "20", "--epochs", "1", "--jobs", "1"]
     assert main([*words, "--out", str(place / "out")]) == 0
     return place / "out" / "report.html"
 
 
-def becomes(true, seconds=10.0):
+def wait_until(true, seconds=10.0):
     """Wait for something; the pages forbid scripts from outside, and so playwright's own waiting."""
     until = time.monotonic() + seconds
     while not true():
@@ -123,11 +123,11 @@ def test_a_link_carries_the_labs_settings(opened, lab):
     assert not page.locator("#use-arcface").is_checked()
     assert page.locator("#c-value").inner_text() == "1,000"
     page.locator("#use-arcgrad").check()
-    told = parse_qs(page.evaluate("location.hash").lstrip("#"))
-    assert told["loss"] == ["cosface,arcgrad"]
-    assert told["s"] == ["40"]
+    fragment = parse_qs(page.evaluate("location.hash").lstrip("#"))
+    assert fragment["loss"] == ["cosface,arcgrad"]
+    assert fragment["s"] == ["40"]
     page.evaluate("location.hash = '#loss=normface&s=5&C=nonsense'")
-    becomes(lambda: page.locator("#use-normface").is_checked())
+    wait_until(lambda: page.locator("#use-normface").is_checked())
     assert page.locator("#s-value").inner_text() == "5"
 
 
@@ -135,7 +135,7 @@ def test_the_labs_film_runs(opened, lab):
     page = opened(lab)
     first = page.locator("#film0").inner_html()
     page.locator("#play").click()
-    becomes(lambda: int(page.locator("#frame").input_value()) > 1)
+    wait_until(lambda: int(page.locator("#frame").input_value()) > 1)
     page.locator("#play").click()
     assert page.locator("#film0").inner_html() != first
     assert "mean gap" in page.locator("#film1-numbers").inner_text()
@@ -154,13 +154,13 @@ def test_the_tours_pictures_move(opened, tour):
 
 def test_the_tours_numbers_are_the_packages(opened, tour):
     page = opened(tour, fragment="#arcface")
-    assert -1 <= page.locator("section#arcface").bounding_box()["y"] < 900  # the link leads to its stop
-    stop = arcface()
+    assert -1 <= page.locator("section#arcface").bounding_box()["y"] < 900  # the link leads to its section
+    section = arcface()
     live = page.locator("[data-live=arcface]")
     slider = live.locator("input")
     slider.focus()
     page.keyboard.press("Home")
-    for frame in stop.slider.frames:
+    for frame in section.slider.frames:
         assert live.locator("output").inner_text() == frame.label
         assert live.locator(".frame:visible .numbers").inner_text() == frame.caption
         page.keyboard.press("ArrowRight")

@@ -22,7 +22,7 @@ def runs(tmp_path_factory):
     for part in ("train", "test"):
         if (images / part / first).is_dir():
             (images / part / first).rename(images / part / "<b>red & co")
-    common = [*FAST, "--epochs", "2", "--hold-out", "0.2"]
+    common = [*FAST, "--epochs", "2", "--val-fraction", "0.2"]
     assert main(["train", str(images), *common, "--out", str(place / "one")]) == 0
     words = [word if not word.startswith(("arc", "soft", "norm")) else "adacos" for word in common]
     assert main(["train", str(images), *words, "--out", str(place / "two")]) == 0
@@ -54,7 +54,7 @@ def test_several_runs_stand_side_by_side(runs, tmp_path):
 
 
 def test_a_run_judged_by_pairs_shows_its_curve(runs, tmp_path):
-    """Terms alone name no class: what they are good for is telling pairs apart."""
+    """Pair losses alone name no class: what they are good for is telling pairs apart."""
     images, out = runs / "data" / "Colours", tmp_path / "run"
     words = [*FAST, "--epochs", "1", "--per-class", "4"]
     words[1] = "contrastive"
@@ -105,7 +105,7 @@ def test_an_unfinished_run_says_how_far_it_is(runs, tmp_path):
     assert "--resume</pre>" in page
 
 
-def test_a_log_that_is_damaged_is_told(runs, tmp_path, capsys):
+def test_a_damaged_log_is_reported(runs, tmp_path, capsys):
     shutil.copytree(runs / "one", tmp_path / "cut")
     log = tmp_path / "cut" / "metrics.jsonl"
     log.write_bytes(log.read_bytes()[:50])

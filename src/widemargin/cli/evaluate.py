@@ -26,7 +26,7 @@ _PROTOCOL_OPTIONS = (
 
 
 def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
-    """Both commands and their options."""
+    """Options."""
     parser.add_argument("folder", metavar="RUN", help="run folder")
     parser.add_argument("--checkpoint", default="last", metavar="NAME", help="last, best or epoch-0010 (default last)")
     parser.add_argument("--no-flips", action="store_true", help="leave mirror images out, which takes half the time")
@@ -65,7 +65,7 @@ def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_evaluate(options: argparse.Namespace) -> None:
-    """Print the figures, write them with what is taken for what to `evaluation.json`."""
+    """Print the figures, write them with the confusion matrix to `evaluation.json`."""
     import math
     from pathlib import Path
 
@@ -86,13 +86,13 @@ def run_evaluate(options: argparse.Namespace) -> None:
         names = {"wc_intra": "WC-Intra", "w_inter": "W-Inter", "c_inter": "C-Inter", "intra": "image to centre"}
         print(", ".join(f"{names[key]} {math.degrees(value):.2f}°" for key, value in found["angles"].items()))
     path = Path(options.folder, "evaluation.json")
-    facts = {"checkpoint": options.checkpoint, **found, "classes": run.input_spec["classes"]}
+    facts = {"checkpoint": options.checkpoint, **found, "class_names": run.input_spec["class_names"]}
     write_text_atomic(path, dumps_one_line_per_key(facts, ensure_ascii=False))
     print_escaped(f"wrote {path}")
 
 
 def print_data_changes(inputs: Inputs, *, to_stderr: bool = False) -> None:
-    """Say which images of a folder are tested, and what became of the others; only changes where that is `aside`."""
+    """Say which images of a folder are tested, and what became of the others; only changes on standard error."""
     if inputs.changes is None or inputs.has_new_manifest:
         for note in inputs.notes:
             print_escaped(note, to_stderr=to_stderr)
@@ -156,7 +156,8 @@ def _run_protocol(run: Run, options: argparse.Namespace) -> None:
     extra_sections = [] if inputs is None else neighbour_sections(x, inputs.test, run.config.seed)
     if inputs is not None and inputs.changes is not None:
         extra_sections.append(paragraph(inputs.changes.summary(), "note"))
-    subtitle = f"{run.config.model}, {run.config.loss}, on {'unseen classes' if run.config.unseen_classes else 'the test images'}"
+    images = "unseen classes" if run.config.unseen_classes else "the test images"
+    subtitle = f"{run.config.model}, {run.config.loss}, on {images}"
     command = shlex.join(["widemargin", *options.argv])
     page = path.with_suffix(".html")
     write_text_atomic(
@@ -201,7 +202,9 @@ def _rejection_threshold(run: Run, options: argparse.Namespace) -> float | None:
     if not 0.0 < options.target_far < 1.0:
         raise InputError(f"--target-far must lie between 0 and 1, got {options.target_far:g}")
     if not run.config.unseen_classes:
-        raise InputError("--target-far wants images of unknown classes: train with --unseen, or give --reject-below")
+        raise InputError(
+            "--target-far wants images of unknown classes: train with --unseen-classes, or give --reject-below"
+        )
     inputs = run.load_inputs(options.data_dir)
     print_data_changes(inputs, to_stderr=True)
     scores = run.nearest_class_cosine(run.embed_test_images(inputs=inputs)[0]).sort(descending=True).values
@@ -209,6 +212,7 @@ def _rejection_threshold(run: Run, options: argparse.Namespace) -> float | None:
     if passing < MIN_EVENTS:
         raise InputError(
             f"a rate of {options.target_far:g} needs at least {MIN_EVENTS} false alarms: "
-            f"{required_different_pairs(options.target_far):,} unseen images; there are {len(scores):,}; give --reject-below"
+            f"{required_different_pairs(options.target_far):,} unseen images; there are {len(scores):,}; "
+            "give --reject-below"
         )
     return float((scores[passing - 1] + scores[passing]) / 2)

@@ -1,4 +1,4 @@
-"""`widemargin embed` and `widemargin verify`: embeddings of images in a file, and whether two images show the same."""
+"""`widemargin embed`, `export` and `verify`: embeddings as a file, a run as files, whether two images show the same."""
 
 from __future__ import annotations
 

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 from .. import __version__
 from . import COMMANDS
-from .parser import CommandParser, run_command_line
+from .parser import CommandParser, run_command_line, select_subcommands
 
 
 def build_parser(argv: Sequence[str] | None = None) -> CommandParser:
     """The parser of `widemargin`.
 
     With the words of a command line, only the options of the command it names are added, and only its file is imported;
-    of the other commands there is the help line. Without words, everything is added.
+    of the other commands there is the help line. Without words, or if they name no command, everything is added.
     """
     top = CommandParser(
         prog="widemargin",
@@ -24,16 +24,17 @@ def build_parser(argv: Sequence[str] | None = None) -> CommandParser:
     )
     top.add_argument("--version", action="version", version=f"widemargin {__version__}")
     subparsers = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
-    typed = next((word for word in argv if not word.startswith("-")), "") if argv is not None else None
+    needed = select_subcommands(COMMANDS, argv)
     for name, (module, summary) in COMMANDS.items():
         parser = subparsers.add_parser(name, help=summary)
-        if typed in (None, name):
+        if name in needed:
             file = importlib.import_module(f"{__package__}.{module}")
-            add_arguments = getattr(file, f"add_{name}_arguments", None) or file.add_arguments
             if name == "reproduce":
-                file.add_arguments(parser, None if argv is None else argv[argv.index(name) + 1 :])
-            else:
-                add_arguments(parser)
+                file.add_arguments(parser, argv[argv.index(name) + 1 :] if argv is not None and name in argv else None)
+            elif hasattr(file, "add_arguments"):
+                file.add_arguments(parser)
+            else:  # a file of several commands
+                getattr(file, f"add_{name}_arguments")(parser)
     return top
 
 

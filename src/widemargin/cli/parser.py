@@ -10,7 +10,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -21,6 +21,7 @@ _OUT_OF_MEMORY_PATTERN = re.compile("can't allocate memory|out of memory|not eno
 _OUT_OF_MEMORY_MESSAGE = (
     "out of memory; take a smaller --batch-size or --input-size, fewer --jobs, or a sample of the rows"
 )
+_HELP_FLAGS = {"-h", "--help", "--version"}
 
 
 class _HelpFormatter(argparse.HelpFormatter):
@@ -66,6 +67,23 @@ class CommandParser(argparse.ArgumentParser):
     def all_option_strings(self) -> list[str]:
         """Every option name of this parser and of the commands below it."""
         return [name for action in self.all_actions() for name in action.option_strings]
+
+
+def select_subcommands(names: Iterable[str], argv: Sequence[str] | None) -> set[str]:
+    """Those of the commands `names` whose options are needed to parse the words `argv`.
+
+    That is the command which was typed, and none for the help. Without `argv` it is all of them, and also where no
+    command was typed: then a mistake is explained by what any of them knows.
+
+    >>> select_subcommands(["losses", "train"], ["train", "--lr", "0.1"]), select_subcommands(["losses"], ["--help"])
+    ({'train'}, set())
+    >>> sorted(select_subcommands(["losses", "train"], ["trian", "--lr", "0.1"]))
+    ['losses', 'train']
+    """
+    if argv is None:
+        return set(names)
+    typed = {next((word for word in argv if not word.startswith("-")), "")}
+    return typed.intersection(names) or (set() if _HELP_FLAGS.issuperset(argv) else set(names))
 
 
 def run_command_line(build_parser: Callable[[Sequence[str]], CommandParser], argv: Sequence[str] | None = None) -> int:

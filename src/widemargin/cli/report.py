@@ -141,7 +141,7 @@ def _load_image_sections(folder: Any, data_dir: str | None) -> tuple[tuple[str, 
         trained_run = load_run(folder)
     except InputError as error:
         return (), [page.paragraph(f"No pictures: {error}", "note")]
-    class_names = tuple(trained_run.input_spec["classes"])
+    class_names = tuple(trained_run.input_spec["class_names"])
     try:
         return class_names, inspection_sections(inspect_run(trained_run, data_dir))
     except InputError:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .. import reproduce
+from .parser import select_subcommands
 
 _SHARED = ("__init__", "paper", "seed_flags")  # what recipes share; the rest stands in `reproduce.parts`
 
@@ -20,12 +21,13 @@ def recipe_names() -> list[str]:
 
 
 def add_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> None:
-    """One command per recipe; only the recipe that `argv` names is imported, all of them without `argv`."""
+    """One command per recipe; only the recipe that the words `argv` name is imported, as for the commands themselves."""
     subparsers = parser.add_subparsers(dest="recipe", metavar="RECIPE", required=True, parser_class=type(parser))
+    needed = select_subcommands(recipe_names(), argv)
     for name in recipe_names():
         text = inspect.cleandoc(_read_docstring(name))
         recipe = subparsers.add_parser(name, help=text.partition("\n")[0], description=text)
-        if argv is None or name in argv:
+        if name in needed:
             module = importlib.import_module(f"{reproduce.__name__}.{name}")
             module.add_arguments(recipe)
             recipe.set_defaults(run=module.run)

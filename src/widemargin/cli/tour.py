@@ -1,4 +1,4 @@
-"""`widemargin tour`: the road from squared error to ArcGrad as a page."""
+"""`widemargin tour`: from squared error to ArcGrad, a page that explains the losses one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`widemargin train`: images, in our own spelling and in the seeds'."""
+"""`widemargin train`: train on images, with our flags or the seeds'; with `--find-lr` a learning-rate range test."""
 
 from __future__ import annotations
 
@@ -76,8 +76,6 @@ def run(options: argparse.Namespace) -> None:
 
 def _command_line(options: argparse.Namespace) -> str:
     """The command as it was typed, to be typed again: a name from the environment is part of it."""
-    import shlex
-
     name = None if options.name else os.environ.get("WANDB_NAME")
     return (f"WANDB_NAME={shlex.quote(name)} " if name else "") + shlex.join(["widemargin", *options.argv])
 
@@ -97,8 +95,6 @@ def _run_folder_name(config: TrainConfig) -> str:
     words = config.name or f"{os.path.basename(config.data)}-{config.model}-{config.loss}-seed{config.seed}"
     return re.sub(r"[^A-Za-z0-9.=_+-]+", "_", words)[:200].strip("_.") or "run"  # file systems end at 255
 
-
-# `widemargin train … --find-lr`: a range test in place of a training, as a table, a picture and one suggestion.
 
 _MAX_TABLE_ROWS = 12
 

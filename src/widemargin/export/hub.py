@@ -1,7 +1,7 @@
 """A trained run as a folder to hand over: weights, what is needed to use them, and a card that says what they are.
 
     widemargin export RUN --hub FOLDER        model.safetensors, widemargin.json, README.md
-    model = widemargin.load("FOLDER")         model.embed_files([...]), model.chances("picture.png")
+    model = widemargin.load("FOLDER")         model.embed_files([...]), model.predict("picture.png")
 
 Nothing in it is pickled, and nothing of it is executed when it is read.
 """
@@ -45,11 +45,8 @@ def write_folder(run: Run, folder: Path, licence: str) -> None:
     """Weights, facts and card."""
     write_weights(run, folder / WEIGHTS_FILE)
     config_dict = asdict(run.config)
-    config_dict["data"], config_dict["init_from"] = (
-        Path(run.config.data).name,
-        None,
-    )  # no path of the machine it was trained on
-    metadata = {"format": FORMAT_VERSION, "run": config_dict, "sees": run.input_spec}
+    config_dict |= {"data": Path(run.config.data).name, "init_from": None}  # no path of the machine it was trained on
+    metadata = {"format": FORMAT_VERSION, "run": config_dict, "input_spec": run.input_spec}
     (folder / METADATA_FILE).write_text(json.dumps(metadata, indent=1, ensure_ascii=False), encoding="utf-8")
     (folder / CARD_FILE).write_text(model_card(run, licence), encoding="utf-8")
 
@@ -67,21 +64,23 @@ def model_card(run: Run, licence: str) -> str:
         "",
         f"# {escape_markdown(run.config.model)} on {escape_markdown(Path(run.config.data).name)}",
         "",
-        f"Trained with `{escape_markdown_code(run.config.loss)}` for {run.config.epochs} epochs, seed {run.config.seed}, by widemargin.",
+        f"Trained with `{escape_markdown_code(run.config.loss)}` for {run.config.epochs} epochs, "
+        f"seed {run.config.seed}, by widemargin.",
         "",
         "| on the test images | |",
         "|---|---|",
         *(f"| {name} | {value:.4g} |" for name, value in figures),
         *(f"| {angles[k]} | {math.degrees(v):.1f}° |" for k, v in record.get("angles", {}).items() if k in angles),
         "",
-        f"Classes: {len(run.input_spec['classes'])}. Images: {run.input_spec['channels']} channels, {run.input_spec['size']} pixels.",
+        f"Classes: {len(run.input_spec['class_names'])}. "
+        f"Images: {run.input_spec['channels']} channels, {run.input_spec['size']} pixels.",
         "",
         "```python",
         "import widemargin",
         "",
         'model = widemargin.load("this folder")',
         'model.embed_files(["picture.png"])  # compare embeddings by cosine',
-        'model.chances("picture.png")  # classes with their probabilities',
+        'model.predict("picture.png")  # classes with their probabilities',
         "```",
         "",
     ]

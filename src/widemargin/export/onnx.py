@@ -119,12 +119,12 @@ def onnx_metadata(run: Run) -> dict[str, Any]:
             "dtype": "uint8",
             "shape": ["batch", input_spec["channels"], input_spec["size"], input_spec["size"]],
             "colours": "RGB" if input_spec["channels"] == 3 else "grey",
-            "resize_shorter_side_to": int(input_spec["size"] * run.eval_augment.zoom(input_spec["native"])),
+            "resize_shorter_side_to": int(input_spec["size"] * run.eval_augment.zoom(input_spec["native_size"])),
             "then_centre_crop_to": input_spec["size"],
             "interpolation": run.eval_augment.interpolation,
         },
         "outputs": {"embedding": "compare by cosine", "logits": "softmax gives probabilities"},
-        "classes": input_spec["classes"],
+        "class_names": input_spec["class_names"],
         "loss": run.config.loss,
         "model": run.config.model,
         "data": Path(run.config.data).name,
@@ -146,7 +146,7 @@ def _isolate_onnxruntime() -> Iterator[None]:
 
 @contextmanager
 def _suppress_export_logging() -> Iterator[None]:
-    """The exporter tells much that is no user's business."""
+    """Silence the exporter's log messages and warnings, which say nothing to users."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

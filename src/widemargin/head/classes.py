@@ -1,4 +1,4 @@
-"""The classes of a head: their names, new ones, and weights pointed at what is known of them."""
+"""The classes of a head: names, class weights, adding classes, initial weights from class means."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _extend_margin(margin: Margin, n: int, per_class: Mapping[str, Sequence[floa
 def decay_groups(
     parameters: Iterable[Tensor], decayed: Sequence[Tensor], weight_decay: float | None
 ) -> list[dict[str, Any]]:
-    """Optimizer groups: `decayed_parameters` with weight decay (None: the optimizer's own), all other parameters without."""
+    """Optimizer groups: `decayed` with weight decay (None: the optimizer's own), all other parameters without."""
     free = [p for p in parameters if not any(p is d for d in decayed)]
     first: dict[str, Any] = {"params": list(decayed)}
     if weight_decay is not None:

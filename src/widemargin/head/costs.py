@@ -1,7 +1,7 @@
-"""What a head needs on paper: memory and time per rank for any number of classes, dimensions, samples and ranks.
+"""Cost model of a head: memory and time per rank for any number of classes, dimensions, samples and ranks.
 
-Each part is a factor and powers of (C/R, D, B), with B the samples of all ranks: one list, which the command, the
-page's calculator and the check against measured points all read.
+Each term is a factor and powers of (C/R, D, B), with B the samples of all ranks: one list, which the page of
+`python -m benchmarks head` reads for its calculator and for the comparison with measured memory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class CostTerm:
-    """`factor · (C/R)^classes · D^dim · B^samples` bytes or floating-point operations."""
+    """`factor · (C/R)^class_exponent · D^dim_exponent · B^sample_exponent` bytes or floating-point operations."""
 
     name: str
     factor: float

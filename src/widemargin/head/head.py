@@ -28,7 +28,7 @@ from .backends.sharded import shard_logits
 from .backends.stream import GradBuffer
 from .state import MarginState
 
-# What a head is made of beside its parameters and buffers.
+# What a head consists of besides its parameters and buffers.
 _SETTINGS: tuple[str, ...] = (
     "embedding_dim",
     "num_classes",
@@ -47,17 +47,17 @@ class Head(nn.Module):
     """Class weights [C, D] under a margin loss.
 
     Args:
-        dim: length D of the embeddings.
-        classes: number C of classes, at least 2.
+        embedding_dim: length D of the embeddings.
+        num_classes: number C of classes, at least 2.
         margin: a parse string such as `"arcface(s=64, m=0.5)"` or a value such as `wm.ArcFace()`.
-        road: `dense` holds all N×C logits, `stream` walks over blocks of classes, `sharded` splits the classes over
+        backend: `dense` holds all N×C logits, `stream` walks over blocks of classes, `sharded` splits the classes over
             the ranks of `group`, `sampled` takes a random part of them; `auto` picks one of the first two by size
             (`active_backend` says which it was).
-        rate: part of the classes that a training step of a sampled or sharded head looks at (Partial FC).
+        sample_rate: part of the classes that a training step of a sampled or sharded head looks at (Partial FC).
         group: process group of the ranks that train this head together: those that split a sharded head (by default
             all), and those whose batches make the numbers of an adaptive margin (by default this process alone; under
             DDP give `torch.distributed.group.WORLD`).
-        smoothing: label smoothing ε in [0, 1).
+        label_smoothing: ε in [0, 1).
         class_weight: one factor per class, [C], of the whole loss of its samples; divide by the weights that occur,
             not by N, where torch's weighted mean is wanted.
         ignore_index: samples with this label get loss 0 and count for nothing.
@@ -117,7 +117,7 @@ class Head(nn.Module):
         factors = classes.check_class_weight(class_weight, num_classes, self.weight.device)
         self.margin_state = MarginState(self.margin, self.weight.device, self.weight.dtype, factors)
         self.class_names = check_class_names(class_names, num_classes)
-        self.grad_buffer = GradBuffer()  # of the gradient, from step to step
+        self.grad_buffer = GradBuffer()  # memory of the weight gradient, reused from step to step
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -171,8 +171,8 @@ class Head(nn.Module):
     def logits(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         """Logits [N, C] without labels, for inference; with labels the margin is applied.
 
-        In evaluation `F.cross_entropy(head.logits(x, y), y, reduction="none")` is the loss (before smoothing and class
-        weights), so any criterion on logits can be used with the margin. Never changes adaptive numbers.
+        In evaluation `F.cross_entropy(head.logits(x, y), y, reduction="none")` is the loss (before label smoothing and
+        class weights), so any criterion on logits can be used with the margin. Never changes adaptive numbers.
         """
         with autocast_disabled(x):
             embeddings = self._prepare_embeddings(x)
@@ -235,12 +235,11 @@ class Head(nn.Module):
 
     @property
     def scale(self) -> float:
-        """The scale `s` as it stands."""
+        """Current value of the scale `s`."""
         return float(torch.as_tensor(self.margin_state.current_margin(None, torch.float64).s).detach())
 
-    @property
     def margin_values(self) -> dict[str, float]:
-        """Every number of the margin as it stands, for logs; numbers per class are left out."""
+        """Current value of every number of the margin, for logs; numbers per class are left out."""
         found = {}
         for name, value in self.margin_state.current_margin(None, torch.float64).named_values():
             if isinstance(value, Tensor | float | int) and not isinstance(value, bool):
@@ -289,7 +288,7 @@ class Head(nn.Module):
         return [name for name, value in self.spec.named_values() if isinstance(value, PerClass)]
 
     def assign_from(self, other: Head) -> None:
-        """Take over all that another head holds and does, staying the same object.
+        """Replace all parameters, state and settings by those of another head, staying the same object.
 
         What was registered on this head (hooks) stays; memory for the gradient is this head's own.
         """
@@ -313,7 +312,7 @@ class Head(nn.Module):
         return classes.encode_extra_state(self.spec, self.class_names)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take over the class names, and say if the weights were trained under another margin."""
+        """Load the class names; warns if the weights were trained under another margin."""
         trained, names = classes.decode_extra_state(state)
         if trained != repr(self.spec):
             warnings.warn(f"these weights were trained with {trained}, this head has {self.spec!r}", stacklevel=2)
@@ -334,11 +333,12 @@ class Head(nn.Module):
             missing.remove(prefix + "_extra_state")
 
     def __repr__(self) -> str:
-        label_smoothing = f", smoothing={self.label_smoothing:g}" if self.label_smoothing else ""
-        sample_rate = f", rate={self.sample_rate:g}" if self.sample_rate < 1.0 else ""
+        label_smoothing = f", label_smoothing={self.label_smoothing:g}" if self.label_smoothing else ""
+        sample_rate = f", sample_rate={self.sample_rate:g}" if self.sample_rate < 1.0 else ""
         backend = (
             self.backend if self.active_backend in (None, self.backend) else f"{self.backend} ({self.active_backend})"
         )
         written = repr(self.spec)
         margin = written if len(written) <= 120 else written[:117] + "…"  # one number per class may be very many
-        return f"Head({self.embedding_dim}, {self.num_classes}, {margin}, road={backend}{sample_rate}{label_smoothing})"
+        shape = f"{self.embedding_dim}, {self.num_classes}"
+        return f"Head({shape}, {margin}, backend={backend}{sample_rate}{label_smoothing})"

@@ -22,21 +22,21 @@ _HEAD_OPTIONS = [p.name for p in inspect.signature(Head).parameters.values() if 
 
 
 class Objective(nn.Module):
-    """Margins with their heads, terms with their memory, added with their factors.
+    """Margins with their heads, pair losses with their state, added with their factors.
 
     Args:
         spec: a parse string, a `Sum` or one loss; margins get a `Head`, classical losses a linear layer.
-        dim: length D of the embeddings.
-        classes: number C of classes.
-        head_options: passed to every `Head` (road, smoothing, class_weight, ignore_index, …); `group` also to terms
-            that remember something of the batches.
+        embedding_dim: length D of the embeddings.
+        num_classes: number C of classes.
+        head_options: passed to every `Head` (backend, label_smoothing, class_weight, ignore_index, …); `group` also to
+            pair losses that have state.
 
     `objective(x, y)` → loss [N]. `parts` are the modules by name; `last_losses` the losses [N] of the last
     call by name, detached and without their factors.
 
     >>> import torch
     >>> objective = Objective("arcface + 0.02*center", 8, 5)
-    >>> objective(torch.randn(3, 8), torch.tensor([0, 1, 4])).shape, list(objective.image_counts_note)
+    >>> objective(torch.randn(3, 8), torch.tensor([0, 1, 4])).shape, list(objective.parts)
     (torch.Size([3]), ['arcface', 'center'])
     """
 
@@ -79,7 +79,7 @@ class Objective(nn.Module):
         return any(isinstance(part, Head | CriterionModule) for part in self.parts.values())
 
     def mining_stats(self) -> dict[str, dict[str, Tensor]]:
-        """What each term had to report of the last batch, by name: triplets found, triplets active, …"""
+        """Statistics of each pair loss on the last batch, by name: triplets found, triplets active, …"""
         return {
             name: part.stats for name, part in self.parts.items() if isinstance(part, PairLossModule) and part.stats
         }
@@ -172,4 +172,4 @@ def _build_part(loss: Loss, embedding_dim: int, num_classes: int, head_options: 
         return Head(embedding_dim, num_classes, loss, **head_options)
     if isinstance(loss, PairLoss | Criterion):
         return loss.build(embedding_dim, num_classes)
-    raise InputError(f"{loss!r} is not a margin, a term or a classical loss")
+    raise InputError(f"{loss!r} is not a margin, a pair loss or a classical loss")

@@ -19,15 +19,15 @@ from ..io.errors import InputError
 
 
 class RowOptimizer:
-    """`make` (such as `torch.optim.AdamW`) on the rows of `parameter` whose gradient a step has.
+    """`optimizer_factory` (such as `torch.optim.AdamW`) on the rows of `parameter` whose gradient a step has.
 
     Takes a sparse gradient, as a sampled head gives; a dense one moves every row. `param_groups` are the inner
     optimizer's, so that schedulers and `group["lr"] = …` work.
 
     >>> weight = nn.Parameter(torch.ones(4, 2))
-    >>> build_optimizer = RowOptimizer(weight, torch.optim.SGD, lr=0.1, momentum=0.9)
+    >>> optimizer = RowOptimizer(weight, torch.optim.SGD, lr=0.1, momentum=0.9)
     >>> weight.grad = torch.sparse_coo_tensor([[1, 3]], torch.ones(2, 2), (4, 2), check_invariants=True)
-    >>> build_optimizer.step(); [round(v, 1) for v in weight[:, 0].tolist()]
+    >>> optimizer.step(); [round(v, 1) for v in weight[:, 0].tolist()]
     [1.0, 0.9, 1.0, 0.9]
     """
 
@@ -106,10 +106,8 @@ class RowOptimizer:
             group.update(options)
 
 
-_PROBE_ROWS, _PROBE_COLUMNS = (
-    5,
-    7,
-)  # of the matrix an optimizer is tried on; different, so that no other shape is taken for its own
+# Shape of the matrix an optimizer is tried on; unequal, so that no other shape is taken for it.
+_PROBE_ROWS, _PROBE_COLUMNS = 5, 7
 _SUPPORTED_HINT = "SGD, Adam, AdamW, Adagrad, RMSprop, Adadelta, Adamax, NAdam, RAdam, Rprop and ASGD can"
 
 

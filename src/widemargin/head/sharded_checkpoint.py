@@ -4,7 +4,9 @@
     load_sharded("run/step-1000", model, optimizer)     on another number of ranks too, and on one
 
 Only tensors are stored; the optimizer's options are those it is made with. What is read is an index in JSON and plain
-tensors: nothing is unpickled or run, whoever wrote the folder.
+tensors: nothing is unpickled or run, whoever wrote the folder. torch.distributed.checkpoint keeps its own index
+(`.metadata`) as a pickle, which runs whatever its writer put in; `index.json` is written next to it and read in its
+place. It says which tensors there are, and where each part of them lies.
 """
 
 from __future__ import annotations
@@ -150,18 +152,13 @@ def _as_dtensor_if_sharded(value: Tensor, parameter: Tensor, shards: dict[int, C
 
 
 def _allocate_optimizer_state(size: tuple[int, ...], parameter: Tensor, shards: dict[int, ClassShard]) -> Tensor:
-    """Room for what an optimizer keeps of a parameter: its own part of a split one."""
+    """An empty tensor for what an optimizer keeps of a parameter: the local part of a split one."""
     shard = shards.get(id(parameter))
     if shard is not None and size == (shard.num_classes, *parameter.shape[1:]):
         return torch.zeros_like(parameter.detach())
     kind = parameter if size == tuple(parameter.shape) else torch.empty((), dtype=torch.float32)
     return torch.zeros(size, dtype=kind.dtype, device=kind.device)
 
-
-# The index of a sharded checkpoint as JSON: which tensors there are, and where each part of them lies.
-#
-# torch.distributed.checkpoint keeps its own index (`.metadata`) as a pickle, which runs whatever its writer put in. Ours
-# is written beside it and read in its place, so that a checkpoint of a stranger is tensors and nothing else.
 
 INDEX_FILENAME = "index.json"
 _INDEX_FORMAT = 1
@@ -244,7 +241,7 @@ def read_index(folder: Path) -> Metadata:
 def _check_claimed_sizes(
     folder: Path, index_path: Path, tensors: dict[str, TensorStorageMetadata], places: dict[MetadataIndex, _StorageInfo]
 ) -> None:
-    """That the tensors need no more memory than their files have bytes: room is made before anything is read."""
+    """That the tensors need no more memory than their files have bytes: it is allocated before anything is read."""
     held = 0
     for name in sorted({place.relative_path for place in places.values()}):
         try:

@@ -1,4 +1,4 @@
-"""The numbers of a head: schedules, adaptive state, learnable and per-class numbers, class weights.
+"""MarginState: the numbers of a head (schedules, adaptive state, learnable and per-class numbers, class weights).
 
 They live in one small module, so that checkpoints carry them, evaluation freezes them, and the
 margin itself stays a value. Buffers are replaced and never written into: a backward pass may still
@@ -26,7 +26,7 @@ _step_lock = threading.Lock()  # of all heads, since a module with a lock of its
 class MarginState(nn.Module):
     """Step counter, adaptive state, learnable and per-class numbers of one margin.
 
-    For a stack of K models (`models=K`) adaptive and learnable numbers are [K, 1], one for each.
+    For a stack of K models (`num_models=K`) adaptive and learnable numbers are [K, 1], one for each.
     """
 
     steps: Tensor
@@ -85,7 +85,7 @@ class MarginState(nn.Module):
         self._wide_buffers.append(name)
 
     def current_margin(self, y: Tensor | None, dtype: torch.dtype) -> Margin:
-        """The margin of this step, every moving number in its place; per-class ones looked up at `y`."""
+        """The margin of this step, with the current value of every number; per-class ones looked up at `y`."""
         if self._is_constant:
             return self.margin
         held: dict[str, Tensor] = {}

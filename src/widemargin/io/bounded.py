@@ -1,9 +1,13 @@
-"""Files that somebody else may have written, opened and read within bounds.
+"""Files that somebody else may have written, read within bounds: plain files, lines, pipes, JSON, zip and gzip.
 
 A name in a folder need not belong to a file: a pipe that nobody writes to never answers, a device never ends, and a
 file with holes claims gigabytes that are nowhere on disk. Everything the package reads from a folder of a run, a
 model or a data set is opened here: without waiting, regular files only (which is asked of what was opened, so that it
 cannot be exchanged in between), and with its size looked at before anything of it is read.
+
+JSON is bounded in size, depth and number of containers: Python's own reader stops at some depth with an error that is
+no ValueError, and values that pass it can exhaust the stack later, when they are copied or shown. Archives and gzip
+files are refused in one line where they unpack to more than is expected.
 """
 
 from __future__ import annotations
@@ -27,9 +31,8 @@ MAX_LOG_BYTES = 1 << 30  # bytes of a log that is read line by line
 MAX_IN_MEMORY_LOG_BYTES = 128 << 20  # bytes of a log whose lines are all kept in memory
 PIPE_TIMEOUT_SECONDS = 30.0  # how long a pipe may be silent
 _MIN_SPARSE_CHECK_BYTES = 256 << 20  # bytes from which on a file may not consist of holes
-_MAX_SIZE_TO_STORED_RATIO = (
-    64  # at least one byte in so many is on disk; file systems that compress reach this with zeros only
-)
+# At least one byte in so many is on disk; file systems that compress reach this with zeros only.
+_MAX_SIZE_TO_STORED_RATIO = 64
 _MAX_EXTENTS = 1000  # of a file with holes that are counted
 _PIPE_CHUNK_BYTES = 1 << 20
 _FILE_TYPE_NAMES = (
@@ -100,9 +103,10 @@ def read_lines(
 
 
 def read_stream(path: str | Path, max_bytes: int, timeout: float | None = None) -> bytes:
-    """All bytes of a regular file, or of a pipe that is never silent for more than `seconds` (`PIPE_TIMEOUT_SECONDS`).
+    """All bytes of a regular file, or of a pipe that is never silent for more than `timeout` seconds.
 
-    Pipes are for what a user gives by name, such as the `<(zcat table.csv.gz)` of a shell.
+    Pipes are for what a user gives by name, such as the `<(zcat table.csv.gz)` of a shell. The default of `timeout` is
+    `PIPE_TIMEOUT_SECONDS`.
     """
     file, kind = _open_nonblocking(path)
     with file:
@@ -195,10 +199,7 @@ def _read_pipe(file: BinaryIO, path: str | Path, max_bytes: int, timeout: float)
     )
 
 
-# JSON from files that others may have written: bounded in size and depth, and one line for whatever it is instead.
-#
-# Python's own reader stops at some depth with an error that is no ValueError, and values that pass it can exhaust the
-# stack later, when they are copied or shown. Everything the package reads as JSON comes through here.
+# ---------------------------------------------------------------- JSON
 
 MAX_JSON_BYTES = 64 << 20  # bytes; a million class names are half of that
 MAX_JSON_DEPTH = 64  # levels; ours have six
@@ -270,7 +271,7 @@ def _child_containers(container: dict[str, Any] | list[Any]) -> list[Any]:
     return [value for value in values if isinstance(value, dict | list)]
 
 
-# Archives and packed files that may be made to fill a memory: read within bounds, refused in one line beyond them.
+# ---------------------------------------------------------------- zip and gzip
 
 _GUNZIP_CHUNK_BYTES = 1 << 20
 MAX_GZIP_RATIO = 300  # times; gzip reaches 1,030 on nothing but zeros, a table seldom 50

@@ -1,4 +1,4 @@
-"""What a user did that cannot work, said in one line with the remedy."""
+"""Errors in the user's input, each one line with the remedy, and how values and names are quoted in them."""
 
 from __future__ import annotations
 

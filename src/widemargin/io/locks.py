@@ -1,4 +1,4 @@
-"""One at a time in a folder: a lock that ends with the process that holds it, however that ends."""
+"""A lock on a folder, so that one process at a time works in it; it ends with the process, however that ends."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _MAX_TEXT_WIDTH = 80  # columns of counts, time and words at their longest
 
 @dataclass(frozen=True)
 class ProgressBar:
-    """What is told how much more was done, and in a few words how it goes."""
+    """Progress callback: `on_progress(fraction, message)`."""
 
     progress: Progress
     task: TaskID
@@ -32,14 +32,14 @@ class ProgressBar:
     def __call__(self, fraction: float, message: str | None = None) -> None:
         self.progress.advance(self.task, fraction)
         if message is not None:
-            self.progress.update(self.task, words=message)
+            self.progress.update(self.task, message=message)
 
 
 @contextmanager
 def progress_bar(
     description: str, total: float, completed: float = 0.0, message: str | None = None
 ) -> Iterator[ProgressBar]:
-    """A bar with the time that remains, on a terminal only; with `words`, if only "", it has room for some."""
+    """A bar with the time that remains, on a terminal only; `message`, even if "", adds a column for messages."""
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import Progress
@@ -51,7 +51,7 @@ def progress_bar(
     with Progress(
         *columns, console=console, transient=True, disable=hidden, speed_estimate_period=speed_window
     ) as progress:
-        task = progress.add_task(description, total=total, words=message)
+        task = progress.add_task(description, total=total, message=message)
         progress.advance(task, completed)
         yield ProgressBar(progress, task)
 
@@ -69,14 +69,14 @@ def _plain_columns() -> list[ProgressColumn]:
 
 
 def _columns_with_message(width: int) -> list[ProgressColumn]:
-    """On a narrow terminal the bar and the name make room: the words change, those do not."""
+    """On a narrow terminal the bar and the description are left out for the message, which changes."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.table import Column
 
     columns: list[ProgressColumn] = [
         MofNCompleteColumn(),
         TimeRemainingColumn(elapsed_when_finished=True),
-        TextColumn("{task.fields[words]}", markup=False),
+        TextColumn("{task.fields[message]}", markup=False),
     ]
     spare_width = width - _MAX_TEXT_WIDTH
     if spare_width > 6:

@@ -1,4 +1,4 @@
-"""Which state of the source a figure came from: its git commit, where there is one."""
+"""Which state of the software a result came from: the git commit of the source, and versions of packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GIT_TIMEOUT_SECONDS = 10.0  # seconds; a record without a commit is better than
 
 
 @cache
-def source_commit(folder: Path = Path(__file__).parent) -> str | None:
+def source_commit(folder: Path = Path(__file__).parents[1]) -> str | None:
     """The commit of the checkout that tracks this package, with "+changes" if the package differs from it.
 
     None for an installed package, also for one that lies in somebody's checkout without being part of it.
@@ -28,9 +28,8 @@ def source_commit(folder: Path = Path(__file__).parent) -> str | None:
 
 def _run_git(folder: Path, *args: str) -> str | None:
     """What git says; None if there is no git, or it refuses or dawdles."""
-    plain = {
-        name: value for name, value in os.environ.items() if not name.startswith("GIT_")
-    }  # a hook's are of another
+    # Without the variables of git itself: those of a hook belong to another repository.
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(
             ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", *args],

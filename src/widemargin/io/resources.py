@@ -1,4 +1,7 @@
-"""How much memory there is, asked before something large is read: one line instead of a killed process."""
+"""What this process takes of the machine: available memory, environment variables, the allocator.
+
+Available memory is asked for before something large is read: one line instead of a killed process.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +54,9 @@ def _cgroup_available_memory() -> int | None:
         return None
 
 
-# Variables of the environment that are set for a while.
-
-
 @contextmanager
 def temporary_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """These variables inside, for this process and those it starts; afterwards all are as they were.
+    """Environment variables set inside the block, for this process and those it starts; restored afterwards.
 
     >>> with temporary_environment({"WIDEMARGIN_EXAMPLE": "1"}):
     ...     os.environ["WIDEMARGIN_EXAMPLE"]
@@ -76,17 +76,15 @@ def temporary_environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-# Memory that is freed in one step is wanted again in the next: keep it instead of giving it back in between.
-#
-# A CPU step frees and takes hundreds of megabytes. glibc hands blocks of that size back to the system each time, and
-# the pages are faulted in and zeroed again: up to a seventh of the step's time.
-
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # names of mallopt's parameters in malloc.h
 _INT_MAX = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
     """Tell this process's allocator to keep what is freed; False where it is another than glibc's.
+
+    A training step on a CPU frees and takes hundreds of megabytes. glibc hands blocks of that size back to the system
+    each time, and the pages are faulted in and zeroed again: up to a seventh of the step's time.
 
     For commands, which own their process: a library must not change its host's allocator.
     """

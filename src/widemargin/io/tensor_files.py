@@ -1,4 +1,4 @@
-"""Tensors from files of strangers: safetensors, or PyTorch's own as plain tensors; nothing is unpickled or evaluated.
+"""Tensors from files that others wrote: safetensors, or PyTorch's own as plain tensors; nothing is unpickled or run.
 
 Both formats can lie about their size. A safetensors file begins with the length of its header, which a reader may
 trust; a PyTorch file is a zip archive whose members may be packed, and unpack to more memory than there is.
@@ -122,7 +122,7 @@ def all_finite(value: Tensor) -> bool:
 
 
 def not_finite_error(where: str, value: Tensor, advice: str) -> InputError:
-    """What to say of a tensor that is not; `where` names the file and the tensor in it."""
+    """The error for a tensor that is not finite; `where` names the file and the tensor in it."""
     wrong = int((~value.detach().float().isfinite()).sum())
     return InputError(f"{where} is not finite ({wrong:,} of {value.numel():,} numbers are NaN or infinite); {advice}")
 

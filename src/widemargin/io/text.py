@@ -1,8 +1,9 @@
-"""Words that others chose (class names, paths, settings) on their way to a terminal: they stay words.
+"""Text that others chose (class names, paths, settings), made safe for a terminal, a page, a picture or Markdown.
 
-A file's name or a class's may hold escape sequences that colour, hide or overwrite what a terminal shows, or marks
-that turn the direction of writing. Here such characters become the text of their escapes. Pages have `report.escaped`,
-which begins with the same.
+A file's name or a class's may hold escape sequences that colour, hide or overwrite what a terminal shows, marks that
+turn the direction of writing, or markup. `escape_unprintable` turns control characters into the text of their escapes,
+`one_line` also bounds the length of a message; `escape`, `escape_markdown` and `escape_markdown_code` do the same
+and turn markup into text.
 """
 
 from __future__ import annotations
@@ -39,8 +40,7 @@ def escape_unprintable_lines(text: str) -> str:
 
 
 def print_escaped(text: str, *, to_stderr: bool = False) -> None:
-    """Print one line in which words of others stand; `aside` goes to standard error, and is cut like an error."""
-
+    """Print one line with text of others; `to_stderr` prints it to standard error, cut to the length of an error."""
     print(
         one_line(text) if to_stderr else escape_unprintable(text),
         file=sys.stderr if to_stderr else sys.stdout,
@@ -50,8 +50,7 @@ def print_escaped(text: str, *, to_stderr: bool = False) -> None:
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Warnings as one line each, of words that stay words; where in the source they were raised helps no reader."""
-
+    """Print each warning as one escaped line, without the place in the source where it was raised."""
     before = warnings.formatwarning
 
     def format_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> str:
@@ -63,11 +62,6 @@ def plain_warnings() -> Iterator[None]:
         yield
     finally:
         warnings.formatwarning = before
-
-
-# Words of others on their way into a page, a picture or Markdown: the one place where they lose their power.
-#
-# Markup becomes text, and so do control characters and marks that turn the direction of writing.
 
 
 def escape(text: str) -> str:

@@ -34,7 +34,7 @@ _THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_T
 def run_all(
     work: Callable[..., T], jobs: Sequence[tuple[Any, ...]], processes: int, on_progress: ProgressCallback
 ) -> Generator[T, None, None]:
-    """`work(*job, told)` for every job, results as they come; `told` hears shares of a job."""
+    """`work(*job, on_progress)` for every job, results as they come; `on_progress` gets fractions of a job."""
     processes = min(processes, len(jobs), MAX_PROCESSES)
     if processes <= 1:
         for job in jobs:
@@ -133,7 +133,7 @@ def _worker_main(pipe: Any, parent_pid: int | None) -> None:
 def end_with_parent(parent_pid: int | None) -> None:
     """End this process as soon as the one that started it has ended, in the middle of whatever it does.
 
-    `parent` is the number of that process, if its main thread has started this one.
+    `parent_pid` is the id of that process, if its main thread has started this one.
     """
     if parent_pid is not None and sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
@@ -150,7 +150,7 @@ def _watch_parent() -> None:
 
 
 class _ProgressSender:
-    """Shares of a job, told to the first process now and then."""
+    """Collects fractions of a job and sends their sum to the first process, ten times a second at most."""
 
     def __init__(self, pipe: Any) -> None:
         self.pipe, self.fraction, self.last_sent = pipe, 0.0, time.monotonic()
@@ -161,7 +161,7 @@ class _ProgressSender:
             self.send()
 
     def send(self) -> None:
-        """What was not told yet."""
+        """Send the fraction that was not sent yet."""
         self.pipe.send(("fraction", self.fraction))
         self.fraction, self.last_sent = 0.0, time.monotonic()
 

@@ -1,4 +1,4 @@
-"""Writing while a run goes on: a disk that is full or read-only ends it in one line, and what was there stays whole."""
+"""Files written whole or not at all, and errors of the disk as one line that says how to go on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which losses the lab shows, and the places its sliders have for each."""
+"""The lab's data: which losses it shows, the values of its sliders, and every curve at each of them.
+
+All curves come from the margins' own definitions; the page's script only looks them up.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ class Family:
         return SCALES if self.scale_input != "nothing" else (1.0,)
 
     def loss_spec(self, scale: float, margin: float | None) -> str:
-        """The loss in the little language.
+        """The loss as text that `losses.grammar` parses.
 
         >>> Family("arcface", (0.3,)).loss_spec(16.0, 0.3)
         'arcface(s=16, m=0.3)'
@@ -47,7 +50,7 @@ class Family:
         return f"{self.name}({', '.join(inside)})" if inside else self.name
 
     def x_norm(self, scale: float) -> float:
-        """‖x‖ at this place of the slider."""
+        """‖x‖ at this value of the slider."""
         return scale if self.scale_input == "length" else 1.0
 
 
@@ -67,8 +70,6 @@ FAMILIES = (
 )
 
 
-# Every curve of the lab at every place of its sliders, from the margins' own definitions.
-
 ANGLES_DEG = tuple(range(0, 181, 3))
 GAPS_DEG = tuple(range(-30, 151, 3))
 CLASS_SEPARATIONS_DEG = (60, 90, 120, 180)
@@ -78,7 +79,7 @@ _BISECTION_STEPS = 20  # of half a circle: to less than a thousandth of a degree
 
 
 def compute_lab_data() -> dict[str, Any]:
-    """What the page embeds: places of the sliders, and curves as base64 of half-precision numbers."""
+    """What the page embeds: values of the sliders, and curves as base64 of half-precision numbers."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a scale of 0 at two classes is shown, not warned of
         return {
@@ -109,8 +110,8 @@ def compute_family_curves(family: Family) -> dict[str, Any]:
             boundary_angles.append(class_boundary_angles(spec, x_norm))
     return {
         "margins": family.margins,
-        "takes": family.scale_input,
-        "rest": family.extra_options,
+        "scale_input": family.scale_input,
+        "extra_options": family.extra_options,
         "targets": encode_float16(torch.stack(targets)),
         "curves": encode_float16(torch.stack(curves)),
         "edges": [[[round(edge, 3) for edge in pair] for pair in row] for row in boundary_angles],
@@ -132,7 +133,7 @@ def target_logit_curve(margin: Margin, x_norm: float, num_classes: int) -> Tenso
 
 def loss_curves(margin: Margin, x_norm: float) -> Tensor:
     """Loss and pull over the target's angle, the others at 90°, and over the gap between both, [C, 4, angles]."""
-    found = []
+    curves = []
     for num_classes in CLASS_COUNTS:
         target_angle = _to_radians(ANGLES_DEG).requires_grad_()
         by_angle = _loss_and_gradient(
@@ -140,14 +141,14 @@ def loss_curves(margin: Margin, x_norm: float) -> Tensor:
         )
         gap = _to_radians(GAPS_DEG).requires_grad_()
         by_gap = _loss_and_gradient(margin, x_norm, num_classes, (math.pi - gap) / 2, (math.pi + gap) / 2, gap)
-        found.append(torch.stack((*by_angle, *by_gap)))
-    return torch.stack(found)
+        curves.append(torch.stack((*by_angle, *by_gap)))
+    return torch.stack(curves)
 
 
 def _loss_and_gradient(
     margin: Margin, x_norm: float, num_classes: int, target_angle: Tensor, other_angle: Tensor, wrt: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The loss with all other classes at one angle, and how steep it is over something."""
+    """The loss with all other classes at one angle, and the size of its gradient with respect to `wrt`."""
     logit_difference = decision_function(margin, target_angle, other_angle, x_norm=x_norm, num_classes=num_classes)
     loss = split_softmax(logit_difference, torch.full_like(logit_difference, math.log(num_classes - 1)))
     (slope,) = torch.autograd.grad(loss.sum(), wrt)
@@ -157,8 +158,8 @@ def _loss_and_gradient(
 def class_boundary_angles(margin: Margin, x_norm: float) -> list[list[float]]:
     """Degrees from a class weight to its training boundary, towards the other class and away from it.
 
-    For two classes so far apart on a circle; halved until it is there. Ten classes, because an adaptive scale has no
-    value for two, and the scale does not move an edge.
+    For two classes of each separation on a circle, by bisection. Evaluated with ten classes, because an adaptive scale
+    has no value for two, and the scale does not move a boundary.
     """
     separations = _to_radians(CLASS_SEPARATIONS_DEG)
     low, high = (
@@ -171,8 +172,8 @@ def class_boundary_angles(margin: Margin, x_norm: float) -> list[list[float]]:
         other = torch.stack((towards, torch.minimum(away, 2 * math.pi - away)))
         inside = decision_function(margin, middle, other, x_norm=x_norm, num_classes=10) > 0
         low, high = torch.where(inside, middle, low), torch.where(inside, high, middle)
-    found: list[list[float]] = ((low + high) / 2).rad2deg().T.tolist()
-    return found
+    boundaries: list[list[float]] = ((low + high) / 2).rad2deg().T.tolist()
+    return boundaries
 
 
 def encode_float16(values: Tensor) -> str:

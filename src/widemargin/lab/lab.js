@@ -2,7 +2,7 @@
 'use strict';
 (() => {
   const facts = JSON.parse(document.getElementById('facts').textContent);
-  const inks = JSON.parse(document.getElementById('inks').textContent);
+  const colours = JSON.parse(document.getElementById('colours').textContent);
   const films = JSON.parse(document.getElementById('films').textContent);
   const at = id => document.getElementById(id);
   const NS = 'http://www.w3.org/2000/svg';
@@ -15,7 +15,7 @@
     if (power === 31) return part ? NaN : sign * Infinity;
     return sign * (1 + part / 1024) * 2 ** (power - 15);
   };
-  const unpacked = (name, what) => {
+  const decodeCurves = (name, what) => {
     const key = name + '/' + what;
     if (!(key in cache)) {
       const bytes = Uint8Array.from(atob(facts.families[name][what]), c => c.charCodeAt(0));
@@ -29,27 +29,27 @@
   const state = {chosen: ['softmax', 'cosface', 'arcface', 'arcgrad'], s: 4, m: 3, c: 2, between: 1, gap: 5};
   const places = family => {
     const margins = Math.max(1, family.margins.length);
-    const si = family.takes === 'nothing' ? 0 : state.s;
+    const si = family.scale_input === 'nothing' ? 0 : state.s;
     const mi = family.margins.length ? Math.min(margins - 1, Math.round(state.m * (margins - 1) / 8)) : 0;
     return {si, mi, spot: si * margins + mi};
   };
-  const spelled = name => {
+  const lossSpec = name => {
     const family = facts.families[name], {si, mi} = places(family);
     const inside = [];
-    if (family.takes === 's') inside.push('s=' + facts.scales[si]);
+    if (family.scale_input === 's') inside.push('s=' + facts.scales[si]);
     if (family.margins.length) inside.push('m=' + family.margins[mi]);
-    if (family.rest) inside.push(family.rest);
-    const length = family.takes === 'length' ? ', ‖x‖=' + facts.scales[si] : '';
+    if (family.extra_options) inside.push(family.extra_options);
+    const length = family.scale_input === 'length' ? ', ‖x‖=' + facts.scales[si] : '';
     return name + (inside.length ? '(' + inside.join(', ') + ')' : '') + length;
   };
   const curve = (name, kind) => {
     const family = facts.families[name], {spot} = places(family), n = facts.angles.length;
     if (kind === 'target') {
-      const start = (family.takes === 'nothing' ? spot * facts.classes.length + state.c : spot) * n;
-      return unpacked(name, 'targets').subarray(start, start + n);
+      const start = (family.scale_input === 'nothing' ? spot * facts.classes.length + state.c : spot) * n;
+      return decodeCurves(name, 'targets').subarray(start, start + n);
     }
     const start = ((spot * facts.classes.length + state.c) * facts.kinds.length + facts.kinds.indexOf(kind)) * n;
-    return unpacked(name, 'curves').subarray(start, start + n);
+    return decodeCurves(name, 'curves').subarray(start, start + n);
   };
 
   // ---------------------------------------------------------------- drawing
@@ -95,9 +95,9 @@
     }
     rows.forEach(([name, values], k) => {
       const points = Array.from(values, (v, i) => Number.isFinite(v) ? x(across[i]).toFixed(1) + ',' + y(v).toFixed(1) : '').join(' ');
-      const line = make('polyline', {points, fill: 'none', stroke: inks[name], 'stroke-width': 2.4});
+      const line = make('polyline', {points, fill: 'none', stroke: colours[name], 'stroke-width': 2.4});
       if (k % 2) line.setAttribute('stroke-dasharray', '8 4');
-      line.append(make('title', {}, spelled(name)));
+      line.append(make('title', {}, lossSpec(name)));
       svg.append(line);
     });
     const middle = Math.floor(across.length / 2);
@@ -120,7 +120,7 @@
     const apart = facts.between[state.between], tints = ['#4477AA', '#EE6677', '#228833'];
     for (const name of state.chosen) {
       const family = facts.families[name], {spot: place} = places(family);
-      const svg = make('svg', {viewBox: '0 0 300 330', role: 'img', 'aria-label': 'decision regions of ' + spelled(name)});
+      const svg = make('svg', {viewBox: '0 0 300 330', role: 'img', 'aria-label': 'decision regions of ' + lossSpec(name)});
       const weights = apart === 120 ? [90, 210, 330] : [90 + apart / 2, 90 - apart / 2];
       const [inner, outer] = family.edges[place][state.between];
       svg.append(make('circle', {cx: 150, cy: 150, r: 120, fill: 'none', class: 'grid'}));
@@ -132,7 +132,7 @@
         svg.append(make('text', {x: tx, y: ty + 5, 'text-anchor': 'middle'}, 'W' + (k + 1)));
       });
       const band = Math.max(0, apart - 2 * inner);
-      svg.append(make('text', {x: 150, y: 305, 'text-anchor': 'middle'}, spelled(name)));
+      svg.append(make('text', {x: 150, y: 305, 'text-anchor': 'middle'}, lossSpec(name)));
       svg.append(make('text', {class: 'tick', x: 150, y: 323, 'text-anchor': 'middle'}, 'no man’s land ' + band.toFixed(1) + '°'));
       const box = document.createElement('div');
       box.append(svg);
@@ -184,8 +184,8 @@
     which();
     at('legend').replaceChildren(...state.chosen.map(name => {
       const item = document.createElement('span'), chip = document.createElement('i');
-      chip.style.background = inks[name];
-      item.append(chip, ' ' + spelled(name) + '  ');
+      chip.style.background = colours[name];
+      item.append(chip, ' ' + lossSpec(name) + '  ');
       return item;
     }));
     const words = new URLSearchParams({loss: state.chosen.join(','), s: facts.scales[state.s], m: state.m, C: facts.classes[state.c], between: facts.between[state.between], gap: facts.wanted[state.gap]});

@@ -1,4 +1,4 @@
-"""The lab as one HTML file: controls, panels, what they show, and the script that moves it."""
+"""The lab as one HTML file: controls, panels, their data and script, and the paper's Figure 1 as an animation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lab_page(lab_data: dict[str, Any], films: list[dict[str, Any]]) -> str:
     body += [_panel(*panel) for panel in _PANELS]
     body += [_scale_finder(), _regions(), _films(films), "</div>"]
     colours = {name: loss_colour(name) for name in lab_data["families"]}
-    for name, data in (("facts", lab_data), ("inks", colours), ("films", films)):
+    for name, data in (("facts", lab_data), ("colours", colours), ("films", films)):
         body.append(page.json_script(name, data))
     sub = "Choose losses, move the sliders. Every curve is computed by the margins themselves and embedded here."
     return page.html_page("The loss lab", sub, body, _read_resource("lab.js"))
@@ -122,22 +122,20 @@ def _films(films: list[dict[str, Any]]) -> str:
     )
 
 
-# The paper's Figure 1 as a film: angles of Iris samples and where their gradients push them, for two scales.
-
 NUM_FRAMES = 24
 _MAX_SAMPLES_PER_CLASS = 40  # samples of each class that are drawn
 
 
 def compute_film_frames(seed: int = 0) -> list[dict[str, Any]]:
-    """For each scale its frames: own angles in degrees, pulls per s, the mean gap and the theoretical one."""
-    # Most happens early: frames stand at the squares of even steps.
+    """For each scale of Figure 1 its frames: own angles in degrees, gradients per s, the mean gap, and the theory's."""
+    # Most happens early: frames are taken at the squares of even steps.
     phases = {str(k): (k / (NUM_FRAMES - 1)) ** 2 for k in range(NUM_FRAMES)}
-    found = []
+    films = []
     for scale in FIGURE1_SCALES:
         moments = train_snapshots(scale, seed, phases)
         y = moments[0].y
         rows = torch.cat([(y == k).nonzero().squeeze(1)[:_MAX_SAMPLES_PER_CLASS] for k in range(int(y.max()) + 1)])
-        found.append(
+        films.append(
             {
                 "s": scale,
                 "theory": round(float(torch.tensor(moments[0].theoretical_gap).rad2deg()), 1),
@@ -153,7 +151,7 @@ def compute_film_frames(seed: int = 0) -> list[dict[str, Any]]:
                 ],
             }
         )
-    return found
+    return films
 
 
 def _round_values(values: torch.Tensor, digits: int) -> list[float]:

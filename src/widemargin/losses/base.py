@@ -1,4 +1,4 @@
-"""A loss is a frozen value; its options know their domain and are checked when it is made.
+"""A loss is a frozen value; its options know their domain and are checked when it is built.
 
 `option(...)` declares a field of such a value, as scikit-learn's `Interval` makes a legal domain a
 value: the constructor checks against it, the documentation prints it, the tests draw from it.
@@ -39,7 +39,7 @@ Number: TypeAlias = Any
 
 @dataclass(frozen=True)
 class Option:
-    """Domain and manners of one option."""
+    """Domain and properties of one option."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -135,7 +135,7 @@ class Option:
 
 
 def option(default: Any, meaning: str, **constraints: Any) -> Any:
-    """A field of a loss with its domain; see `Option` for the manners."""
+    """A field of a loss with its domain; see `Option` for the constraints."""
     return field(default=default, metadata={"option": Option(meaning=meaning, **constraints)})
 
 

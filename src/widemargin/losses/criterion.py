@@ -1,4 +1,4 @@
-"""Criterion: a classical loss on predictions and targets, → [N]; where the line of descent begins.
+"""Criterion: a classical loss on predictions and targets, → [N].
 
 Thin over torch where torch has it. In an `Objective` a criterion brings its own linear layer from
 the embedding to the classes (or to the predicted values).

@@ -3,7 +3,7 @@
 A loss is `name(option=value, …)`. Values are Python literals, bare words, lists (one number per class) or schedules;
 `a + 0.5*b` is a sum; a comma outside parentheses separates losses of a list.
 
-Values of other options, as in `fast(widths=(32, 96, 96))` and `build_model.patch_size=2`, are numbers, words, True,
+Values of other options, as in `fast(widths=(32, 96, 96))` and `model.patch_size=2`, are numbers, words, True,
 False, None, and tuples, lists and dictionaries of these.
 
 Nothing is ever evaluated: the text is read as a syntax tree, and only these shapes are accepted.
@@ -153,7 +153,7 @@ def parse(text: str) -> Any:
     arcface(s=64, m=0.3)
     >>> parse("softmax + 0.02*center")
     softmax + 0.02*center(alpha=0.5)
-    >>> parse("arcface(s=64, m=warmup(0, 0.5, steps_per_epoch=1000))").m
+    >>> parse("arcface(s=64, m=warmup(0, 0.5, steps=1000))").m
     warmup(start=0, end=0.5, steps=1000)
     """
     found = _read_losses(text, _parse_loss_expression(text))

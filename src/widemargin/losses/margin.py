@@ -7,12 +7,12 @@ the softmax is split there:
     p    = s · r_y · ψ(θ_y) + b_y − a                         the margin: one curve on N numbers
     loss = log(1 + exp(L − p))                                per sample, [N]
 
-a) ψ takes the angle and not the cosine, because the road to the target computes that angle from
-   the chord, exactly, where a cosine has lost it.
+a) ψ takes the angle and not the cosine, because a backend computes the target's angle from the
+   chord, exactly, where a cosine has lost it.
 b) The target is left out of the sum, so tiny losses and their gradients keep their digits, and a
-   streamed or sharded road only has to reduce `L`.
-c) A margin holds numbers and curves and nothing else. Numbers that move (schedules, adaptive
-   scales, learnable scales) are put in their place by the head, once per step, as tensors; the
+   streaming or sharded backend only has to reduce `L`.
+c) A margin holds numbers and curves and nothing else. Numbers that change while training (schedules,
+   adaptive scales, learnable scales) are filled in by the head, once per step, as tensors; the
    curves never know. What an adaptive margin remembers are its own fields named in `adaptive_fields`.
 d) The gradient of everything is autograd's on these definitions: there is no second formula.
 """
@@ -39,7 +39,7 @@ from .schedule import Schedule
 class BatchStatistics:
     """What an adaptive margin may see of a training batch: the samples of all ranks, no gradient.
 
-    Rows are those that count, of all ranks. `here_…` are the rows of this process alone, every one
+    Rows are those that count, of all ranks. `local_…` are the rows of this process alone, every one
     of them, for margins that give each sample its own number. Where K models train as one stack, rows
     are [K, N] and every model is its own batch: reduce with `median` and `log_mean_exp`, which know.
     """
@@ -70,7 +70,7 @@ class BatchStatistics:
         sample_mask: Tensor | None = None,
         gather: Callable[[Tensor], Tensor] | None = None,
     ) -> BatchStatistics:
-        """A batch whose rows are those of all ranks; `keep` marks the samples that count, `gather` asks the ranks."""
+        """Statistics over the rows of all ranks; `sample_mask` marks those that count, `gather` collects them."""
 
         def gather_rows(rows: Tensor) -> Tensor:
             if rows.ndim == 2:  # a stack of models lives in one process
@@ -113,7 +113,7 @@ class Margin(Loss):
     uses_w_norm: ClassVar[bool] = False
     """Whether the logits keep the lengths of the class weights."""
     adaptive_fields: ClassVar[tuple[str, ...]] = ()
-    """Fields that `adapt_to_batch` moves; the head keeps them in buffers."""
+    """Fields that `adapt_to_batch` changes; the head keeps them in buffers."""
     neutral: ClassVar[tuple[Mapping[str, Any], str] | None] = None
     """Options under which the margin vanishes, and the plain loss it then is."""
 
@@ -161,9 +161,9 @@ class Margin(Loss):
     def at_step(
         self, step: Tensor, y: Tensor | None, dtype: torch.dtype, state: Mapping[str, Tensor] | None = None
     ) -> Self:
-        """The margin with every moving number put in its place as a tensor.
+        """The margin of this step: every number that changes while training replaced by its tensor.
 
-        `held` are the tensors a head keeps for fields (adaptive state, learnable and per-class
+        `state` are the tensors a head keeps for fields (adaptive state, learnable and per-class
         numbers); a per-class number is looked up at `y`, and left alone without labels.
         """
         state = state or {}

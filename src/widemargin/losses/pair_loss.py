@@ -1,7 +1,7 @@
-"""Term: a loss on embeddings and labels alone, (x [N, D], y [N]) → [N].
+"""PairLoss: a loss on embeddings and labels alone, (x [N, D], y [N]) → [N].
 
-Like a margin, a term is a frozen value; `build` makes the module that an `Objective` holds, because
-some terms remember something (the centres of `center`).
+Like a margin, a pair loss is a frozen value; `build` makes the module that an `Objective` holds, because
+some have state (the centres of `center`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .base import Loss
 class PairLoss(Loss):
     """A loss on embeddings; subclasses write `loss_and_stats`."""
 
-    kind: ClassVar[str] = "term"
+    kind: ClassVar[str] = "pair"
     is_separable_by_class: ClassVar[bool] = False
     """Whether samples of different classes never meet, so that many models can share one part."""
 
@@ -63,18 +63,18 @@ def prepare_batch(
 
 
 class PairLossModule(nn.Module):
-    """A term inside an objective; `stats` holds what the last call had to report."""
+    """A pair loss inside an objective; `stats` holds the statistics of the last call."""
 
-    def __init__(self, term: PairLoss) -> None:
+    def __init__(self, pair_loss: PairLoss) -> None:
         super().__init__()
-        self.term = term
+        self.pair_loss = pair_loss
         self.stats: dict[str, Tensor] = {}
-        self.sync_group = SyncGroup(None, term.name)
+        self.sync_group = SyncGroup(None, pair_loss.name)
 
     def forward(
         self, x: Tensor, y: Tensor, mix: tuple[Tensor, Any] | None = None, ignore_index: int | None = None
     ) -> Tensor:
-        """Loss [N]; `mix=(y_b, lam)` and `ignore_index` as in `Head`. What is remembered, y makes."""
+        """Loss [N]; `mix=(y_b, lam)` and `ignore_index` as in `Head`. The state is updated from y, not from y_b."""
         with autocast_disabled(x):
             loss = apply_with_ignore_index(self._compute_loss, x, y, ignore_index)
             if mix is not None:
@@ -93,21 +93,21 @@ class PairLossModule(nn.Module):
         return loss
 
     def loss_and_stats(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss [N] and report."""
-        return self.term.loss_and_stats(*prepare_batch(x, y))
+        """Loss [N] and statistics."""
+        return self.pair_loss.loss_and_stats(*prepare_batch(x, y))
 
     def extend(self, n: int) -> None:
-        """Make room for `n` more classes, where a term keeps something per class."""
+        """Add `n` classes, where the loss keeps something per class."""
 
     def set_sync_group(self, group: Any, backend: str | None) -> None:
-        """Remember the batches of all ranks of `group`; by default of all ranks beside a sharded head, else of this."""
+        """Update the state from the batches of all ranks of `group`; by default all with a sharded head, else one."""
         check_group(group)
         if group is None and backend == "sharded" and has_multiple_ranks():
             group = torch.distributed.group.WORLD
-        self.sync_group = SyncGroup(group, self.term.name)
+        self.sync_group = SyncGroup(group, self.pair_loss.name)
 
     def update_state(self, x: Tensor, y: Tensor) -> None:
-        """After the loss of a training batch: what a term with a memory keeps of it."""
+        """Called after the loss of a training batch: updates what a stateful loss remembers."""
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.term!r})"
+        return f"{type(self).__name__}({self.pair_loss!r})"

@@ -23,26 +23,26 @@ LOSS_FAMILIES = ("margins", "pairs", "classical")
 
 @functools.cache
 def _family_by_name() -> dict[str, str]:
-    """Name of every loss and the shelf it stands on, from the file names alone."""
+    """Family (`margins`, `pairs`, `classical`) of every loss by its name, from the file names alone."""
     here = Path(__file__).parent
     found: dict[str, str] = {}
     for family in LOSS_FAMILIES:
         for module in pkgutil.iter_modules([str(here / family)]):
             if module.name in found:
-                raise InputError(f"{module.name}.py stands on two shelves, {found[module.name]} and {family}")
+                raise InputError(f"{module.name}.py is in two families, {found[module.name]} and {family}")
             if not module.name.startswith("_"):
                 found[module.name] = family
     return found
 
 
 def list_losses(family: str | None = None) -> list[str]:
-    """Names of all losses, or of one shelf: `margins`, `terms` or `classical`.
+    """Names of all losses, or of one family: `margins`, `pairs` or `classical`.
 
     >>> "arcgrad" in list_losses("margins"), "triplet" in list_losses("pairs"), "focal" in list_losses()
     (True, True, True)
     """
     if family is not None and family not in LOSS_FAMILIES:
-        raise unknown_name_error("shelf", family, LOSS_FAMILIES)
+        raise unknown_name_error("family of losses", family, LOSS_FAMILIES)
     found = _family_by_name()
     return [
         name

@@ -1,8 +1,8 @@
-"""Numbers that move while training, as values: `arcface(m=warmup(0, 0.5, steps=1000))`.
+"""Numbers that change while training, as values: `arcface(m=warmup(0, 0.5, steps=1000))`.
 
 A schedule is a pure function of the number of training calls so far. The head keeps that number
 in a buffer, so checkpoints carry it and evaluation freezes it. Every schedule can be written
-wherever a loss takes a number that may move; its end points are checked against the domain.
+wherever a loss takes a number that may change; its end points are checked against the domain.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..numerics.precision import widest_float_dtype
 
 
 def format_number(value: Any) -> str:
-    """A value as the little language writes it: `64`, `0.3`, `semihard`, `[0.1, 0.2]`.
+    """A value as a loss string writes it: `64`, `0.3`, `semihard`, `[0.1, 0.2]`.
 
     >>> format_number(64.0), format_number(0.3), format_number("semihard"), format_number(True)
     ('64', '0.3', 'semihard', 'True')
@@ -69,7 +69,7 @@ def _fraction(step: Tensor, steps: float) -> Tensor:
 class Warmup(Schedule):
     """Straight line from `start` to `end` over `steps` training calls, then `end`.
 
-    >>> Warmup(0, 0.5, steps_per_epoch=1000).value_at(torch.tensor(500)).item()
+    >>> Warmup(0, 0.5, steps=1000).value_at(torch.tensor(500)).item()
     0.25
     """
 
@@ -89,7 +89,7 @@ class Warmup(Schedule):
 class Cosine(Schedule):
     """Half a cosine from `start` to `end` over `steps` training calls, then `end`.
 
-    >>> round(Cosine(30, 10, steps_per_epoch=100).value_at(torch.tensor(50)).item(), 4)
+    >>> round(Cosine(30, 10, steps=100).value_at(torch.tensor(50)).item(), 4)
     20.0
     """
 
@@ -113,7 +113,7 @@ class Decay(Schedule):
     The paper's remedy for a small scale that is slow to start: train with a large `s` first and
     let it fall, `arcgrad(s=decay(40, 5, steps=2000))`.
 
-    >>> round(Decay(40, 10, steps_per_epoch=100).value_at(torch.tensor(50)).item(), 4)
+    >>> round(Decay(40, 10, steps=100).value_at(torch.tensor(50)).item(), 4)
     20.0
     """
 
@@ -164,7 +164,7 @@ class Anneal(Schedule):
 
 @dataclass(frozen=True, repr=False)
 class Learnable(Schedule):
-    """A positive number that the optimizer moves: `normface(s=learnable(30))`.
+    """A positive number that the optimizer learns: `normface(s=learnable(30))`.
 
     The head holds its logarithm as a parameter, so it stays positive.
     """
@@ -188,7 +188,7 @@ SCHEDULES: dict[str, type[Schedule]] = {kind.name: kind for kind in (Warmup, Cos
 
 
 def build_schedule(name: str, positional: list[Any], keywords: dict[str, Any]) -> Schedule:
-    """The schedule `name(…)` of the little language; unknown options raise."""
+    """The schedule `name(…)` of a loss string; unknown options raise."""
     kind = SCHEDULES[name]
     known = [spec.name for spec in fields(kind)]
     if len(positional) > len(known):

@@ -136,7 +136,7 @@ class AngleMeter:
 
 
 def mean_angle(rows: Tensor, indices: Tensor, exact: bool | None = None) -> tuple[float, float | None]:
-    """Mean angle over all pairs among the rows `which` of a matrix, and its standard error (None: exact).
+    """Mean angle over all pairs among the rows `indices` of a matrix, and its standard error (None: exact).
 
     Works on chunks of rows, whatever the number of classes is. NaN for fewer than two rows.
     """
@@ -167,7 +167,7 @@ def _mean_of_all_pairs(unit: Tensor) -> float:
 
 
 def _mean_of_pairs(rows: Tensor, indices: Tensor, other_rows: Tensor, other_indices: Tensor) -> tuple[float, float]:
-    """Mean and standard deviation of the angles between rows `which` and their partners, in chunks."""
+    """Mean and standard deviation of the angles between rows `indices` and their partners, in chunks."""
     step = max(1, _CHUNK_ELEMENTS // rows.shape[1])
     found = [
         angle_between(_directions(rows, a), _directions(other_rows, b))

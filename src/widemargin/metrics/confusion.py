@@ -1,6 +1,6 @@
 """Which classes are taken for which: images and right answers of every class, and the most frequent mistakes.
 
-Kept in room that grows with the number of classes, not with its square: a matrix of 100,000 classes would be 80 GB. A
+Kept in memory that grows with the number of classes, not with its square: a matrix of 100,000 classes would be 80 GB. A
 file has the matrix itself where it is small, as version 0.1.0 wrote it for every number of classes.
 """
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 MAX_MATRIX_CLASSES = 100  # classes up to which a file has the matrix
-_MIN_MISTAKE_LIMIT = 10_000  # mistakes that are kept in any case: all there can be up to SMALL classes
+_MIN_MISTAKE_LIMIT = 10_000  # mistakes that are kept in any case: all there can be up to MAX_MATRIX_CLASSES
 
 
 @dataclass(frozen=True)

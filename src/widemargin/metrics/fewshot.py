@@ -62,7 +62,10 @@ def evaluate_episodes(
     episodes: int = 1000,
     seed: int = 0,
 ) -> FewShotMetrics:
-    """Accuracy of any answers: `right(known [ways, shots], asked [Q], answers [Q])` → [Q], all places of images."""
+    """Accuracy of any answers: `is_correct(known [ways, shots], asked [Q], answers [Q])` → [Q].
+
+    `known` and `asked` are indices of images, `answers` the rows of `known` that are right.
+    """
     for name, number in (("ways", ways), ("shots", shots), ("queries", queries), ("episodes", episodes)):
         check_integer(name, number, 1)
     classes, counts = torch.unique(y, return_counts=True)

@@ -7,8 +7,8 @@ spread of these values says how much it depends on the identities that happened 
 The interval is `logit⁻¹(logit p ± t · e)`: `e² = (K − 1)/K · Σ_a (l_a − l̄)²` of the K values `l_a` on the logit scale,
 which keeps it between 0 and 1, and Student's t with `2K / (g + 2)` degrees of freedom, at most K − 1, where g is the
 excess kurtosis of the `l_a`: where few identities make most of the difference, e itself is uncertain (Satterthwaite's
-approximation of the variance of a variance). `widemargin bench coverage` shows how often such intervals hold the
-truth, beside those of a bootstrap over identities.
+approximation of the variance of a variance). `python -m benchmarks coverage` shows how often such intervals hold
+the truth, next to those of a bootstrap over identities.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def sum_variances(parts: Sequence[VarianceEstimate]) -> VarianceEstimate:
     """Variance of a sum of independent parts, with Welch and Satterthwaite's degrees of freedom.
 
     >>> sum_variances([VarianceEstimate(1.0, 2.0), VarianceEstimate(1.0, 2.0)])
-    Spread(variance=2.0, freedom=4.0)
+    VarianceEstimate(variance=2.0, degrees_of_freedom=4.0)
     """
     total = sum(part.variance for part in parts)
     if total <= 0:
@@ -89,7 +89,7 @@ def jackknife_interval(value: float, *leave_one_out: ArrayLike) -> tuple[float, 
 
 
 def logit_interval(value: float, logit_variance: VarianceEstimate) -> tuple[float, float] | None:
-    """The same from the spread of the logit."""
+    """The same from the variance of the logit."""
     from scipy.special import expit, stdtrit
 
     if not 0.0 < value < 1.0 or logit_variance.variance <= 0:

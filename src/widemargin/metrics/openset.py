@@ -5,7 +5,7 @@ DIR at a FAR is the share of known probes that are both found near enough and na
 many unknown probes pass. Reference: Phillips, Grother, Micheals, Evaluation Methods in Face Recognition (2011).
 
 A rate is refused where fewer than ten unknown probes are false alarms, or fewer than ten known ones are found.
-Intervals are over the identities of the probes, known and unknown ones apart (`identity_intervals`); the gallery is
+Intervals are over the identities of the probes, known and unknown ones apart (`metrics.intervals`); the gallery is
 taken as it is.
 """
 

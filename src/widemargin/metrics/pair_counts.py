@@ -1,11 +1,12 @@
 """All distinct pairs of images, their scores counted by identity: what intervals over identities are computed from.
 
-Up to `MAX_IN_MEMORY_PAIRS` pairs every score is kept and every figure is exact. Beyond that scores are streamed, a block of rows
-at a time, into `NUM_BINS` bins from −1 to 1: the counts are exact, a threshold is known to within a bin, 1.9e-6 of cosine.
+Up to `MAX_IN_MEMORY_PAIRS` pairs every score is kept and every figure is exact. Beyond that scores are streamed, a
+block of rows at a time, into `NUM_BINS` bins from −1 to 1: the counts are exact, a threshold is known to within a bin,
+1.9e-6 of cosine.
 
-A table has one row per identity (or group of identities, where there are more than `MAX_GROUPS`) and one column per bin, the
-highest scores first. A pair of one identity stands in its row; a pair of two stands in the rows of both, so that the
-pairs that remain without an identity are all pairs less its row.
+A table has one row per identity (or group of identities, where there are more than `MAX_GROUPS`) and one column per
+bin, the highest scores first. A pair of one identity stands in its row; a pair of two stands in the rows of both, so
+that the pairs that remain without an identity are all pairs less its row.
 """
 
 from __future__ import annotations
@@ -42,19 +43,19 @@ class ScoredPairs:
 
 @dataclass(frozen=True, eq=False)
 class PairCountTables:
-    """Counts of pairs by unit and bin, [units, bins]."""
+    """Counts of pairs by group (one identity, or several) and bin, [groups, bins]."""
 
     same: FloatArray
     different: FloatArray
-    """Pairs of two identities that touch the unit."""
+    """Pairs of two identities of which at least one is in the group."""
     all_different: FloatArray
     """Every pair of two identities once, [bins]."""
     different_in_fold: FloatArray | None
-    """As `num_different`, of pairs with both identities in the unit's fold; None without folds."""
+    """As `different`, of pairs with both identities in the group's fold; None without folds."""
     all_different_in_fold: FloatArray | None
     """Every such pair once, [folds, bins]."""
     fold_of_group: IntArray | None
-    """The fold of each unit."""
+    """The fold of each group."""
     thresholds: FloatArray
     """The lowest scores of the bins but the last, falling."""
 
@@ -123,7 +124,7 @@ class PairCounter:
         self.all_different_in_fold = np.zeros(max(self.num_folds, 1) * num_bins)
 
     def add(self, bin_index: IntArray, first: IntArray, second: IntArray) -> None:
-        """Pairs in bins `place` of identities `first` and `second`."""
+        """Pairs in bins `bin_index` of identities `first` and `second`."""
         num_bins, alike = self.num_bins, first == second
         a = self.group_of_identity[first] * num_bins + bin_index
         self.same += np.bincount(a[alike], minlength=len(self.same))
@@ -141,7 +142,7 @@ class PairCounter:
             self.all_different_in_fold += np.bincount(where, minlength=len(self.all_different_in_fold))
 
     def _count_for_both_groups(self, a: IntArray, b: IntArray) -> IntArray:
-        """A pair counts for both of its units, and once where they are the same group."""
+        """A pair counts for both of its groups, and once where they are the same one."""
         size = len(self.different)
         found: IntArray = np.bincount(a, minlength=size) + np.bincount(b[a != b], minlength=size)
         return found
@@ -178,7 +179,7 @@ def jackknife_groups(num_identities: int, fold_of_identity: IntArray | None) -> 
 def tables_from_pairs(
     pairs: ScoredPairs, thresholds: FloatArray, fold_of_identity: IntArray | None, num_identities: int
 ) -> PairCountTables:
-    """Tables of pairs in memory; `thresholds` are the lowest scores of the bins, falling, and what is below has a bin too."""
+    """Tables of pairs in memory; `thresholds` are the lowest scores of all bins but the last, falling."""
     place = len(thresholds) - np.searchsorted(thresholds[::-1], pairs.scores, side="right")
     counter = PairCounter(num_identities, len(thresholds) + 1, fold_of_identity)
     counter.add(place, pairs.first, pairs.second)

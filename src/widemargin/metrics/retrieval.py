@@ -115,7 +115,7 @@ def check_search_inputs(
     check_embeddings_and_labels("the gallery", gallery, gallery_labels)
     if queries.shape[1] != gallery.shape[1]:
         raise InputError(f"queries have {queries.shape[1]} dimensions, the gallery has {gallery.shape[1]}")
-    check_integer("batch", batch_size, 1)
+    check_integer("batch_size", batch_size, 1)
 
 
 def _count_relevant(labels: Tensor, classes: Tensor, counts: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The ROC curve of scored pairs, and what is read off it: AUC, EER, TAR at a FAR, thresholds.
+"""The ROC curve of scored pairs, what is read off it (AUC, EER, TAR at a FAR, thresholds), and accuracy over folds.
 
 The formulas take curves as arrays whose last axis runs along the curve, from (0, 0) to (1, 1): one curve, or one for
 every identity that is left out.
@@ -108,10 +108,10 @@ def interpolate_tar(far: FloatArray, tar: FloatArray, target_far: float) -> Floa
     return found
 
 
-# Accuracy over folds (the LFW protocol): a fold is judged at the threshold that is best on the others.
+# Accuracy over folds (the LFW protocol): a fold is evaluated at the threshold that is best on the others.
 #
-# Folds are disjoint in identities where these are known: whoever is judged had no part in choosing the threshold. A pair
-# of two folds belongs to neither.
+# Folds are disjoint in identities where these are known, so that no identity of a fold had a part in choosing its
+# threshold. A pair of two folds belongs to neither.
 
 NUM_FOLDS = 10
 

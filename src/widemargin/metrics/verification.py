@@ -3,7 +3,7 @@
 A score is a similarity, larger for pairs that are more alike. A pair is accepted at a threshold when its score is at
 least that. FAR is the share of different pairs that are accepted, TAR the share of same pairs.
 
-Every distinct pair counts once. Intervals are over identities (`identity_intervals`): pairs that share an identity are
+Every distinct pair counts once. Intervals are over identities (`metrics.intervals`): pairs that share an identity are
 not independent. A rate that fewer than ten distinct pairs support is refused.
 """
 
@@ -58,9 +58,9 @@ __all__ = [
     "best_threshold",
     "eer",
     "fold_accuracies",
+    "has_enough_different_pairs",
     "required_different_pairs",
     "roc_curve",
-    "has_enough_different_pairs",
     "tar_at",
     "threshold_at_far",
     "verification_metrics",
@@ -69,7 +69,7 @@ __all__ = [
 ]
 
 DEFAULT_FARS = (1e-1, 1e-2, 1e-3, 1e-4)
-_IDENTITIES_PER_CHUNK = 100  # identities that are left out at a time where folds are judged
+_IDENTITIES_PER_CHUNK = 100  # identities that are left out at a time in the accuracy over folds
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,10 @@ class IntervalEstimate:
     def percent_text(self) -> str:
         """In words.
 
-        >>> IntervalEstimate(0.987, 0.98, 0.99).percent_text, IntervalEstimate(1.0, None, None, "3 num_identities").percent_text
-        ('98.70 % (98.00 to 99.00)', '100.00 % (no interval: 3 identities)')
+        >>> IntervalEstimate(0.987, 0.98, 0.99).percent_text
+        '98.70 % (98.00 to 99.00)'
+        >>> IntervalEstimate(1.0, None, None, "3 identities").percent_text
+        '100.00 % (no interval: 3 identities)'
         """
         if self.low is None or self.high is None:
             return f"{100 * self.value:.2f} %" + (f" (no interval: {self.reason})" if self.reason else "")
@@ -184,7 +186,7 @@ def verification_metrics_of_embeddings(
     """The figures of all distinct pairs of embeddings [N, D] of identities [N], by their cosines.
 
     An identity is in one fold, and a pair of two folds in none; each kind of pairs counts half in the accuracy. Up to
-    `pair_tables.IN_MEMORY` pairs every score is kept; more are counted in bins of width `resolution`.
+    `pair_counts.MAX_IN_MEMORY_PAIRS` pairs every score is kept; more are counted in bins of width `resolution`.
     """
     from ..numerics.angles import unit_and_norm
     from ..numerics.validation import check_embeddings_and_labels
@@ -354,7 +356,8 @@ def _find_missing_reasons(roc: RocCurve, num_same: int, num_different: int, fars
         if min(accepted, named) >= MIN_EVENTS:
             continue
         if not num_different * far >= MIN_EVENTS - 1e-9:
-            have = f"{MIN_EVENTS} false accepts: {required_different_pairs(far):,} different pairs; there are {num_different:,}"
+            needed = f"{required_different_pairs(far):,} different pairs"
+            have = f"{MIN_EVENTS} false accepts: {needed}; there are {num_different:,}"
         elif accepted < MIN_EVENTS:
             have = f"{MIN_EVENTS} false accepts: scores are tied, so that there are {accepted}"
         elif num_same < MIN_EVENTS:

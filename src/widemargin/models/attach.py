@@ -149,7 +149,7 @@ def _input_size(model: nn.Module, path: str, layer: nn.Module) -> int:
         size = getattr(model, "head_hidden_size", None) or getattr(model, "num_features", None)
         if isinstance(size, int):
             return size
-    raise InputError(f"{path} is a {type(layer).__name__}, not a linear layer: give its input size as dim=")
+    raise InputError(f"{path} is a {type(layer).__name__}, not a linear layer: give its input size as embedding_dim=")
 
 
 def _describe_linear_layers(modules: dict[str, nn.Module]) -> str:
@@ -166,7 +166,7 @@ def embed(model: MarginModel, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple
     found = [(model.embed(x.to(like.device, like.dtype)).float().cpu(), y) for x, y in batches]
     model.train(was_training)
     if not found:
-        raise InputError("there are no images to judge on")
+        raise InputError("there are no images to embed")
     return check_finite_outputs(torch.cat([x for x, _ in found])), torch.cat([y for _, y in found])
 
 

@@ -29,7 +29,7 @@ _DATA_OPTIONS = ("channels", "size")
 
 
 def builtin_backbones() -> list[str]:
-    """Names of our own backbones; timm's stand beside them.
+    """Names of the built-in backbones; timm's come in addition.
 
     >>> builtin_backbones()
     ['fast', 'resnet18', 'resnet34']
@@ -67,12 +67,12 @@ def strip_pretrained(text: str, options: Mapping[str, Any]) -> tuple[str, dict[s
 
 
 def build_backbone(name: str, /, *, channels: int = 3, size: ImageSize | None = None, **options: Any) -> nn.Module:
-    """A module from images [N, channels, H, W] to embeddings [N, D] with attribute `dim` = D.
+    """A module from images [N, channels, H, W] to embeddings [N, D] with attribute `embedding_dim` = D.
 
     `size` is the side of the images, or (height, width); without it `img_size` among the options, or 32.
     Options may stand in the name as well: `build_backbone("fast(width=0.5)")`.
 
-    >>> build_backbone("fast(width=0.25)", channels=1, scale=28).embedding_dim
+    >>> build_backbone("fast(width=0.25)", channels=1, size=28).embedding_dim
     64
     """
     name, given = parse_model(name)

@@ -1,4 +1,4 @@
-"""What stands between a network and its margin head: the seeds' neck of two linear layers, or one layer.
+"""Layers between a network and its margin head: the seeds' neck of two linear layers, or one layer.
 
 Linear(in, 2048) – ReLU – batch norm – Linear(2048, 512) – batch norm without gain and bias. The last norm centres
 the embeddings, so that the angles to the class weights use the whole sphere and not the corner where a ReLU
@@ -15,13 +15,14 @@ from ..io.errors import InputError
 
 
 class BackboneWrapper(nn.Module):
-    """A backbone with layers behind it: images → [N, dim]. The backbone is reached as `.backbone`."""
+    """A backbone with layers behind it: images → [N, embedding_dim]. The backbone is reached as `.backbone`."""
 
     def __init__(self, backbone: nn.Module, embedding_dim: int) -> None:
         super().__init__()
         if not isinstance(getattr(backbone, "embedding_dim", None), int):
             raise InputError(
-                f"{type(self).__name__} wants a backbone with a dim, as build makes; {type(backbone).__name__} lacks it"
+                f"{type(self).__name__} wants a backbone with an embedding_dim, as build_backbone makes; "
+                f"{type(backbone).__name__} lacks it"
             )
         self.embedding_dim = embedding_dim
         self.backbone = backbone

@@ -20,7 +20,7 @@ def _conv(in_channels: int, out_channels: int, kernel_size: int, stride: int) ->
 
 
 class BasicBlock(nn.Module):
-    """Two 3×3 convolutions beside a shortcut, which is a 1×1 convolution where the shape changes."""
+    """Two 3×3 convolutions and a shortcut, which is a 1×1 convolution where the shape changes."""
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()

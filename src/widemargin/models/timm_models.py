@@ -56,7 +56,7 @@ class TimmBackbone(nn.Module):
 def build_timm(
     name: str, channels: int, size: tuple[int, int], options: dict[str, Any], builtin_names: Sequence[str]
 ) -> TimmBackbone:
-    """The timm model `name` for images of this size; `ours` are named beside timm's when nobody has it."""
+    """The timm model `name` for images of this size; `builtin_names` are listed when it is unknown."""
     timm = _import_timm(name, builtin_names)
     plain = name.removeprefix("timm:")
     if not timm.is_model(plain) or ":" in plain:

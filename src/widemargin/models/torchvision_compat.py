@@ -1,6 +1,6 @@
-"""Import this before torchvision or timm: it mends torchvision beside a CPU build of torch.
+"""Import this before torchvision or timm: it makes torchvision importable with a CPU build of torch.
 
-The registry's torchvision wheel is linked to CUDA; beside a CPU torch its import dies because two
+The registry's torchvision wheel is linked to CUDA; with a CPU torch its import fails because two
 operators are missing. On exactly that error the half-imported modules are dropped, the two schemas
 are registered, and the import is tried again. A healthy install takes the first branch.
 """

@@ -1,1 +1,1 @@
-"""Angles, precision, checks of inputs, random numbers, and what several processes share."""
+"""Angles, log-sums, precision, checks of inputs, random numbers, and exchange between processes."""

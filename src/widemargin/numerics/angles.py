@@ -88,7 +88,7 @@ def are_norms_safe(norms: Tensor) -> bool:
 
 
 def is_eager_cpu(x: Tensor) -> bool:
-    """Whether a value may decide how to go on: not in a compiled graph or under a transform, and not worth a wait."""
+    """True if Python may branch on tensor values: eager CPU, no torch.func transform."""
     return (
         x.device.type == "cpu"
         and x.numel() > 0
@@ -103,7 +103,7 @@ def is_reverse_mode_only(x: Tensor) -> bool:
 
 
 def _tangent_over_norm(unit: Tensor, norm: Tensor, vector: Tensor) -> Tensor:
-    """The part of `change` that turns a vector, per length: 0 for a zero vector."""
+    """The part of `vector` at right angles to `unit`, divided by `norm`: 0 for a zero vector."""
     norm = norm.unsqueeze(-1)
     if not torch.is_grad_enabled() and is_eager_cpu(norm) and norm.min().item() > 0:
         return torch.addcmul(vector, (vector * unit).sum(-1, keepdim=True), unit, value=-1.0).div_(norm)
@@ -292,7 +292,7 @@ def is_within(cos: Tensor, bound: float) -> bool:
 
 
 def clamped_arccos(cos: Tensor, skip_clamp: bool = False) -> Tensor:
-    """arccos of cosines that lie in ±INNER where it matters; unless that is `certain` of all, it is flat beyond."""
+    """arccos, flat beyond ±`_CLAMP_COSINE`; `skip_clamp` where all cosines are known to lie within."""
     return torch.acos(cos if skip_clamp else cos.clamp(-_CLAMP_COSINE, _CLAMP_COSINE))
 
 

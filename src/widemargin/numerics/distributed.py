@@ -1,4 +1,4 @@
-"""What the processes of one training share; every function is the identity in a single process."""
+"""Exchange between the processes of one training; every function is the identity in a single process."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def check_group(group: Any) -> None:
 
     if not (dist.is_available() and isinstance(group, dist.ProcessGroup)):
         raise InputError(
-            f"group={format_value(group)} must be a process group of torch.distributed that this process belongs to, such as "
-            "torch.distributed.group.WORLD"
+            f"group={format_value(group)} must be a process group of torch.distributed that this process belongs to, "
+            "such as torch.distributed.group.WORLD"
         )
 
 

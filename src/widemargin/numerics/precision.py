@@ -1,4 +1,4 @@
-"""What is computed and kept in which precision."""
+"""Which dtype is used to compute and to store, and autocast switched off."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Random numbers of a batch that several processes may share.
 
-What is drawn is drawn for the whole batch, and each process keeps its rows. So a sample is augmented in the same
+Numbers are drawn for the whole batch, and each process keeps those of its rows. So a sample is augmented in the same
 way whichever process has it, and two processes see the batches of one.
 
-Batches are made in a thread beside the training, and the default dtype is the whole process's: Fabric switches it in
+Batches are made in a thread of their own, and the default dtype is the whole process's: Fabric switches it in
 every step of `--precision 64-true`. So dtype and device of a draw are named here, and nothing else may draw without
 naming them; a number drawn in another dtype is another number.
 """

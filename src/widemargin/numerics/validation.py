@@ -1,4 +1,4 @@
-"""Checks of embeddings and labels, one line each, with at most one wait for the device."""
+"""Checks of embeddings, labels, class names and numbers: one-line errors, at most one wait for the device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INTEGER_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint
 def check_labels(
     y: Tensor, samples: int, num_classes: int | None, norms: Tensor | None = None, device: torch.device | None = None
 ) -> None:
-    """Shape, dtype, device and range of class labels [N]; with `lengths` [N] also that embeddings are finite.
+    """Shape, dtype, device and range of class labels [N]; with `norms` [N] also that embeddings are finite.
 
     Values are looked at in eager mode only: a compiled or `vmap`ped step must not wait for them.
     """
@@ -102,7 +102,7 @@ def check_embeddings(x: Tensor, embedding_dim: int, device: torch.device | None 
 
 
 def check_embeddings_and_labels(what: str, x: Tensor, y: Tensor) -> None:
-    """Embeddings [N, D] that a metric judges, at least one, all finite, and as many labels [N] of any numbering."""
+    """Embeddings [N, D] for a metric, at least one, all finite, and as many labels [N] of any numbering."""
     if not is_plain_float(x):
         raise InputError(f"{what}: embeddings must be a float tensor [N, D], got {describe_type(x)}")
     if not isinstance(y, Tensor) or y.dtype not in _INTEGER_DTYPES:
@@ -172,7 +172,7 @@ def check_label_smoothing(label_smoothing: Any) -> float:
         or not isinstance(label_smoothing, numbers.Real)
         or not 0.0 <= float(label_smoothing) < 1.0
     ):
-        raise InputError(f"smoothing={label_smoothing!r} must be a number of at least 0 and below 1")
+        raise InputError(f"label_smoothing={label_smoothing!r} must be a number of at least 0 and below 1")
     return float(label_smoothing)
 
 
@@ -189,7 +189,7 @@ def exceeds(values: Tensor, bound: float) -> bool:
 
 
 def check_integer(name: str, value: Any, minimum: int) -> int:
-    """A whole number of at least `least`."""
+    """A whole number of at least `minimum`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not minimum <= int(value) <= 2**62:
         bound = f" of at least {minimum}" if minimum > -(2**62) else ""
         raise InputError(f"{name}={format_value(value)} must be a whole number{bound}")
@@ -210,7 +210,7 @@ def allocate_class_matrix(
         return torch.empty(num_classes, embedding_dim, device=device, dtype=dtype)
     except (RuntimeError, MemoryError):
         what = f"{num_classes:,} × {embedding_dim:,} class weights"
-        raise InputError(f"too little memory for {what}; split them over ranks with road='sharded'") from None
+        raise InputError(f"too little memory for {what}; split them over ranks with backend='sharded'") from None
 
 
 def check_class_names(class_names: Iterable[str] | None, num_classes: int) -> list[str] | None:

@@ -1,4 +1,4 @@
-"""Judging embeddings of classes without class weights: unseen ones, or those of a loss that only embeds."""
+"""Metrics of embeddings of classes without class weights: unseen ones, or those of a loss that only embeds."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def compute_embedding_metrics(x: Tensor, y: Tensor, seed: int = 0, *, intervals:
     )
     paired = _subsample_images(x, y, seed, _MAX_PAIRED_IMAGES)
     result += EmbeddingMetrics({"paired_images": len(paired[1])})
-    result += verification_metrics(verification_metrics_of_embeddings(*paired, intervals=intervals))
+    result += embedding_metrics_of_verification(verification_metrics_of_embeddings(*paired, intervals=intervals))
     angles = {"intra": mean_intra(x, y, centres), "c_inter": mean_angle(centres, present)[0]}
     result += EmbeddingMetrics({"identities": len(present), "angles": angles})
     if len(present) >= 5:
@@ -91,7 +91,7 @@ def _subsample_images(x: Tensor, y: Tensor, seed: int, max_images: int) -> tuple
     return x[rows], y[rows]
 
 
-def verification_metrics(verification: VerificationMetrics) -> EmbeddingMetrics:
+def embedding_metrics_of_verification(verification: VerificationMetrics) -> EmbeddingMetrics:
     """What a verification says, in percent."""
     found = {"auc": verification.auc, "eer": verification.eer}
     few = min(verification.num_same, verification.num_different) < MIN_EVENTS

@@ -1,7 +1,8 @@
-"""How embeddings of a run are judged beyond its own classes: verification, retrieval, knn, fewshot, openset.
+"""Evaluation of embeddings beyond the classes of training: verification, retrieval, knn, fewshot, openset.
 
 Every figure comes with its 95 % interval over identities where there are ten of them, and none is given that fewer
-than ten distinct pairs, queries or false alarms support.
+than ten distinct pairs, queries or false alarms support. Of pairs that somebody listed each counts once, and their
+identities are found out as far as the list gives them.
 """
 
 from __future__ import annotations
@@ -37,8 +38,6 @@ from ..metrics.verification import (
 )
 from ..numerics.angles import unit_and_norm
 from .evaluation import distinct_pairs
-
-# Pairs that somebody listed: each counts once, and their identities are found out as far as the list tells them.
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -105,7 +104,7 @@ MAX_PAIRS_FILE_BYTES = 64 << 20  # bytes of a file of pairs; a million pairs of 
 
 @dataclass(frozen=True)
 class ProtocolSettings:
-    """What the protocols can be told."""
+    """Settings of the protocols."""
 
     num_pairs: int | None = None
     """Distinct pairs of each kind to draw; None for all."""
@@ -201,7 +200,7 @@ def _verification_result(found: VerificationMetrics, notes: Sequence[str]) -> Pr
         "accuracy_error": found.accuracy_error,
         "accuracy_interval": found.accuracy_interval,
         "folds": found.num_folds,
-        "refused": found.missing_reasons,
+        "missing_reasons": found.missing_reasons,
         "resolution": found.resolution,
     }
     return ProtocolResult(lines, facts, found)
@@ -217,9 +216,9 @@ def _format_interval(interval: tuple[float, float] | None) -> str:
 
 
 def _too_few_result(count: int, what: str) -> ProtocolResult:
-    """Nothing but why."""
-    why = f"{MIN_EVENTS} {what} are needed; there are {count}"
-    return ProtocolResult([f"–: {why}"], {"refused": why})
+    """No figures, but the reason."""
+    reason = f"{MIN_EVENTS} {what} are needed; there are {count}"
+    return ProtocolResult([f"–: {reason}"], {"missing_reasons": reason})
 
 
 def retrieval(x: Tensor, y: Tensor, settings: ProtocolSettings) -> ProtocolResult:
@@ -270,12 +269,12 @@ def fewshot(x: Tensor, y: Tensor, settings: ProtocolSettings) -> ProtocolResult:
     ends = None if found.low is None or found.high is None else (found.low, found.high)
     line = f"{ways} ways, {shots} shot{'s' if shots > 1 else ''}: {found.accuracy:.2f} %{_format_interval(ends)}"
     line += f" over {episodes:,} episodes of {found.num_classes:,} classes"
-    facts = {name: value for name, value in asdict(found).items() if name != "without"}
+    facts = {name: value for name, value in asdict(found).items() if name != "leave_one_out"}
     return ProtocolResult([line], {"ways": ways, "shots": shots, **facts})
 
 
 def openset(x: Tensor, y: Tensor, settings: ProtocolSettings) -> ProtocolResult:
-    """Half of the classes are strangers; of the others half of the images are known, and half ask."""
+    """Half of the classes are unknown; images of the known ones are split evenly into gallery and probes."""
     classes = int(y.max()) + 1
     rows = Images("judged", torch.arange(len(y)).view(-1, 1, 1, 1), y, tuple(map(str, range(classes))))
     known, unknown = split_identities(rows, 0.5, settings.seed)

@@ -1,1 +1,4 @@
-"""One file per table or figure of the ArcGrad paper: what it costs, what to expect, and how to make it again."""
+"""Recipes that reproduce the tables and figures of the ArcGrad paper, one file each with `add_arguments` and `run`.
+
+A recipe's docstring is the help of its command: what it is, what it costs, and what to expect.
+"""

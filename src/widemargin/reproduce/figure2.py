@@ -43,13 +43,13 @@ def run(options: argparse.Namespace) -> None:
         raise InputError("figure2 goes through 3 to 10 layers by itself; leave out --layers and --hidden")
     table = load_uci_set("iris_uci", options.data_dir)
     methods = canonical_methods(options.losses)
-    protocol = arguments.mlp_config_from_options(options)
+    config = arguments.mlp_config_from_options(options)
     out = Path(options.out or "figure2")
     results_by_layers: dict[int, list[Result]] = {}
     how = (options.cv_repeats, options.folds, options.stratify, options.seed)
     with lock_folder(out):
         for layers in LAYERS:
-            plan = ComparisonPlan([table], methods, *how, protocol.with_layers(layers), options.jobs)
+            plan = ComparisonPlan([table], methods, *how, config.with_layers(layers), options.jobs)
             results_by_layers[layers] = compare(plan, ResultStore(out / f"layers-{layers}", options.overwrite))
     _print_accuracies(methods, results_by_layers)
     page = out / "report.html"
@@ -111,5 +111,5 @@ def _summary_paragraph(rows: list[tuple[str, list[float], str]]) -> str:
         "The paper's Figure 2 sees Soft, ArcFace and AdaCos at chance (33 %) with ten layers, and ArcGrad fall least. "
         f"Here, from three layers to ten, {fall[0][1]} falls most ({fall[0][0]:+.1f} points) and {fall[-1][1]} least "
         f"({fall[-1][0]:+.1f}). Weights are drawn so that signals keep their size through ReLU layers (He et al.), and "
-        "one protocol serves every depth; the paper does not state its own."
+        "the same settings serve every depth; the paper does not state its own."
     )

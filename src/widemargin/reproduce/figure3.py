@@ -34,12 +34,12 @@ def run(options: argparse.Namespace) -> None:
     epochs = 10 if options.size == "cpu" else 20
     losses = [IMAGE_LOSSES[method] for method in FIGURE3_METHODS]
     runs = {
-        (share, loss): column_configs(
+        (fraction, loss): column_configs(
             options,
-            ColumnSpec("", {"data": "cifar10", "augment": "paper", "epochs": epochs, "train_fraction": share}, top1),
+            ColumnSpec("", {"data": "cifar10", "augment": "paper", "epochs": epochs, "train_fraction": fraction}, top1),
             loss,
         )
-        for share in TRAIN_FRACTIONS
+        for fraction in TRAIN_FRACTIONS
         for loss in losses
     }
     out = complete_image_runs(
@@ -48,13 +48,13 @@ def run(options: argparse.Namespace) -> None:
     place = Path(options.runs_dir)
     columns = [
         MetricColumn(
-            f"{100 * share:g} %",
+            f"{100 * fraction:g} %",
             {
-                loss: [top1(record) for run in runs[share, loss] if (record := read_record(run, place)) is not None]
+                loss: [top1(record) for run in runs[fraction, loss] if (record := read_record(run, place)) is not None]
                 for loss in losses
             },
         )
-        for share in TRAIN_FRACTIONS
+        for fraction in TRAIN_FRACTIONS
     ]
     title = "Figure 3 of the ArcGrad paper, made again"
     print_columns(title, losses, columns)
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> None:
         rising = columns[::-1]  # names stand where a line ends, at the right
         means = [(loss, [column.mean(loss) or 0.0 for column in rising], loss_colour(loss)) for loss in whole]
         picture = charts.draw_line_chart(
-            [100 * share for share in reversed(TRAIN_FRACTIONS)],
+            [100 * fraction for fraction in reversed(TRAIN_FRACTIONS)],
             means,
             "percent of the training images",
             "accuracy in percent",

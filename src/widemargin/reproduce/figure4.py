@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> None:
         lines = MetricsLog.read_epochs(run_folder(run, Path(options.runs_dir)) / "metrics.jsonl")
         if not lines:
             continue
-        counts = [line["histogram"]["own"] for line in lines]
+        counts = [line["histogram"]["target"] for line in lines]
         first, last = (histogram_quantile(found, 0.5) for found in (counts[0], counts[-1]))
         rows.append((loss, first, last, histogram_quantile(counts[-1], 0.9)))
         names = [str(line["epoch"]) for line in lines]

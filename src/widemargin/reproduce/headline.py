@@ -32,8 +32,7 @@ def run(options: argparse.Namespace) -> None:
     if record is None:
         return
     test, minutes = record["test"], record["seconds"] / 60
-    print(
-        f"{HEADLINE_CONFIG.loss}, {HEADLINE_CONFIG.epochs} epochs of {HEADLINE_CONFIG.model}: {minutes:.1f} min on {record['cores']} cores"
-    )
+    config = HEADLINE_CONFIG
+    print(f"{config.loss}, {config.epochs} epochs of {config.model}: {minutes:.1f} min on {record['cores']} cores")
     print(f"top-1 {test['top1']:.2f} %, with flips {test['top1_flip']:.2f} % (paper {PAPER_TOP1:.2f} %)")
     print(f"wrote {out / 'records.jsonl'}")

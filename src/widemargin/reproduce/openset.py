@@ -16,7 +16,7 @@ _DEFAULT_SEED_COUNTS = {"omniglot": 3, "faces": 3, "adaacos": 3, "sphere": 1}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.add_argument("which", choices=EXPERIMENTS, help="which of the experiments")
-    parser.add_argument("--seeds", type=int, metavar="N", help="runs per line, seeds 0, 1, … (default 3; sphere 1)")
+    parser.add_argument("--seeds", type=int, metavar="N", help="runs per method, seeds 0, 1, … (default 3; sphere 1)")
     parser.add_argument("--list", action="store_true", help="say which runs there are and which are missing; do none")
     parser.add_argument("--out", metavar="DIR", help="folder for the page and the records (default openset_WHICH)")
     parser.add_argument("--runs-dir", metavar="DIR", default="runs", help="folder of the runs, shared by all recipes")
@@ -40,15 +40,15 @@ def run(options: argparse.Namespace) -> None:
         return
     characters = options.which == "omniglot"
     base = openset_methods.OMNIGLOT_CONFIG if characters else openset_methods.FACES_CONFIG
-    lines = openset_methods.list_methods(base, siamese=characters)
-    out = openset_table.complete_openset_runs(lines, seeds, options, options.which)
-    what = "Omniglot, 121 unseen characters" if characters else "ORL faces, 20 unseen people"
+    methods = openset_methods.list_methods(base, siamese=characters)
+    out = openset_table.complete_openset_runs(methods, seeds, options, options.which)
+    title = "Omniglot, 121 unseen characters" if characters else "ORL faces, 20 unseen people"
     if out is None:
         return
-    apart = "Siamese networks learn from pairs, L1 from nothing" if characters else "L1 learns from nothing"
+    exceptions = "Siamese networks learn from pairs, L1 from nothing" if characters else "L1 learns from nothing"
     sub = (
         "The same small network, batches and optimizer for all losses, ours and the peers'; "
-        f"{apart}. Mean of {count} split{'' if count == 1 else 's'} with its 95 % interval over identities and splits; "
-        "angles ± over splits; a dash is what too few pairs support"
+        f"{exceptions}. Mean of {count} split{'' if count == 1 else 's'} with its 95 % interval over identities and "
+        "splits; angles ± over splits; a dash is what too few pairs support"
     )
-    openset_table.write_openset_report(lines, seeds, options, out, what, sub)
+    openset_table.write_openset_report(methods, seeds, options, out, title, sub)

@@ -1,4 +1,4 @@
-"""Figures of the ArcGrad paper, to set our own beside: its tables as they are printed.
+"""Numbers of the ArcGrad paper to compare ours with: its tables as they are printed.
 
 >>> paper_table1()["iris_uci", "arcgrad5"], paper_table2()["iris_uci"]
 ((96.93, 4.26), (3, 4, 150))
@@ -24,7 +24,7 @@ PAPER_TABLE_FILES = {
 
 def read_paper_table(number: int) -> list[dict[str, str]]:
     """The rows of a table by its number: 1, 2, 4, 5, 6 or 7."""
-    text = (files(__package__) / "paper" / f"{PAPER_TABLE_FILES[number]}.csv").read_text("utf-8")
+    text = (files(__package__) / "paper_tables" / f"{PAPER_TABLE_FILES[number]}.csv").read_text("utf-8")
     return list(csv.DictReader(text.splitlines()))
 
 

@@ -1,4 +1,4 @@
-"""The seeds' flags: `--gin scope.name=value …` and `--margin_loss`, read into our own terms.
+"""The seeds' flags: `--gin scope.name=value …` and `--margin_loss`, converted to a `TrainConfig`.
 
 The seeds' commands set what their script builds through assignments: `build_transform.scale=(0.8,1)` for the
 augmentation, `build_model.patch_size=2` for the model, `MarginHead.s=10` for the loss. Values are literals or bare
@@ -149,11 +149,13 @@ def parse_gin(tokens: Sequence[str]) -> dict[str, dict[str, Any]]:
 def seed_loss_spec(name: str, head_options: Mapping[str, Any]) -> str:
     """The parse string of our loss for `--margin_loss` and the values of `MarginHead`.
 
-    A name of the seeds' means the seeds' loss with its silent s = 10; anything else is read as the catalogue does,
+    A name of the seeds' means the seeds' loss with its silent s = 10; anything else is read as a loss of the registry,
     then MarginHead's values replace its own.
 
-    >>> seed_loss_spec("softmax", {}), seed_loss_spec("arcgrad", {"s": 5}), seed_loss_spec("arcface(s=20, m=0.1)", {"s": 30})
-    ('normface(s=10)', 'arcgrad(s=5)', 'arcface(s=30, m=0.1)')
+    >>> seed_loss_spec("softmax", {}), seed_loss_spec("arcgrad", {"s": 5})
+    ('normface(s=10)', 'arcgrad(s=5)')
+    >>> seed_loss_spec("arcface(s=20, m=0.1)", {"s": 30})
+    'arcface(s=30, m=0.1)'
     """
     from ..losses.grammar import Sum, parse
     from ..losses.margin import Margin

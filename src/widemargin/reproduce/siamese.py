@@ -1,7 +1,7 @@
 """Siamese networks on pairs of images from a CSV (a, b, same), merged at the input or embedded apart.
 
 Cost: by the number of pairs; 12,000 pairs of 28×28 pixels for 5 epochs take about a minute on two cores. The paths in
-the file are relative to it. Without --judge a fifth of the pairs is kept back to judge on.
+the file are relative to it. Without --test-pairs a fifth of the pairs is kept back to test on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..training.siamese import ImagePairs
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.add_argument("pairs", metavar="PAIRS.csv", help="pairs to learn from: columns a, b (image files) and same")
-    parser.add_argument("--test-pairs", metavar="PAIRS.csv", help="pairs to judge on (default: a fifth of PAIRS)")
+    parser.add_argument("--test-pairs", metavar="PAIRS.csv", help="pairs to test on (default: a fifth of PAIRS)")
     parser.add_argument("--merge", nargs="+", choices=("input", "embedding"), default=["input", "embedding"])
     parser.add_argument("--model", default="fast(widths=(32, 96, 96), bias=False)", help="the backbone")
     parser.add_argument("--input-size", type=int, default=32, metavar="N", help="pixels along a side (default 32)")
@@ -27,11 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int, default=100, metavar="N", help="pairs of a batch (default 100)")
     parser.add_argument("--lr", type=float, default=0.003, metavar="X")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
-    parser.add_argument("--out", metavar="FILE", help="write every judged pair with its scores to a CSV")
+    parser.add_argument("--out", metavar="FILE", help="write every test pair with its scores to a CSV")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train each architecture, print what its answers are worth."""
+    """Train each architecture, print its verification metrics on the test pairs."""
     import csv
 
     from ..data.images.augment import Augment
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
         )
     else:
         train_pairs, test_pairs, files = split_pairs(*read_pair_images(options.pairs, options.input_size), options.seed)
-        print(f"{len(test_pairs)} pairs are kept back to judge on, of the same pictures; --judge takes others")
+        print(f"{len(test_pairs)} pairs are kept back to test on, of the same pictures; --test-pairs takes others")
     augment = Augment(
         size=options.input_size, pad=max(1, options.input_size // 16), mean=IMAGENET_MEAN, std=IMAGENET_STD
     )
@@ -61,10 +61,10 @@ def run(options: argparse.Namespace) -> None:
     folders = [""] * len(test_pairs.x)
     for a, b, (one, other, _) in zip(first.tolist(), second.tolist(), files, strict=True):
         folders[a], folders[b] = str(one.parent), str(other.parent)
-    listed = select_pairs(first, second, kinds, folders)
-    for note in listed.notes:
+    selected = select_pairs(first, second, kinds, folders)
+    for note in selected.notes:
         print(note)
-    rows, identity = listed.rows, listed.identities
+    rows, identity = selected.rows, selected.identities
     columns = {}
     for merge in dict.fromkeys(options.merge):
         settings = SiameseConfig(
@@ -76,12 +76,14 @@ def run(options: argparse.Namespace) -> None:
             )
         columns[merge] = pair_scores(network, test_pairs, augment)
         if identity is None:
-            found = verification_metrics(columns[merge][rows], kinds[rows])
+            metrics = verification_metrics(columns[merge][rows], kinds[rows])
         else:
-            found = verify_scored_pairs(columns[merge][rows], identity[first[rows]], identity[second[rows]])
-        right = "" if found.accuracy is None else f", pairs right in {found.num_folds} folds {found.accuracy:.2f} %"
-        error = "–" if found.eer is None else found.eer.percent_text
-        print(f"merge={merge}: AUC {found.auc.percent_text}, EER {error}{right}")
+            metrics = verify_scored_pairs(columns[merge][rows], identity[first[rows]], identity[second[rows]])
+        right = (
+            "" if metrics.accuracy is None else f", pairs right in {metrics.num_folds} folds {metrics.accuracy:.2f} %"
+        )
+        error = "–" if metrics.eer is None else metrics.eer.percent_text
+        print(f"merge={merge}: AUC {metrics.auc.percent_text}, EER {error}{right}")
     if options.out:
         with open(options.out, "w", newline="", encoding="utf-8") as file:
             table = csv.writer(file)
@@ -91,13 +93,11 @@ def run(options: argparse.Namespace) -> None:
         print(f"wrote {options.out}")
 
 
-# Pairs of image files, decoded once each.
-
 PairFiles = list[tuple[Path, Path, bool]]
 
 
 def read_pair_images(path: str, size: int) -> tuple[ImagePairs, PairFiles]:
-    """The pairs of a CSV with their images in memory, and the files they are of."""
+    """The pairs of a CSV with their images in memory, each decoded once, and the pairs of files."""
     from ..data.images.folder import FolderImages
 
     files = read_pairs(path)
@@ -111,11 +111,13 @@ def read_pair_images(path: str, size: int) -> tuple[ImagePairs, PairFiles]:
 def split_pairs(
     pairs: ImagePairs, files: PairFiles, seed: int, test_fraction: float = 0.2
 ) -> tuple[ImagePairs, ImagePairs, PairFiles]:
-    """Pairs to learn from, pairs to judge on, and the latter's files."""
+    """Training pairs, test pairs, and the files of the latter."""
     count = round(test_fraction * len(pairs))
     if count < 2:
-        raise InputError(f"{len(pairs)} pairs are too few to keep some back; give pairs to judge on with --judge")
+        raise InputError(f"{len(pairs)} pairs are too few to keep some back; give pairs to test on with --test-pairs")
     order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))
-    back, rest = order[:count], order[count:]
-    part = [ImagePairs(pairs.x, pairs.first[rows], pairs.second[rows], pairs.same[rows]) for rows in (rest, back)]
-    return part[0], part[1], [files[k] for k in back.tolist()]
+    test_rows, train_rows = order[:count], order[count:]
+    train, test = (
+        ImagePairs(pairs.x, pairs.first[rows], pairs.second[rows], pairs.same[rows]) for rows in (train_rows, test_rows)
+    )
+    return train, test, [files[k] for k in test_rows.tolist()]

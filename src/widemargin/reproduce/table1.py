@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Look at what was asked for, then do it, with nobody else in the folder."""
+    """Check the plan, then run it with the output folder locked."""
     from ..data.tabular.uci import TABLE1_SET_NAMES, load_uci_set
     from ..io.locks import lock_folder
     from ..tabular import arguments
@@ -37,8 +37,8 @@ def run(options: argparse.Namespace) -> None:
 
     start_time = time.perf_counter()
     tables = [load_uci_set(name, options.data_dir) for name in TABLE1_SET_NAMES]
-    protocol = arguments.mlp_config_from_options(options)
-    how = (options.cv_repeats, options.folds, options.stratify, options.seed, protocol, options.jobs)
+    config = arguments.mlp_config_from_options(options)
+    how = (options.cv_repeats, options.folds, options.stratify, options.seed, config, options.jobs)
     plan = ComparisonPlan(tables, list(TABLE1_LOSSES.values()), *how)
     check_plan(plan)
     with lock_folder(options.out or "table1"):

@@ -3,7 +3,8 @@
 Many sets, a score each (J. Demšar, Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 7,
 2006): `ranks`, `friedman`, then `nemenyi` with its critical difference, or `wilcoxon` with Holm's correction.
 One set, many folds that overlap (Nadeau & Bengio 2003; Bouckaert & Frank 2004): `corrected_t_test`, `interval`,
-`methods_not_worse`. `verdict_many_datasets` and `verdict_one_dataset` say the outcome in words and claim nothing untested.
+`methods_not_worse`. `verdict_many_datasets` and `verdict_one_dataset` say the outcome in words and claim nothing
+untested.
 
 Scores are the higher the better, as a table [sets, methods]. No torch is needed.
 
@@ -45,8 +46,8 @@ __all__ = [
     "holm",
     "interval",
     "mean_ranks",
-    "nemenyi",
     "methods_not_worse",
+    "nemenyi",
     "q_alpha",
     "ranks",
     "signed_rank_test",

@@ -1,4 +1,4 @@
-"""Ranks of methods on every set, their means, and how often a method is at the top."""
+"""Methods compared by their ranks over many sets: mean ranks, wins, and the tests of Friedman, Nemenyi and Wilcoxon."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def rank_ascending(values: FloatArray) -> FloatArray:
 def ranks(scores: ArrayLike, *, decimals: int | None = None) -> FloatArray:
     """Ranks [sets, methods] of scores [sets, methods]: 1 is the best (highest), ties share the mean rank.
 
-    Scores that agree to 12 digits tie, for sums of floats differ by that without any meaning. `rounded`
+    Scores that agree to 12 digits tie, for sums of floats differ by that without any meaning. `decimals`
     makes those tie that agree to so many decimals, as in a printed table.
 
-    >>> start_ranks([[0.91, 0.90, 0.85], [0.80, 0.80, 0.70]]).tolist()
+    >>> ranks([[0.91, 0.90, 0.85], [0.80, 0.80, 0.70]]).tolist()
     [[1.0, 2.0, 3.0], [1.5, 1.5, 3.0]]
-    >>> start_ranks([[0.91, 0.90, 0.85]], decimals=1).tolist()
+    >>> ranks([[0.91, 0.90, 0.85]], decimals=1).tolist()
     [[1.5, 1.5, 3.0]]
     """
     return np.stack(
@@ -70,7 +70,7 @@ def wins(scores: ArrayLike, *, decimals: int | None = None) -> Wins:
     """Wins of each method; a tie at the top counts for each of the tied.
 
     >>> wins([[0.91, 0.90, 0.85], [0.80, 0.80, 0.70]])
-    Wins(counts=(2, 1, 0), shared=(1, 1, 0))
+    Wins(counts=(2, 1, 0), tie_counts=(1, 1, 0))
     """
     table_of_ranks = ranks(scores, decimals=decimals)
     top = table_of_ranks == table_of_ranks.min(axis=1, keepdims=True)
@@ -110,7 +110,7 @@ def friedman(scores: ArrayLike, *, decimals: int | None = None, tie_correction: 
     """Test that all methods are alike on scores [sets, methods]; all ties give p = 1.
 
     `χ² = (k−1) Σ_j (R_j − N(k+1)/2)² / Σ_ij (r_ij − (k+1)/2)²` with rank sums R_j, which is right under
-    ties; `F = (N−1) χ² / (N(k−1) − χ²)` with k−1 and (k−1)(N−1) degrees of freedom. `corrected=False` takes
+    ties; `F = (N−1) χ² / (N(k−1) − χ²)` with k−1 and (k−1)(N−1) degrees of freedom. `tie_correction=False` takes
     the denominator without ties, as Demšar (2006) prints it.
 
     >>> many = friedman([[0.9, 0.8, 0.7], [0.8, 0.9, 0.6], [0.9, 0.7, 0.6], [0.8, 0.7, 0.6]] * 3)
@@ -210,7 +210,7 @@ def q_alpha(num_methods: int, alpha: float = 0.05) -> float:
     >>> [round(q_alpha(k), 3) for k in (2, 3, 4, 5)]
     [1.96, 2.344, 2.569, 2.728]
     """
-    return _quantile(check_int_at_least("methods", num_methods, 2), check_fraction("alpha", alpha))
+    return _quantile(check_int_at_least("num_methods", num_methods, 2), check_fraction("alpha", alpha))
 
 
 @lru_cache(maxsize=256)
@@ -226,7 +226,9 @@ def critical_difference(num_methods: int, num_datasets: int, alpha: float = 0.05
     >>> round(critical_difference(num_methods=4, num_datasets=14), 2)
     1.25
     """
-    return q_alpha(num_methods, alpha) * _rank_difference_std(num_methods, check_int_at_least("sets", num_datasets, 1))
+    return q_alpha(num_methods, alpha) * _rank_difference_std(
+        num_methods, check_int_at_least("num_datasets", num_datasets, 1)
+    )
 
 
 def nemenyi(mean_ranks: ArrayLike, num_datasets: int) -> FloatArray:
@@ -238,13 +240,13 @@ def nemenyi(mean_ranks: ArrayLike, num_datasets: int) -> FloatArray:
     from scipy.stats import studentized_range
 
     mean = check_score_list("mean_ranks", mean_ranks)
-    k = check_int_at_least("methods", len(mean), 2)
+    k = check_int_at_least("num_methods", len(mean), 2)
     p = np.ones((k, k))
     for i in range(k):
         for j in range(i):
             apart = (
                 abs(float(mean[i] - mean[j]))
-                / _rank_difference_std(k, check_int_at_least("sets", num_datasets, 1))
+                / _rank_difference_std(k, check_int_at_least("num_datasets", num_datasets, 1))
                 * math.sqrt(2)
             )
             if apart > 0:
@@ -305,7 +307,7 @@ def signed_rank_test(a: ArrayLike, b: ArrayLike) -> SignedRankResult:
     to 12 digits tie.
 
     >>> signed_rank_test([0.9, 0.8, 0.7, 0.95, 0.6, 0.7], [0.8, 0.6, 0.4, 0.55, 0.1, 0.1])
-    SignedRank(plus=21.0, minus=0.0, p=0.03125, exact=True)
+    SignedRankResult(plus=21.0, minus=0.0, p=0.03125, exact=True)
     """
     difference, _ = scaled_differences(a, b)
     rank = rank_ascending(np.abs(difference))
@@ -335,7 +337,7 @@ class PairTest:
 
 
 def wilcoxon(scores: ArrayLike, control: int | None = None, *, decimals: int | None = None) -> tuple[PairTest, ...]:
-    """Signed-rank tests over scores [sets, methods]: the method `against` with every other, or all pairs.
+    """Signed-rank tests over scores [sets, methods]: the method `control` with every other, or all pairs.
 
     Holm's correction is over the tests returned.
 
@@ -347,7 +349,7 @@ def wilcoxon(scores: ArrayLike, control: int | None = None, *, decimals: int | N
     values = check_score_table(scores, decimals)
     k = values.shape[1]
     if control is not None and control not in range(k):
-        raise InputError(f"against={control!r} must be a column of the scores, from 0 to {k - 1}")
+        raise InputError(f"control={control!r} must be a column of the scores, from 0 to {k - 1}")
     firsts = range(k) if control is None else [control]
     pairs = [(i, j) for i in firsts for j in range(k) if j != i and (control is not None or j > i)]
     tests = [signed_rank_test(values[:, i], values[:, j]) for i, j in pairs]

@@ -1,4 +1,7 @@
-"""What comes into a test: finite numbers of the right shape, equal where they differ by float noise only."""
+"""Tests on the folds of one set, Holm's correction for several tests at once, and the checks of scores for all tests.
+
+Scores are finite numbers of the right shape, and equal where they differ by float noise only.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def check_score_table(scores: ArrayLike, decimals: int | None = None) -> FloatAr
         raise InputError(f"scores of shape {list(values.shape)} hold nothing; they must be [sets, methods]")
     if decimals is None:
         return values
-    clipped_decimals = min(check_int_at_least("rounded", decimals, 0), 15)
+    clipped_decimals = min(check_int_at_least("decimals", decimals, 0), 15)
     large = np.abs(values) >= 1e15  # no decimals are left in these, and rounding would overflow
     return np.where(large, values, np.round(np.where(large, 0.0, values), clipped_decimals))
 
@@ -53,7 +56,7 @@ def scaled_differences(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, float]:
 
 
 def round_float_noise(values: FloatArray, scale: float) -> FloatArray:
-    """Values as parts of `size`, rounded to `SIGNIFICANT_DIGITS`, so that float noise makes no difference and breaks no tie."""
+    """Values as parts of `scale`, rounded to `SIGNIFICANT_DIGITS`, so that float noise makes no difference."""
     return np.round(values / scale, SIGNIFICANT_DIGITS) + 0.0  # no negative zero
 
 
@@ -173,7 +176,7 @@ def interval(
 ) -> tuple[float, float]:
     """Confidence interval of a method's mean score over folds, with the corrected variance.
 
-    `within` cuts it at what a score can be, such as (0, 100). Folds that all agree give an interval of width 0:
+    `bounds` cut it at what a score can be, such as (0, 100). Folds that all agree give an interval of width 0:
     they hold no word on how far another set of folds may lie. One fold alone says nothing of it either,
     and gets all that is allowed.
 
@@ -248,9 +251,9 @@ def _variance_factor(folds: int, test_fraction: Split) -> float:
     """`1/J + n_test/n_train`: what stands in place of 1/J in the variance of a mean of J overlapping folds."""
     if isinstance(test_fraction, tuple):
         if len(test_fraction) != 2 or not all(0 < n < math.inf for n in test_fraction):
-            raise InputError(f"test_share={test_fraction!r} must be (n_train, n_test), both above 0")
+            raise InputError(f"test_fraction={test_fraction!r} must be (n_train, n_test), both above 0")
         return 1 / folds + test_fraction[1] / test_fraction[0]
-    share = check_fraction("test_share", test_fraction)
+    share = check_fraction("test_fraction", test_fraction)
     return 1 / folds + share / (1 - share)
 
 

@@ -1,4 +1,8 @@
-"""The outcome of a comparison in plain words: two sentences at most, and no claim without a test."""
+"""The outcome of a comparison in plain words: two sentences at most, and no claim without a test.
+
+`verdict_one_dataset` and `verdict_many_datasets` compare methods; `verdict_if_not_comparable` says by what simple
+baselines reach whether the methods fit a table well enough to be compared at all.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,8 @@ from .tests import (
 
 VerdictKind = Literal["ahead", "no_evidence", "alone", "underfit", "baseline_ahead", "chance", "diverged"]
 """Whether a test separates the best from another method, none does, or there is one method only; the last four make
-no statement about the methods, because of what baselines reach (see `stats.reference`) or because none has numbers."""
+no statement about the methods, because of what baselines reach (see
+`verdict_if_not_comparable`) or because none has numbers."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,8 @@ of adacos by Nemenyi's test; Wilcoxon's with Holm's correction separates it from
     ]
     sentence = (
         f"Over {sets} the {k} methods differ (Friedman test, p = {p:.3g}). "
-        f"{_describe_leaders(best, 'the best mean rank')}, {mean.min():.3g}, {_describe_claims(best, by_nemenyi, by_wilcoxon)}."
+        f"{_describe_leaders(best, 'the best mean rank')}, {mean.min():.3g}, "
+        f"{_describe_claims(best, by_nemenyi, by_wilcoxon)}."
     )
     worse = tuple(name for name in names if name in by_nemenyi or name in by_wilcoxon)
     return Verdict(best, worse, p, sentence, "ahead" if worse else "no_evidence")
@@ -190,8 +196,8 @@ def _join_names(names: Sequence[str]) -> str:
 # training parts, nor where none is better than always answering the most frequent class. Methods that fit their own
 # training rows no better than a baseline answers new ones underfit.
 #
-# Tests are corrected resampled t-tests (`resampled.corrected_t`) on the folds that both have. A claim about every method
-# needs every one of its tests, so that its p is the largest of them (an intersection-union test: R. L. Berger,
+# Tests are corrected resampled t-tests (`tests.corrected_t_test`) on the folds that both have. A claim about every
+# method needs every one of its tests, so that its p is the largest of them (an intersection-union test: R. L. Berger,
 # Technometrics 24, 1982); Holm's correction goes over the baselines.
 
 ScoresByMethod = Mapping[str, Sequence[float]]

@@ -29,8 +29,8 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_mlp_options(parser: argparse.ArgumentParser) -> None:
-    """How the models are trained; the defaults are one protocol for all tables."""
-    group = parser.add_argument_group("network and training (one default protocol for all tables)")
+    """How the models are trained; the defaults are those of `MLPConfig`, the same for all tables."""
+    group = parser.add_argument_group("network and training (the same defaults for all tables)")
     group.add_argument("--layers", type=int, help="matrices, the class weights included (default 3)")
     group.add_argument(
         "--hidden", type=int, nargs="+", metavar="N", help="widths, the last the embedding's (default 64 24)"
@@ -45,7 +45,7 @@ def add_mlp_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_fold_options(parser: argparse.ArgumentParser) -> None:
-    """How the rows are parted."""
+    """How the rows are split into folds."""
     parser.add_argument("--cv-repeats", type=int, default=10, help="random partitions (default 10)")
     parser.add_argument("--folds", type=int, default=10, help="parts of each (default 10)")
     parser.add_argument("--stratify", action="store_true", help="keep the shares of the classes in every part")
@@ -65,7 +65,7 @@ def command_line(options: argparse.Namespace) -> str:
 
 
 def mlp_config_from_options(options: argparse.Namespace) -> MLPConfig:
-    """The default protocol with what was given."""
+    """The default `MLPConfig` with the options that were given."""
     from dataclasses import replace
 
     from ..io.errors import InputError

@@ -1,7 +1,7 @@
 """scikit-learn's classifiers on the same folds, scaled but not decorrelated, as points of reference.
 
-They are fitted to at most FIT_ROWS rows of a training part; test parts are whole. By default a comparison runs the
-majority class on all folds, and logistic regression and a random forest on the first few (`quick_folds`).
+They are fitted to at most `MAX_FIT_ROWS` rows of a training part; test parts are whole. By default a comparison runs
+the majority class on all folds, and logistic regression and a random forest on the first few (`quick_folds`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_LOGISTIC_OPERATIONS = 10**11
 def quick_folds(num_rows: int, folds: int) -> int:
     """On how many folds of the first run a quick baseline is run: all of them up to 10,000 rows, 5 from 20,000 on.
 
-    >>> [quick_folds(rows, num_folds=10) for rows in (150, 11_000, 20_000, 1_000_000)]
+    >>> [quick_folds(rows, folds=10) for rows in (150, 11_000, 20_000, 1_000_000)]
     [10, 10, 5, 5]
     """
     fitted = min(MAX_FIT_ROWS, num_rows * (folds - 1) // folds)
@@ -99,7 +99,7 @@ def cross_validate_baseline(
 
 
 def _classifier(name: str, seed: int, operations_per_iteration: int) -> Any:
-    """The classifier; `work` is rows × columns × classes, which an iteration of logistic regression goes through."""
+    """The classifier; an iteration of logistic regression takes rows × columns × classes operations."""
     model = _CLASSIFIERS[name](seed)
     if name == "logistic_regression":
         model.set_params(max_iter=max(100, min(model.max_iter, MAX_LOGISTIC_OPERATIONS // operations_per_iteration)))
@@ -114,7 +114,7 @@ def _fit_predict(
     fit_rows: NDArray[np.int64],
     predict_rows: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Predicted classes of the rows `asked`, by a model of the rows `fitted` in the scaling of the training part."""
+    """Predicted classes of `predict_rows`, by a model fitted to `fit_rows` in the scaling of the training part."""
     shift, scale, fill = scaling(encoded, [training])
 
     def scaled_rows(rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -123,7 +123,7 @@ def _fit_predict(
         return scaled
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the iterations are the protocol, converged or not
+        warnings.simplefilter("ignore")  # the number of iterations is fixed, converged or not
         model.fit(scaled_rows(fit_rows), y[fit_rows])
     found: NDArray[np.int64] = model.predict(scaled_rows(predict_rows))
     return found

@@ -1,4 +1,9 @@
-"""K multi-layer networks of one shape, as stacked matrices."""
+"""Many small networks at once: K models of one shape as stacked matrices, trained on K training parts of one table.
+
+Model k sees nothing of the others: its weights, its order of rows and its adaptive state are its own, so it is the
+model that would come out alone. Only the dropout masks of a step are shared. One stacked product per layer replaces K
+small ones, whose overhead would be most of the time.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +32,7 @@ class StackedNetwork(nn.Module):
 
     Args:
         sizes: width of the input, of the hidden layers and of the embedding.
-        draws: one random generator per model; weights after He et al. (arXiv 1502.01852).
+        rngs: one random generator per model; weights after He et al. (arXiv 1502.01852).
     """
 
     def __init__(self, sizes: Sequence[int], rngs: Sequence[np.random.Generator], dtype: torch.dtype) -> None:
@@ -73,11 +78,6 @@ class _MaskedReLU(torch.autograd.Function):
         return torch.ops.aten.threshold_backward(gradient * mask, kept, 0), None
 
 
-# Training of a stack: K models on K training parts of one table, step by step together.
-#
-# Model k sees nothing of the others: its weights, its order of rows and its adaptive state are its
-# own, so it is the model that would come out alone. Only the dropout masks of a step are shared.
-
 _GATHER_CHUNK_VALUES = 1 << 20  # numbers that are gathered at once: in the cache, and few calls
 
 
@@ -97,7 +97,7 @@ class StackedTable:
     fill: Tensor | None = None
     """[K, 1, F]: what stands in for a missing value; None where nothing is missing."""
     decorrelation: Tensor | None = None
-    """[K, P, P]: decorrelates the first P scaled columns, `(x · scale + shift) @ turn`; None leaves them alone."""
+    """[K, P, P]: the first P scaled columns become `(x · scale + shift) @ decorrelation`; None leaves them alone."""
 
     def preprocess(self, indices: Tensor) -> Tensor:
         """Rows [K, B] of the table as the models see them, [K, B, F]."""
@@ -117,15 +117,15 @@ class StackedTable:
 
 
 class StackedTrainer:
-    """K models of one loss in training: `run` goes on, `logits` and `embed` look.
+    """K models of one loss in training: `run` does steps, `logits`, `embed` and `predict` change nothing.
 
     Args:
         spec: the loss, one for all models.
-        rows: the table.
+        table: the table, with the scaling of each model.
         training: the rows of each model's training part.
         seeds: for each model the numbers its random draws start from; the first is the same for all.
-        protocol: how to train.
-        plan: steps and batch size, where they should not follow from the smallest training part here.
+        config: how to train.
+        steps_and_batch: steps and batch size, where they should not follow from the smallest training part here.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class StackedTrainer:
         return found
 
     def run(self, steps: int | None = None, on_progress: Callable[[int], None] | None = None) -> None:
-        """The next `steps` steps (all that remain by default); `told` hears how many were done."""
+        """The next `steps` steps (all that remain by default); `on_progress` gets how many were done."""
         end = self.steps if steps is None else min(self.steps, self.step + steps)
         models, features = len(self.order), self.table.x.shape[1]
         steps_per_gather = max(1, _GATHER_CHUNK_VALUES // (models * self.batch * max(features, 1)))
@@ -267,14 +267,12 @@ def _draw_row_order(
     return torch.from_numpy(order).to(device)
 
 
-# WC-Intra, W-Inter and C-Inter of every model of a stack at once; the definitions are those of `metrics.angles`.
-
 _ANGLES_CHUNK_VALUES = 1 << 22
 
 
 @torch.no_grad()
 def stack_angles(trainer: StackedTrainer, parts: Sequence[NDArray[np.int64]]) -> Tensor:
-    """[K, 3] in radians: WC-Intra, W-Inter, C-Inter of each model, centres from its own rows."""
+    """[K, 3] in radians: WC-Intra, W-Inter, C-Inter (see `metrics.angles`) of each model, centres from its own rows."""
     weight = trainer.objective.head.weight.detach().to(widest_float_dtype(trainer.table.x.device))
     sums, counts = _sum_by_class(trainer, parts, weight)
     present = counts > 0

@@ -1,4 +1,4 @@
-"""The objective of a stack: K models' heads and terms, from the same definitions as `Objective`."""
+"""The objective of a stack of K models: heads, pair losses and classical losses, defined as in `Objective`."""
 
 from __future__ import annotations
 
@@ -91,21 +91,20 @@ class StackedCriterion(nn.Module):
 
 
 class StackedPairLoss(nn.Module):
-    """A term on the embeddings of K models.
+    """A pair loss on the embeddings of K models.
 
-    Where samples of different classes never meet in a term, K models of C classes are one model of K·C classes.
-    Otherwise (pairs, triplets) every model has a part of its own, one after the other.
+    Where samples of different classes never meet in it, K models of C classes are one model of K·C classes.
+    Otherwise (contrastive, triplet) every model has a part of its own, one after the other.
     """
 
     has_weight_decay = False
 
-    def __init__(self, term: PairLoss, initial_weight: Tensor) -> None:
+    def __init__(self, pair_loss: PairLoss, initial_weight: Tensor) -> None:
         super().__init__()
         models, classes, dim = initial_weight.shape
-        self.is_merged = term.is_separable_by_class
-        built = (
-            [term.build(dim, models * classes)] if self.is_merged else [term.build(dim, classes) for _ in range(models)]
-        )
+        self.is_merged = pair_loss.is_separable_by_class
+        num_classes, num_parts = (models * classes, 1) if self.is_merged else (classes, models)
+        built = [pair_loss.build(dim, num_classes) for _ in range(num_parts)]
         self.parts = nn.ModuleList(part.to(initial_weight) for part in built)
         self.register_buffer("class_offset", torch.arange(models, device=initial_weight.device).unsqueeze(1) * classes)
 
@@ -120,7 +119,7 @@ class StackedPairLoss(nn.Module):
 
 
 class StackedObjective(nn.Module):
-    """A weighted sum of losses for K models at once; `start` [K, C, D] are the class weights to begin with."""
+    """A weighted sum of losses for K models at once; `initial_weight` [K, C, D] are the first class weights."""
 
     def __init__(self, spec: str | Sum | Loss, initial_weight: Tensor, label_smoothing: float = 0.0) -> None:
         super().__init__()
@@ -132,7 +131,8 @@ class StackedObjective(nn.Module):
             raise InputError(f"{self.spec!r} has no class weights, so it cannot tell classes apart; add a margin to it")
         if label_smoothing and not any(isinstance(part, StackedHead) for part in self.parts):
             raise InputError(
-                f"{self.spec!r} has no margin that could take smoothing; write cross_entropy(smoothing={label_smoothing:g})"
+                f"{self.spec!r} has no margin that could take label_smoothing; "
+                f"write cross_entropy(label_smoothing={label_smoothing:g})"
             )
 
     @property
@@ -166,7 +166,7 @@ def _build_part(loss: Loss, initial_weight: Tensor, label_smoothing: float) -> n
         return StackedCriterion(loss, initial_weight)
     if isinstance(loss, PairLoss):
         return StackedPairLoss(loss, initial_weight)
-    raise InputError(f"{loss!r} is not a margin, a term or a classical loss")
+    raise InputError(f"{loss!r} is not a margin, a pair loss or a classical loss")
 
 
 def draw_class_weights(

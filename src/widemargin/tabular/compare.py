@@ -54,18 +54,18 @@ class ComparisonPlan:
     """Run baselines on the first few folds only; the majority class, which costs nothing, on all of them."""
 
     def fold_count(self, table: Table, method: str) -> int:
-        """On how many folds a method is run: the first so many, run after run."""
+        """On how many folds a method is run: the first so many, repeat after repeat."""
         every = self.cv_repeats * self.folds
         if not self.quick_baselines or method not in BASELINES or method == MAJORITY:
             return every
         return min(every, quick_folds(len(table), self.folds))
 
     def settings(self, table: Table, method: str) -> dict[str, Any]:
-        """What a result depends on beside set, loss and seed."""
-        found: dict[str, Any] = {"runs": self.cv_repeats, "parts": self.folds, "stratify": self.stratify}
+        """What a result depends on besides set, loss and seed."""
+        found: dict[str, Any] = {"cv_repeats": self.cv_repeats, "folds": self.folds, "stratify": self.stratify}
         found["data"] = fingerprint(table)
         if method not in BASELINES:
-            return {**found, "protocol": asdict(self.mlp_config)}
+            return {**found, "mlp_config": asdict(self.mlp_config)}
         if self.fold_count(table, method) < self.cv_repeats * self.folds:
             found["first_folds"] = self.fold_count(table, method)
         if method != MAJORITY and len(table) - len(table) // self.folds > MAX_FIT_ROWS:

@@ -1,4 +1,7 @@
-"""What a set of results says: ranks, wins, intervals and tests, worked out once for terminal and page."""
+"""What a set of results says: ranks, wins, intervals, tests and verdict, computed once for terminal, page and JSON.
+
+Where the settings of a comparison fit a table badly, the verdict names options of the command to try next.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,6 @@ from ..io.errors import InputError
 from ..stats.verdict import OVERFIT_GAP, FoldAccuracies, Verdict, VerdictKind, verdict_if_not_comparable
 from .config import MLPConfig
 from .results import MAJORITY, Result
-
-# Which settings to try next where the ones of a comparison fit a table badly, as options of the command.
 
 CONFIG_AGAINST_UNDERFITTING = MLPConfig(
     hidden=(256, 64), epochs=20.0, batch=64, lr=0.005, weight_decay=0.01, dropout=0.0
@@ -71,8 +72,8 @@ def suggest_options_against_overfitting(settings: Mapping[str, Any]) -> str:
 
 
 def _mlp_config_from_settings(settings: Mapping[str, Any]) -> MLPConfig:
-    """The protocol of a result; the default one where a line of a file holds none, or something else."""
-    values = settings.get("protocol", {})
+    """The `MLPConfig` of a result; the default one where a line of a file holds none, or something else."""
+    values = settings.get("mlp_config", {})
     try:
         return MLPConfig(**{**values, "hidden": tuple(values.get("hidden", MLPConfig().hidden))})
     except (InputError, TypeError):
@@ -98,7 +99,7 @@ NO_STATEMENT_REASONS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class DatasetComparison:
-    """All methods on one set, on the same folds; baselines stand beside them and have neither ranks nor marks."""
+    """All methods on one set, on the same folds; baselines are listed apart and have neither ranks nor marks."""
 
     set: str
     results: tuple[Result, ...]
@@ -197,7 +198,7 @@ def build_comparison(results: Sequence[Result], *, check_fit: bool = True) -> Co
     """Ranks and tests of results; every set must have the same methods.
 
     Where a baseline among them is ahead of every loss, or no loss is better than the majority class, no statement
-    about the losses is made (`stats.reference`), unless `check_fit` is False.
+    about the losses is made (`stats.verdict`), unless `check_fit` is False.
     """
     methods = tuple(dict.fromkeys(result.loss for result in results if not result.is_baseline))
     baselines = tuple(dict.fromkeys(result.loss for result in results if result.is_baseline))
@@ -215,7 +216,7 @@ def build_comparison(results: Sequence[Result], *, check_fit: bool = True) -> Co
 
 
 def _test_fraction(result: Result) -> float:
-    return 1.0 / int(result.settings.get("parts", 10))
+    return 1.0 / int(result.settings.get("folds", 10))
 
 
 def _compare_on_dataset(

@@ -1,4 +1,4 @@
-"""Protocol: how every small model is trained; one for all tables."""
+"""`MLPConfig`: how every small network on a table is built and trained; the defaults are the same for all tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MLPConfig:
     lr, warmup: peak learning rate, and the share of the steps that lead up to it.
     weight_decay: decoupled (AdamW), on matrices whose length matters.
     dropout: share of hidden units left out in each training step.
-    smoothing: label smoothing.
+    label_smoothing: probability mass spread over the other classes.
     """
 
     hidden: tuple[int, ...] = (64, 24)
@@ -51,7 +51,7 @@ class MLPConfig:
                 raise InputError(f"{name} must be below 1, got {getattr(self, name)}")
 
     def with_layers(self, num_layers: int) -> MLPConfig:
-        """The same with another depth: `layers` matrices, the class weights included."""
+        """The same with another depth: `num_layers` matrices, the class weights included."""
         if num_layers < 2:
             raise InputError(f"layers counts the class weights too and must be at least 2, got {num_layers}")
         first, last = self.hidden[0], self.hidden[-1]

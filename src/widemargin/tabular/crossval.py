@@ -1,4 +1,4 @@
-"""Cross-validation of one loss on one table: all folds of all runs train at once.
+"""Cross-validation of one loss on one table: all folds of all repeats train at once.
 
 Every loss sees the same partitions, the same starts and the same order of rows for the same seed, so
 that differences between losses are differences of the losses.
@@ -38,7 +38,7 @@ MAX_SEED = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class Partition:
-    """Which rows each model learns from, and which it is judged on."""
+    """Which rows each model learns from, and which it is tested on."""
 
     training: NDArray[np.int64]
     test: NDArray[np.int64]
@@ -48,21 +48,21 @@ class Score(NamedTuple):
     """What one loss reached on one table."""
 
     folds: list[float]
-    """Accuracy in percent of every fold of every run."""
+    """Accuracy in percent of every fold of every repeat."""
     angles: dict[str, float]
     """WC-Intra, W-Inter and C-Inter of the training parts in radians, mean over the models."""
     seconds: float
     train: Sequence[float] = ()
-    """Accuracy in percent of every model on (at most TRAIN_ROWS of) the rows it has learnt from, without dropout."""
+    """Accuracy in percent of every model on (at most MAX_TRAIN_ACCURACY_ROWS of) its training rows, without dropout."""
 
 
 def partitions(y: NDArray[np.int64], cv_repeats: int, folds: int, seed: int, stratify: bool = False) -> list[Partition]:
-    """`runs` random partitions into `folds` parts; stratified ones deal the rows of each class out in turn."""
+    """`cv_repeats` random partitions into `folds` parts; stratified ones deal the rows of each class out in turn."""
     rows = len(y)
     _check_split(rows, cv_repeats, folds, seed)
     found = []
-    for run in range(cv_repeats):
-        order = np.random.default_rng([seed, run]).permutation(rows)
+    for repeat in range(cv_repeats):
+        order = np.random.default_rng([seed, repeat]).permutation(rows)
         if stratify:
             order = order[np.argsort(y[order], kind="stable")]
             parts = [order[start::folds] for start in range(folds)]
@@ -78,7 +78,7 @@ def partitions(y: NDArray[np.int64], cv_repeats: int, folds: int, seed: int, str
 def stratified_sample(
     rows: NDArray[np.int64], y: NDArray[np.int64], max_rows: int, seed: Sequence[int]
 ) -> NDArray[np.int64]:
-    """The rows, or `most` of them drawn by chance in which every class keeps its share.
+    """The rows, or `max_rows` of them drawn by chance in which every class keeps its share.
 
     >>> y = np.array([0] * 80 + [1] * 20)
     >>> np.bincount(y[stratified_sample(np.arange(100), y, 10, [0])]).tolist()
@@ -94,7 +94,7 @@ def stratified_sample(
 
 def _check_split(num_rows: int, cv_repeats: int, folds: int, seed: int) -> None:
     if cv_repeats < 1:
-        raise InputError(f"runs must be at least 1, got {cv_repeats}")
+        raise InputError(f"cv_repeats must be at least 1, got {cv_repeats}")
     if not 2 <= folds <= num_rows:
         raise InputError(f"folds must be between 2 and the number of rows ({num_rows}), got {folds}")
     if not 0 <= seed <= MAX_SEED:
@@ -131,7 +131,7 @@ def cross_validate(
     dtype: torch.dtype = torch.float32,
     on_progress: Callable[[float], None] | None = None,
 ) -> Score:
-    """Train on every training part at once, and judge on the test parts; `told` hears shares of the work."""
+    """Train on every training part at once, and predict the test parts; `on_progress` gets shares of the work."""
     begun = time.perf_counter()
     encoded = encode(table)
     steps_and_batch = config.steps_and_batch(min(len(part.training) for part in split))

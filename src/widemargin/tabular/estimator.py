@@ -1,6 +1,6 @@
-"""MarginClassifier: any loss of the catalogue as a scikit-learn classifier and transformer.
+"""MarginClassifier: any loss of the registry as a scikit-learn classifier and transformer.
 
-The network, the protocol and the engine are those of a comparison, so what `fit` trains is what a fold
+The network, the defaults and the training are those of a comparison, so what `fit` trains is what a fold
 of a comparison trains. There is no `partial_fit`: the learning rate falls along the whole course and the
 scaling comes from all rows, so a model grown in pieces would be another one than `fit` makes.
 """
@@ -36,14 +36,14 @@ _VALIDATE_DATA_OPTIONS = {"dtype": [np.float64, np.float32], "ensure_all_finite"
 
 
 class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """A ReLU network under a margin loss (or any other of the catalogue) for scikit-learn.
+    """A ReLU network under a margin loss (or any other of the registry) for scikit-learn.
 
     Parameters
     ----------
     loss : parse string such as "arcface(s=20, m=0.1)" or "softmax + 0.02*center", or a value such as `wm.ArcGrad(s=5)`.
     hidden : widths of the layers before the class weights; the last is the embedding.
     epochs, min_steps : passes over the rows, but at least so many optimizer steps.
-    batch, lr, warmup, weight_decay, dropout, smoothing : see `MLPConfig`, whose defaults these are.
+    batch, lr, warmup, weight_decay, dropout, label_smoothing : see `MLPConfig`, whose defaults these are.
     standardize : scale and decorrelate the columns with statistics of the training rows; False leaves X as it is.
     early_stopping : hold `validation_fraction` of the rows out, look at them fifty times in a full course, stop after
         `patience` looks without a better one (accuracy, then log loss), and keep the best weights.
@@ -198,7 +198,7 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
         return value
 
     def _mlp_config(self) -> MLPConfig:
-        """The protocol with these numbers, which it checks."""
+        """An `MLPConfig` with these numbers, which it checks."""
         if not isinstance(self.hidden, list | tuple | np.ndarray):
             raise InputError(f"hidden must be a sequence of whole numbers such as (64, 24), got {self.hidden!r}")
         numbers = {spec.name: getattr(self, spec.name) for spec in fields(MLPConfig) if spec.name != "hidden"}

@@ -44,12 +44,12 @@ class Result:
     std: float
     """Percent, over the folds."""
     folds: list[float]
-    """Accuracy in percent of every fold of every run, run after run."""
+    """Accuracy in percent of every fold of every repeat, repeat after repeat."""
     seed: int
     seconds: float
     versions: dict[str, str]
     settings: dict[str, Any] = field(default_factory=dict)
-    """Everything else that makes the result what it is: runs, parts, protocol, data."""
+    """Everything else that makes the result what it is: cv_repeats, folds, stratify, data, mlp_config."""
     angles: dict[str, float] = field(default_factory=dict)
     """WC-Intra, W-Inter, C-Inter in radians, those that are known; empty for baselines."""
     train: list[float] = field(default_factory=list)
@@ -145,7 +145,7 @@ class ResultStore:
         return found
 
     def find_matching(self, key: tuple[str, str], seed: int, settings: dict[str, Any]) -> Result | None:
-        """The result that is there already; one of other settings is a mistake to be told."""
+        """The result that is there already; one of other settings is an error."""
         found = self.results.get(key)
         if found is None:
             return None
@@ -176,8 +176,8 @@ class ResultStore:
 
 
 def _flatten_settings(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
-    """All settings by name, those of the protocol among them, so that the one which differs can be named."""
-    return {"seed": seed, **settings, "protocol": None, **settings.get("protocol", {})}
+    """All settings by name, those of `mlp_config` among them, so that the one which differs can be named."""
+    return {"seed": seed, **settings, "mlp_config": None, **settings.get("mlp_config", {})}
 
 
 _JSON_TYPES: dict[str, type | tuple[type, ...]] = {
@@ -201,6 +201,6 @@ def parse_result_line(line: str | bytes) -> Result:
         raise ValueError("not a result")
     if result.train and len(result.train) != len(result.folds):
         raise ValueError("not a result")
-    if isinstance(value["seed"], bool) or not isinstance(result.settings.get("protocol", {}), dict):
+    if isinstance(value["seed"], bool) or not isinstance(result.settings.get("mlp_config", {}), dict):
         raise ValueError("not a result")
     return result

@@ -1,6 +1,6 @@
-"""One model of the stack's engine from a bare matrix: trained, stopped early if wanted, and kept for new rows.
+"""One model on a bare matrix: column scaling, training with early stopping, and predictions on new rows.
 
-Training is a stack of one, so a single model is the model a fold of a comparison would be. What is kept
+Training is a stack of one (`batched`), so a single model is the model a fold of a comparison would be. What is kept
 of it is what new rows need, on the CPU and in double precision: predictions then do not depend on how
 rows are batched, and a saved model opens on any machine.
 """
@@ -25,8 +25,6 @@ from ..losses.pair_loss import PairLoss
 from .batched import StackedNetwork, StackedTable, StackedTrainer
 from .batched_objective import StackedCriterion, StackedHead
 from .config import MLPConfig
-
-# How a single model sees rows of a bare matrix: units first, then the scaling of its training rows.
 
 
 class ColumnScaler(NamedTuple):
@@ -58,7 +56,7 @@ def check_magnitude(x: NDArray[np.float64], max_abs: float = 1e100, first_row: i
 
 
 def preprocess_rows(table: StackedTable, x: NDArray[np.float64], first_row: int = 0) -> Tensor:
-    """Rows [n, F] as the model sees them, in double precision; `first` is the number of the first one."""
+    """Rows [n, F] as the model sees them, in double precision; `first_row` is the number of the first one."""
     rows = torch.arange(len(x)).unsqueeze(0)
     found = replace(table, x=torch.from_numpy(x)).preprocess(rows)[0]
     return torch.from_numpy(check_magnitude(found.numpy(), 1e15, first_row))  # training is in single precision
@@ -111,7 +109,7 @@ def train_validation_split(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Training and validation rows: about `fraction` of each class is held out, but never the whole class.
 
-    >>> fixture_train_argv, validation = train_validation_split(np.array([0] * 6 + [1] * 3 + [2]), 0.3, seed=0)
+    >>> training, validation = train_validation_split(np.array([0] * 6 + [1] * 3 + [2]), 0.3, seed=0)
     >>> np.array([0] * 6 + [1] * 3 + [2])[validation].tolist()
     [0, 0, 1]
     """
@@ -141,7 +139,7 @@ def train_single(
     device: torch.device,
     on_progress: Callable[[str], None] | None = None,
 ) -> tuple[TrainedMLP, TrainingHistory]:
-    """A model of the training part of a view's rows.
+    """A model of the training part of a table's rows.
 
     With a validation part it is the best that was met in the looks at it, of which at most `patience` were in vain.
     Better is a higher accuracy, or the same with a lower log loss.
@@ -221,7 +219,7 @@ class _BestWeights:
 
 @contextmanager
 def _temporary_torch_seed(spec: Sum | Loss, seed: int) -> Iterator[None]:
-    """Terms that draw (`mining=distance`) do so from torch's generator: seeded meanwhile, as it was afterwards."""
+    """Seeds torch's generator, from which some pair losses draw (`mining=distance`), and restores it afterwards."""
     if not any(isinstance(loss, PairLoss) for _, loss in (spec.parts if isinstance(spec, Sum) else [(1.0, spec)])):
         yield
         return

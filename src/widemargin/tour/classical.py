@@ -1,4 +1,4 @@
-"""The first stops: errors, probabilities, answers; the losses everything grew out of."""
+"""The first sections: squared error, cross-entropy, softmax, sigmoid and focal loss."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def softmax_and_sigmoid() -> Section:
             "cross-entropy, the second with `bce`.",
         ),
         make_slider_figure("logit of dog", (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0), make_frame, 2),
-        commands=('wm.Objective("bce", dim, classes)  # targets [N, C], several ones in a row',),
+        commands=('wm.Objective("bce", embedding_dim, num_classes)  # targets [N, C], several ones in a row',),
     )
 
 

@@ -1,6 +1,6 @@
-"""The gallery: MNIST digits in two dimensions under every loss, trained once and kept beside this file.
+"""The gallery: MNIST digits in two dimensions under every loss, trained once and kept in `gallery.json`.
 
-`widemargin tour --train` trains it again; what is kept says with which settings.
+`widemargin tour --train` trains it again; the file says with which settings.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ LOSSES = (
     "arcgrad(s=10)",
 )
 GALLERY_FILE = "gallery.json"
-_IMAGES_PER_DIGIT = 40  # of each digit
+_IMAGES_PER_DIGIT = 40
 
 
 def train_gallery(runs_dir: Path, data_dir: str | None, on_progress: Callable[[str], None]) -> dict[str, Any]:
-    """Train every loss (finished runs are not repeated) and take down where some test images lie."""
+    """Train every loss (finished runs are not repeated); class weights, some test embeddings and the accuracy of each."""
     import torch
 
     from ..models.attach import embed
@@ -85,8 +85,8 @@ def load_gallery() -> dict[str, Any] | None:
     file = resources.files(__package__).joinpath(GALLERY_FILE)
     if not file.is_file():
         return None
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return found
+    gallery: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return gallery
 
 
 def gallery_html(gallery: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A picture with a slider: every place of the slider is a picture of its own, computed beforehand by the package."""
+"""A section of the tour, and its picture with a slider: one picture per value, computed beforehand by the package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..io.text import escape
 
 @dataclass(frozen=True)
 class Frame:
-    """One place of the slider."""
+    """One value of the slider: its picture, and the numbers under it."""
 
     label: str
     picture: str
@@ -28,7 +28,7 @@ class SliderFigure:
 
 @dataclass(frozen=True)
 class Section:
-    """A stop of the tour."""
+    """A section of the tour."""
 
     key: str
     title: str

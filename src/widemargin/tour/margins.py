@@ -1,4 +1,4 @@
-"""Stops on the margins: from what softmax does with lengths to ArcGrad."""
+"""Sections on the margins: from what softmax does with the lengths of its weights to ArcGrad."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def _draw_class_sectors(
         weight = 90 + sign * class_angle / 2
         inner, outer = weight - sign * edge, weight + sign * (90 - class_angle / 2)
         (x1, y1), (x2, y2) = to_pixel(120, outer), to_pixel(120, inner)
-        sweep = 1 if sign > 0 else 0
+        sweep_flag = 1 if sign > 0 else 0  # of an arc in SVG
         parts.append(
-            f'<path d="M150,150 L{x1:.1f},{y1:.1f} A120,120 0 0 {sweep} {x2:.1f},{y2:.1f} Z" fill="{colour}" '
+            f'<path d="M150,150 L{x1:.1f},{y1:.1f} A120,120 0 0 {sweep_flag} {x2:.1f},{y2:.1f} Z" fill="{colour}" '
             f'fill-opacity=".25" stroke="{colour}"/>'
         )
         x, y = to_pixel(min(135.0, 60 * length), weight)
@@ -284,7 +284,7 @@ def arcgrad() -> Section:
             "number of classes and the gap one wants, by Lambert's W (Eq. 19).",
         ),
         make_slider_figure("s", (2.0, 3.0, 5.0, 10.0, 20.0, 40.0), make_frame, 3),
-        commands=("widemargin theory --classes 1000", "widemargin lab"),
+        commands=("widemargin theory --num-classes 1000", "widemargin lab"),
     )
 
 

@@ -34,7 +34,7 @@ _SUBTITLE = (
 
 
 def build_sections() -> list[Section]:
-    """All stops, in the order of the road."""
+    """All sections, in their order."""
     makers = (*classical.CLASSICAL_SECTIONS, *pairs.PAIR_SECTIONS, *margins.MARGIN_SECTIONS)
     return [make() for make in makers]
 
@@ -44,12 +44,13 @@ def tour_page(sections: Sequence[Section], gallery: dict[str, Any] | None) -> st
     contents = "".join(f'<li><a href="#{escape(section.key)}">{escape(section.title)}</a></li>' for section in sections)
     if gallery is not None:
         contents += '<li><a href="#gallery">The gallery</a></li>'
-    body = [_TOUR_CSS, f'<nav aria-label="stops"><ol>{contents}</ol></nav>']
+    body = [_TOUR_CSS, f'<nav aria-label="sections"><ol>{contents}</ol></nav>']
     body += [_section_html(number, section) for number, section in enumerate(sections, 1)]
     if gallery is not None:
         run = gallery["run"]
         text = (
-            f"Ten digits of MNIST in two dimensions, test images, {run['epochs']} epochs on {100 * run['share']:g} % of "
+            f"Ten digits of MNIST in two dimensions, test images, {run['epochs']} epochs on "
+            f"{100 * run['train_fraction']:g} % of "
             "the training images, the same small network for all. Rays are class weights. Where lengths count the "
             "digits spread like the spokes of a wheel; where only directions count they lie on the circle (spread a "
             "little across it, to be seen). Ten classes in two dimensions are a picture, not a recommendation: on a "

@@ -1,4 +1,4 @@
-"""Stops on pairs and triplets: learn what is alike, without any class weights."""
+"""Sections on pairs and triplets: learn what is alike, without any class weights."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def contrastive() -> Section:
             "on one point and be content: we call it collapse, and training says when it happens.",
         ),
         make_slider_figure("margin m (a distance)", (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0), make_frame, 3),
-        commands=('widemargin train omniglot fast "contrastive" --per-class 4 --unseen 0.5 --input-size 32',),
+        commands=('widemargin train omniglot fast "contrastive" --per-class 4 --unseen-classes 0.5 --input-size 32',),
     )
 
 
@@ -111,21 +111,20 @@ def siamese() -> Section:
 def triplet() -> Section:
     """Anchor, positive, negative; and which triplets are worth learning from."""
     near = 25.0  # degrees from the anchor to its positive
-    term = Objective(f"triplet(mining=all, alpha={_TRIPLET_ALPHA})", 2, 2)
-    mined = Objective(f"triplet(mining=semihard, alpha={_TRIPLET_ALPHA})", 2, 2)
+    all_triplets = Objective(f"triplet(mining=all, alpha={_TRIPLET_ALPHA})", 2, 2)
+    semihard = Objective(f"triplet(mining=semihard, alpha={_TRIPLET_ALPHA})", 2, 2)
     y = torch.tensor([0, 0, 1])
     positive = float((_unit_circle_points([0.0])[0] - _unit_circle_points([near])[0]).square().sum())
     far = math.degrees(2 * math.asin(math.sqrt(positive + _TRIPLET_ALPHA) / 2))  # where D_an = D_ap + α
 
     def make_frame(degrees: float) -> Frame:
-        loss = float(term(_unit_circle_points([0.0, near, -degrees]), y)[0])
-        mined(_unit_circle_points([0.0, near, -degrees]), y)
-        kept = int(mined.mining_stats()["triplet"]["triplets"])
+        loss = float(all_triplets(_unit_circle_points([0.0, near, -degrees]), y)[0])
+        semihard(_unit_circle_points([0.0, near, -degrees]), y)
+        kept = int(semihard.mining_stats()["triplet"]["triplets"])
         kind = "hard" if degrees <= near else "semi-hard" if degrees < far else "easy"
         grid = [float(d) for d in range(2, 91, 2)]
-        curve = Curve(
-            "loss of the anchor", [(d, float(term(_unit_circle_points([0.0, near, -d]), y)[0])) for d in grid], RED
-        )
+        points = [(d, float(all_triplets(_unit_circle_points([0.0, near, -d]), y)[0])) for d in grid]
+        curve = Curve("loss of the anchor", points, RED)
         bands = [(0.0, near, RED, "hard"), (near, far, GOLD, "semi-hard"), (far, 90.0, GREEN, "easy")]
         axes = AxesSpec((0, 90), (0, 0.5), "angle from the anchor to the negative", "loss", "°")
         marks = Marks(dots=[(degrees, loss, RED)], vertical_bands=bands, vertical_lines=[(near, BLUE, "positive")])

@@ -1,6 +1,6 @@
 """Checkpoints: tensors in safetensors, numbers in JSON, whole or not at all; nothing is ever unpickled.
 
-A checkpoint is a folder: `model.safetensors` (network, class weights, state of the loss), `fixture_train_argv.safetensors`
+A checkpoint is a folder: `model.safetensors` (network, class weights, state of the loss), `training.safetensors`
 (moments of the optimizer, averaged weights), `state.json` (step, epoch, numbers) and `sha256.json` (of these three).
 It is written beside its place, synced, and renamed, so that a killed run leaves the one before it. Of a checkpoint that
 is written again and again the one before stays as a spare (`last.old`), and serves where a disk has damaged the last.
@@ -41,7 +41,7 @@ def save(
     *,
     keep_backup: bool = False,
 ) -> None:
-    """Write a checkpoint to the folder `place`, replacing one that is there, or keeping that as a spare."""
+    """Write a checkpoint to `folder`, replacing one that is there, or keeping that as a spare."""
     from safetensors.torch import save_file
 
     fresh = folder.with_name(folder.name + ".new")
@@ -149,7 +149,8 @@ def check_size(num_bytes: int, max_bytes: int, where: str) -> None:
     """Refuse tensors of far more bytes than are wanted, before they are read."""
     if num_bytes > max_bytes + _SIZE_SLACK_BYTES:
         raise InputError(
-            f"{where}: these weights are of another model (tensors of {num_bytes:,} bytes, at most {max_bytes:,} are wanted)"
+            f"{where}: these weights are of another model "
+            f"(tensors of {num_bytes:,} bytes, at most {max_bytes:,} are wanted)"
         )
 
 
@@ -181,11 +182,7 @@ def _inspect_folder(folder: Path) -> CheckpointFiles:
     try:
         sums = bounded.read_json(folder / _SHA256_FILE) if os.path.lexists(folder / _SHA256_FILE) else {}
         for name, wanted in sums.items():
-            if name not in (
-                _MODEL_FILE,
-                _TRAINING_FILE,
-                _STATE_FILE,
-            ):  # each is read whole: a million names would take hours
+            if name not in (_MODEL_FILE, _TRAINING_FILE, _STATE_FILE):  # each is read whole: a million would take hours
                 raise ValueError(f"{_SHA256_FILE} names {format_value(name)}, which is no file of a checkpoint")
             if _sha256(folder / name) != wanted:
                 raise ValueError(f"SHA-256 of {name} is another than when it was written")

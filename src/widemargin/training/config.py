@@ -1,4 +1,4 @@
-"""Run: one experiment on images as a frozen value, JSON both ways; all that is needed to run it again."""
+"""`TrainConfig`: one experiment on images as a frozen value, to JSON and back, and as words of `widemargin train`."""
 
 from __future__ import annotations
 
@@ -188,8 +188,6 @@ def _check_utf8(text: Any) -> str:
     return found
 
 
-# A run as the words of its command, `widemargin train …`: what `commands/train.py` reads, written.
-
 _POSITIONAL_FIELDS = ("data", "model", "loss")
 _COMPOSITE_FIELDS = ("augment", "augment_options", "model_options")
 
@@ -199,7 +197,8 @@ def build_train_command(config: TrainConfig) -> list[str]:
 
     A folder must be given by its whole path, and a set by its usual name, as the command itself writes them.
 
-    >>> build_train_command(TrainConfig(json_script="mnist", model="fast", loss="arcgrad(s=10)", lr=0.05, neck=True, repeated_augmentation=3))
+    >>> config = TrainConfig("mnist", "fast", "arcgrad(s=10)", lr=0.05, neck=True, repeated_augmentation=3)
+    >>> build_train_command(config)
     ['widemargin', 'train', 'mnist', 'fast', 'arcgrad(s=10)', '--lr', '0.05', '--neck', '--repeated-augmentation', '3']
     """
     defaults = TrainConfig()

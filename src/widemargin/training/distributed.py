@@ -1,4 +1,8 @@
-"""Processes of a run: one alone, torchrun's, or SLURM's, as the environment says."""
+"""Processes of a run: started alone, by torchrun or by SLURM, as the environment says.
+
+Also here: which processes were lost when a connection breaks, batch norm over all processes, and stopping on SIGTERM or
+SIGINT after the current step.
+"""
 
 from __future__ import annotations
 

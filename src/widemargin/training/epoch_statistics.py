@@ -1,4 +1,7 @@
-"""What adds up over the steps of an epoch: loss, right answers, angles, mining; kept where an epoch is cut in two."""
+"""Sums over the steps of an epoch: loss, right answers, histograms of angles (Figure 4), mining.
+
+A checkpoint in the middle of an epoch keeps them.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,6 @@ from ..head.objective import Objective
 from ..numerics import angles, distributed
 from ..numerics.precision import widest_float_dtype
 
-# How angles are spread in an epoch: to the own class and to the others (Figure 4).
-
 NUM_BINS = 90  # two degrees each
 
 
@@ -24,9 +25,7 @@ class AngleHistogram:
     def __init__(self, device: torch.device) -> None:
         self.target = torch.zeros(NUM_BINS, dtype=torch.int64, device=device)
         self.non_target = torch.zeros(NUM_BINS, dtype=torch.int64, device=device)
-        self.max_target_angle: Tensor | None = (
-            None  # angle to the own class, of the last batch in which it was a number
-        )
+        self.max_target_angle: Tensor | None = None  # of the last batch in which it was a number
 
     @torch.no_grad()
     def add(self, head: Head, x: Tensor, y: Tensor) -> None:
@@ -47,18 +46,19 @@ class AngleHistogram:
     def counts(self) -> dict[str, list[int]]:
         """Both histograms over all processes, bins of two degrees from 0 to 180."""
         return {
-            "own": distributed.all_reduce_sum(self.target).tolist(),
-            "others": distributed.all_reduce_sum(self.non_target).tolist(),
+            "target": distributed.all_reduce_sum(self.target).tolist(),
+            "non_target": distributed.all_reduce_sum(self.non_target).tolist(),
         }
 
-
-# What mining found in an epoch: triplets, active ones, anchors without any; and whether all embeddings collapsed.
 
 _COLLAPSE_SPREAD = 1e-3  # spread of unit embeddings below which all are as good as one point
 
 
 class MiningMeter:
-    """Means over the batches of an epoch of what the terms of an objective report."""
+    """Means over the batches of an epoch of what the pair losses of an objective report.
+
+    These are triplets, active ones, anchors without any; and the spread of all embeddings.
+    """
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
@@ -71,7 +71,7 @@ class MiningMeter:
             return
         self.num_batches += 1
         found = {
-            f"{term}/{name}": value.double() for term, term_stats in stats.items() for name, value in term_stats.items()
+            f"{loss}/{name}": value.double() for loss, loss_stats in stats.items() for name, value in loss_stats.items()
         }
         unit = torch.nn.functional.normalize(embeddings.float())
         found["spread"] = (1.0 - unit.mean(0).square().sum()).clamp(min=0).double()
@@ -128,7 +128,7 @@ class EpochSums:
         return {
             "totals": list(self.global_totals()),
             "histogram": self.histogram.counts(),
-            "mined": {name: float(value) for name, value in self.mining.sums.items()},
+            "mining": {name: float(value) for name, value in self.mining.sums.items()},
             "batches": self.mining.num_batches,
         }
 
@@ -137,8 +137,8 @@ class EpochSums:
         if not is_rank_zero:
             return
         self.totals.copy_(torch.tensor(state["totals"], dtype=self.totals.dtype))
-        for name in ("own", "others"):
+        for name in ("target", "non_target"):
             counts = getattr(self.histogram, name)
             counts.copy_(torch.tensor(state["histogram"][name], dtype=counts.dtype))
-        self.mining.sums = {name: torch.tensor(value, dtype=torch.float64) for name, value in state["mined"].items()}
+        self.mining.sums = {name: torch.tensor(value, dtype=torch.float64) for name, value in state["mining"].items()}
         self.mining.num_batches = state["batches"]

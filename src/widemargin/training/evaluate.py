@@ -1,4 +1,8 @@
-"""Judging a model on images: top-1 and top-5, with and without flips, angles, confusion."""
+"""Evaluation of a model on images: by its answers, or where it has none for these images by its embeddings.
+
+Answers give top-1 and top-5, with and without flips, angles and a confusion matrix; embeddings give the figures of
+`recognition.evaluation`.
+"""
 
 from __future__ import annotations
 
@@ -66,9 +70,6 @@ def evaluate_classifier(
         torch.cat(true_labels), torch.cat(predicted_labels), num_classes
     ).to_json()
     return found
-
-
-# How a run is judged: by its answers, or where it has none for these images by how their embeddings lie.
 
 
 def evaluate(

@@ -1,4 +1,7 @@
-"""What a run learns from and is judged on: images by name or of a folder, augmented batches, the held-out part."""
+"""What a run learns from and is evaluated on: images of a named set or of a folder, in parts and augmented batches.
+
+The images of a folder are divided as the manifest of a run says, or as it is drawn when the run begins.
+"""
 
 from __future__ import annotations
 
@@ -89,12 +92,12 @@ class Inputs:
         from ..data.images.batches import TensorBatches
         from ..data.images.folder import FolderBatches, FolderImages
 
-        run = self.config
+        config = self.config
         options: dict[str, Any] = {"rank": self.rank, "world_size": self.world_size}
-        options |= {"repeated_augmentation": run.repeated_augmentation, "per_class": run.per_class}
+        options |= {"repeated_augmentation": config.repeated_augmentation, "per_class": config.per_class}
         if isinstance(self.train, FolderImages):
-            return FolderBatches(self.train, run.batch_size // self.world_size, self.augment, run.seed, **options)
-        return TensorBatches(self.train, run.batch_size // self.world_size, self.augment, run.seed, **options)
+            return FolderBatches(self.train, config.batch_size // self.world_size, self.augment, config.seed, **options)
+        return TensorBatches(self.train, config.batch_size // self.world_size, self.augment, config.seed, **options)
 
     def manifest_summary(self) -> dict[str, Any]:
         """What the manifest says, as JSON takes it; nothing where there is none."""
@@ -119,10 +122,10 @@ class Inputs:
         """What must be known of the images to build the network and to show it others, as JSON takes it."""
         x = getattr(self.train, "x", None)
         return {
-            "classes": list(self.class_names),
+            "class_names": list(self.class_names),
             "channels": 3 if x is None else int(x.shape[1]),
             "size": int(self.augment.size or self.native_size),
-            "native": self.native_size,
+            "native_size": self.native_size,
             "augment": asdict(self.augment),
         }
 
@@ -171,9 +174,9 @@ def load_inputs(
     """Load what a run names.
 
     Of a folder of images `manifest` says which file belongs to which part; without one the parts are drawn, for a run
-    that has `begun` before as version 0.1.0 drew them. `assign_new` takes the folder as it is now (`data.changes`),
-    for a run that has `ended` without training on any of it.
-    `only_test` loads no training images where that can be: none of them can then stand in the way of an evaluation.
+    that `has_started` before as version 0.1.0 drew them. `assign_new` takes the folder as it is now
+    (`data.images.changes`), for a run that `is_finished` without training on any of it.
+    `test_only` loads no training images where that can be: none of them can then stand in the way of an evaluation.
     """
     root = image_folder(config)
     if root is not None:
@@ -236,7 +239,7 @@ def check_val_split(config: TrainConfig, val: Samples) -> None:
     """Refuse a held-out part without images."""
     if not len(val):
         raise InputError(
-            f"hold_out={config.val_fraction:g} leaves no image to choose by: one image per class is too few"
+            f"val_fraction={config.val_fraction:g} leaves no image to choose by: one image per class is too few"
         )
 
 
@@ -246,8 +249,6 @@ def build_run_augment(config: TrainConfig, image_set: ImageSet | FolderSet) -> A
 
     return build_augment(config.augment, image_set, size=config.input_size, **config.augment_options)
 
-
-# The images of a folder, divided as the manifest of a run says, or as it is drawn when the run begins.
 
 _MAX_HASHED_BYTES = 2 << 30  # bytes that are hashed in seconds; of a larger folder only those files that are used
 _LEGACY_SPLIT_NOTE = (
@@ -336,7 +337,7 @@ def _inputs_from_manifest(
 def _inputs_from_rows(
     config: TrainConfig, tree: ImageFolderTree, manifest: Manifest, present: Manifest, test_only: bool = False
 ) -> Inputs:
-    """Images of the rows that are `there`, with the classes of the whole manifest."""
+    """Images of the rows that are `present`, with the classes of the whole manifest."""
     train_classes = manifest.train_class_names
     test_classes = (
         tuple(sorted(set(manifest.class_names) - set(train_classes))) if config.unseen_classes else train_classes
@@ -390,7 +391,7 @@ def _inputs_from_legacy_split(config: TrainConfig, tree: ImageFolderTree, test_o
 def _decode_into_memory(inputs: Inputs) -> Inputs:
     """The same with its images decoded, where they fit and are always seen whole."""
     size, how = inputs.augment.size, inputs.augment.interpolation
-    names = ("train", "held_out", "test")
+    names = ("train", "val", "test")
     parts = {name: part for name in names if isinstance(part := getattr(inputs, name), FolderImages)}
     if inputs.augment.scale is None and all(part.fits_in_memory(size) for part in parts.values()):
         for name, part in parts.items():

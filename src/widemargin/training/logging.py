@@ -1,4 +1,9 @@
-"""`metrics.jsonl`: one line per epoch, and the same to TensorBoard and Weights & Biases where asked for."""
+"""Logs of a run: `metrics.jsonl` with one line per epoch, TensorBoard and Weights & Biases, and progress for people.
+
+The trackers get the same numbers as `metrics.jsonl` under flat names, one point per epoch. A resumed run goes on in the
+same place: points beyond its checkpoint are taken back (TensorBoard), or come again with the number they had, under the
+same id (W&B). People see a progress bar on a terminal, and a line per epoch in the log of a batch job.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +30,12 @@ from .config import TrainConfig
 from .evaluate import selection_metric
 from .run_files import check_epoch_line
 
-# TensorBoard and Weights & Biases beside `metrics.jsonl`: the same numbers under flat names, one point per epoch.
-#
-# A resumed run goes on in the same place: points beyond its checkpoint are taken back (TensorBoard), or come again with
-# the number they had, under the same id (W&B).
-
 _EVENT_FILE_PATTERN = re.compile(r"events\.out\.tfevents\.(\d{10})\.")  # as TensorFlow, TensorBoard and torch name them
 _MAX_ID_BYTES = 1000  # bytes
 
 
 class Tracker(Protocol):
-    """Told of every epoch."""
+    """A logger that gets every epoch."""
 
     def add(self, line: dict[str, Any]) -> None: ...
     def close(self, failed: bool) -> None: ...
@@ -44,8 +44,9 @@ class Tracker(Protocol):
 def flatten_metrics(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
     """Every number of a line with its path as its name; lists are left out.
 
-    >>> dict(flatten_metrics({"loss": 1.5, "held_out": {"top1": 50.0, "angles": {"w_inter": 1.2}}, "histogram": {"own": [1, 2]}}))
-    {'loss': 1.5, 'held_out/top1': 50.0, 'held_out/angles/w_inter': 1.2}
+    >>> val = {"top1": 50.0, "angles": {"w_inter": 1.2}}
+    >>> dict(flatten_metrics({"loss": 1.5, "val": val, "histogram": {"target": [1, 2]}}))
+    {'loss': 1.5, 'val/top1': 50.0, 'val/angles/w_inter': 1.2}
     """
     for name, value in line.items():
         if isinstance(value, Mapping):
@@ -218,9 +219,6 @@ def check_logs(loggers: Iterable[str]) -> list[str]:
     return kinds
 
 
-# What a person sees of a run while it trains: a bar on a terminal, a line per epoch in the log of a batch job.
-
-
 @dataclass(frozen=True)
 class EpochProgress:
     """How an epoch goes so far."""
@@ -234,7 +232,7 @@ class EpochProgress:
 
 
 class ProgressReporter:
-    """Told of every step and every epoch; without a bar it keeps all to itself."""
+    """Shows every step and every epoch to people; without a bar it shows nothing."""
 
     def __init__(self, epoch_bar: ProgressBar | None = None, start_epoch: int = 0, end_epoch: int = 0) -> None:
         self.bar, self.start_epoch, self.end_epoch = epoch_bar, start_epoch, end_epoch
@@ -242,14 +240,14 @@ class ProgressReporter:
         self.val_text, self.has_warned = "", False
 
     def step(self, fraction: float, progress: EpochProgress | None = None) -> None:
-        """So much of an epoch more; `running` only where the loop has looked at its sums anyway."""
+        """So much of an epoch more; `progress` only where the loop has looked at its sums anyway."""
         if self.bar is not None:
             self.bar(fraction, None if progress is None else f"{progress}{self.val_text}")
 
     def report_epoch(self, line: dict[str, Any]) -> None:
         """What is logged of an epoch."""
         self._warn_on_collapse(line)
-        val = line.get("held_out")
+        val = line.get("val")
         self.val_text = "" if val is None else f", held out {selection_metric(val):.1f} %"
         if self.bar is None or self.bar.is_visible:
             return
@@ -270,7 +268,7 @@ class ProgressReporter:
 
 @contextmanager
 def open_reporter(config: TrainConfig, start_epoch: int, end_epoch: int) -> Iterator[ProgressReporter]:
-    """A bar for the epochs from `epoch` to `end_epoch` on a terminal; elsewhere lines."""
+    """A bar for the epochs from `start_epoch` to `end_epoch` on a terminal; elsewhere lines."""
     with progress_bar(
         f"{os.path.basename(config.data)} {config.model} {config.loss}", end_epoch, start_epoch, message=""
     ) as epoch_bar:

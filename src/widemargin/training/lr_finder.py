@@ -2,15 +2,15 @@
 
 Smith's test (arXiv 1506.01186) on a fresh model of the run, over the run's own batches, with its own optimizer; the
 model is thrown away, nothing is kept of it. The test ends early when the smoothed loss exceeds four times its best,
-or is no number any more.
+or is no number any more. `render_lr_svg` draws loss over rate as a picture that stands alone.
 
 The suggestion is a tenth of the rate at which the smoothed loss is lowest. More exactly, of the first rate that comes
 within 2 % of the whole fall: on the sphere, and behind batch norm, lengths do not matter, so the loss may stay low
 however large the rate is, and where on such a floor the lowest point lies is chance. The other usual rule, the rate of
 the steepest descent, is far too cautious here (figures in docs/log.md).
 
-A loss that never rises again shows no rate that is too large (`is_bounded` is False): the suggestion is then no more than
-the upper end of what is worth trying.
+A loss that never rises again shows no rate that is too large (`is_bounded` is False): the suggestion is then no more
+than the upper end of what is worth trying.
 """
 
 from __future__ import annotations
@@ -159,10 +159,8 @@ def _batches(trainer: Trainer) -> Generator[Batch, None, None]:
 
 
 def _ignore_progress(fraction: float) -> None:
-    """What is told where nobody looks."""
+    """Progress callback that shows nothing."""
 
-
-# A range test as a picture that stands alone: loss over rate, and the suggestion.
 
 _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 70, 830, 50, 360
 _STYLE = (

@@ -30,10 +30,10 @@ def build_margin_model(
     allow_pretrained: bool = True,
     objective_factory: ObjectiveFactory | None = None,
 ) -> MarginModel:
-    """Backbone and head of a run for the images that `sees` describes, drawn from the run's seed.
+    """Backbone and head of a run for the images that `input_spec` describes, drawn from the run's seed.
 
-    One that is not `fresh` gets its weights from a checkpoint: none are fetched for it. `another` objective takes the
-    place of the one that the run's loss names.
+    Without `allow_pretrained` the weights come from a checkpoint: none are fetched. `objective_factory` makes an
+    objective in place of the one that the run's loss names.
     """
     from ..models.build import build_backbone, strip_pretrained
     from ..models.neck import Neck, ProjectedBackbone
@@ -51,7 +51,7 @@ def build_margin_model(
         backbone = ProjectedBackbone(backbone, config.embedding_dim)
     embedding_dim = backbone.embedding_dim
     assert isinstance(embedding_dim, int)
-    class_names = tuple(input_spec["classes"])
+    class_names = tuple(input_spec["class_names"])
     return MarginModel(
         backbone,
         _objective(config, embedding_dim, class_names)
@@ -78,7 +78,8 @@ def rebuild_model(
     """
     try:
         values = input_spec["channels"] * input_spec["size"] ** 2
-        known = all(isinstance(name, str) for name in input_spec["classes"]) and isinstance(input_spec["classes"], list)
+        names = input_spec["class_names"]
+        known = all(isinstance(name, str) for name in names) and isinstance(names, list)
         if not known or type(values) is not int or not 0 < values <= _MAX_IMAGE_VALUES:
             raise ValueError
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -122,7 +123,7 @@ def _objective(config: TrainConfig, embedding_dim: int, class_names: tuple[str, 
         config.loss,
         embedding_dim,
         len(class_names),
-        smoothing=config.label_smoothing,
+        label_smoothing=config.label_smoothing,
         class_names=class_names,
         group=group,
     )
@@ -173,4 +174,4 @@ class ModelEMA:
 
 def _float_state(model: nn.Module) -> dict[str, Tensor]:
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    return {name: value for name, value in state.items() if value.is_floating_point() and "numbers." not in name}
+    return {name: value for name, value in state.items() if value.is_floating_point() and "margin_state." not in name}

@@ -1,4 +1,7 @@
-"""Optimizers by name; weight decay only where a length matters."""
+"""Optimizers by name, weight decay only where a length matters; and learning-rate schedules.
+
+The rate is a pure function of the step, so a resumed run needs no scheduler's state; a plateau keeps three numbers.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +55,6 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
         group["lr"] = lr
 
 
-# The learning rate as a pure function of the step, so that a resumed run needs no scheduler's state.
-
 # One-cycle after Smith and Topin (arXiv 1708.07120) with torch's shares: a third of the way up, then down to nothing.
 _PCT_START, _INITIAL_LR_RATIO, _FINAL_LR_RATIO = 0.3, 1.0 / 25.0, 1e-4
 
@@ -73,7 +74,7 @@ def learning_rate(config: TrainConfig, step: int, steps_per_epoch: int, lr_scale
 
 
 def one_cycle(step: int, total_steps: int, max_lr: float) -> float:
-    """The rate of a step: up to `peak`, then down to nothing.
+    """The rate of a step: up to `max_lr`, then down to nothing.
 
     >>> [round(one_cycle(step, 101, 1.0), 4) for step in (0, 30, 100)]
     [0.04, 1.0, 0.0]
@@ -108,8 +109,8 @@ class PlateauScheduler:
 
     def state_dict(self) -> dict[str, float]:
         """What a checkpoint keeps."""
-        return {"best": self.best, "waited": self.num_bad_epochs, "dropped": self.lr_scale}
+        return {"best": self.best, "num_bad_epochs": self.num_bad_epochs, "lr_scale": self.lr_scale}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
         """What a checkpoint kept."""
-        self.best, self.num_bad_epochs, self.lr_scale = state["best"], int(state["waited"]), state["dropped"]
+        self.best, self.num_bad_epochs, self.lr_scale = state["best"], int(state["num_bad_epochs"]), state["lr_scale"]

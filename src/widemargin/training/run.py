@@ -1,4 +1,7 @@
-"""A run that has been trained: its model out of a checkpoint, to be judged and to name images."""
+"""A run that has been trained: its model out of a checkpoint, to be evaluated and to name images.
+
+`inspect_run` collects what a report shows of it: embeddings of some test images, the most confident mistakes, pairs.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ class Run:
     ) -> dict[str, Any]:
         """The figures on the run's test images, and under "manifest" what became of its folder of images."""
         inputs = inputs or self.load_inputs(data_dir)
-        if list(inputs.class_names) != self.input_spec["classes"]:
+        if list(inputs.class_names) != self.input_spec["class_names"]:
             raise InputError(f"{self.config.data} has other classes than the run {self.weights_path} was trained on")
         found = evaluate(self.model, self.config, inputs, inputs.test, flips=flips)
         facts = inputs.manifest_summary()
@@ -111,8 +114,8 @@ class Run:
                 found.notes += (f"{said}: files of its test folder were added or removed since",)
             else:
                 raise InputError(
-                    f"{config.data}: {said}, and it has no manifest: nobody knows which were trained on; bring the folder "
-                    "back to what it was, or train again"
+                    f"{config.data}: {said}, and it has no manifest: nobody knows which were trained on; bring the "
+                    "folder back to what it was, or train again"
                 )
         return found
 
@@ -120,8 +123,8 @@ class Run:
         """The test images as the folder gives them; which ones were drawn is not known outside of the run folder."""
         if scan_folder(root).test is None and not config.unseen_classes:
             raise InputError(
-                f"{self.weights_path.parent}: which images of {root} were trained on stands in the run's {MANIFEST_NAME} only; "
-                "evaluate the run folder"
+                f"{self.weights_path.parent}: which images of {root} were trained on stands in the run's "
+                f"{MANIFEST_NAME} only; evaluate the run folder"
             )
         return load_inputs(config, None)
 
@@ -175,7 +178,7 @@ class Run:
         """Every class with its probability for an image file, the likeliest first."""
         x = self._preprocess_file(Path(path)).to(next(self.model.parameters()))
         logits = check_finite_outputs(self.model.eval().objective.logits(self.model.embed(x)))[0]
-        found = zip(self.input_spec["classes"], logits.double().softmax(0).tolist(), strict=True)
+        found = zip(self.input_spec["class_names"], logits.double().softmax(0).tolist(), strict=True)
         return sorted(found, key=lambda pair: -pair[1])
 
     def eval_batches(self, images: Images) -> Iterator[tuple[Tensor, Tensor]]:
@@ -206,7 +209,7 @@ class Run:
         if self.input_spec["channels"] == 1:
             image = image.convert("L").convert("RGB")
         pixels = resize_and_centre_crop(
-            image, self.input_spec["size"], augment.zoom(self.input_spec["native"]), augment.interpolation
+            image, self.input_spec["size"], augment.zoom(self.input_spec["native_size"]), augment.interpolation
         )
         x = torch.tensor(pixels).permute(2, 0, 1)[None, : self.input_spec["channels"]]
         return replace(augment, size=0, eval_zoom=1.0).transform_for_evaluation(x)
@@ -215,7 +218,7 @@ class Run:
 def load_run(
     folder: str | Path, checkpoint_name: str = "last", objective_factory: ObjectiveFactory | None = None
 ) -> Run:
-    """The run of a folder at a checkpoint: `last`, `best` or `epoch-0010`; `another` objective, if trained with one."""
+    """The run of a folder at a checkpoint: `last`, `best` or `epoch-0010`."""
     config = TrainConfig.read(folder)
     checkpoint_folder = Path(folder) / "checkpoints" / checkpoint_name
     if not checkpoint.exists(checkpoint_folder):
@@ -224,9 +227,8 @@ def load_run(
         )
         raise InputError(f"{folder} has no checkpoint {checkpoint_name!r} (it has {', '.join(there) or 'none'})")
     weights, state = checkpoint.open_eval_weights(checkpoint_folder)
-    found = restore_run(
-        config, state.get("sees"), weights, checkpoint_folder, str(checkpoint_folder / "state.json"), objective_factory
-    )
+    where = str(checkpoint_folder / "state.json")
+    found = restore_run(config, state.get("input_spec"), weights, checkpoint_folder, where, objective_factory)
     return replace(found, folder=Path(folder), has_manifest="manifest" in state)
 
 
@@ -238,7 +240,7 @@ def restore_run(
     where: str,
     objective_factory: ObjectiveFactory | None = None,
 ) -> Run:
-    """The model of a run with weights that were kept; `given` is what it sees, as the file `where` has it.
+    """The model of a run with weights that were kept; `raw_spec` is its input spec as it stands in `where`.
 
     The network is made first, no larger than its weights, and then the weights are read, if they are of its size.
     """
@@ -287,8 +289,6 @@ def build_eval_augment(input_spec: dict[str, Any]) -> Augment:
     return Augment(**given).for_evaluation()
 
 
-# A look at a trained run: embeddings of some of its test images, its most confident mistakes, its pairs.
-
 MAX_REPORT_IMAGES = 1000  # images: enough to see, few enough to wait for
 _NUM_MISTAKES = 12
 
@@ -325,7 +325,7 @@ class RunInspection:
 def inspect_run(run: Run, data_dir: str | None = None, max_images: int = MAX_REPORT_IMAGES) -> RunInspection:
     """Look at some test images, drawn with the run's seed."""
     inputs = run.load_inputs(data_dir)
-    if list(inputs.class_names) != run.input_spec["classes"]:
+    if list(inputs.class_names) != run.input_spec["class_names"]:
         raise InputError(f"{run.config.data_name} has other classes now than the run was trained on")
     test: Any = inputs.test
     rows = (

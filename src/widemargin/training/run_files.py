@@ -25,13 +25,13 @@ def check_epoch_line(line: Any) -> dict[str, Any]:
         raise ValueError("it has no epoch")
     for name in _EPOCH_NUMBER_FIELDS:
         _check_number(found.get(name, 0.0), name)
-    for name in ("numbers", "held_out"):
+    for name in ("margin_values", "val"):
         for key, value in _check_mapping(found.get(name, {}), name).items():
-            if name == "numbers" or key in ("top1", "recall1", "loss"):
+            if name == "margin_values" or key in ("top1", "recall1", "loss"):
                 _check_number(value, key)
     _check_mapping(found.get("mining", {}), "mining")
     if "histogram" in found:
-        _check_counts(_check_mapping(found["histogram"], "histogram").get("own"), "histogram")
+        _check_counts(_check_mapping(found["histogram"], "histogram").get("target"), "histogram")
     return found
 
 
@@ -60,17 +60,17 @@ def parse_record(value: Any) -> dict[str, Any]:
 
 def check_input_spec(value: Any) -> dict[str, Any]:
     """`input_spec` in a checkpoint or a model's folder: what the network must know of its images."""
-    found = _check_mapping(value, "sees")
-    classes = found.get("classes")
-    if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
-        raise ValueError("sees.classes is no list of names")
-    for name, low, high in (("channels", 1, 65_536), ("size", 1, MAX_IMAGE_SIZE), ("native", 0, 65_536)):
+    found = _check_mapping(value, "input_spec")
+    names = found.get("class_names")
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise ValueError("input_spec.class_names is no list of names")
+    for name, low, high in (("channels", 1, 65_536), ("size", 1, MAX_IMAGE_SIZE), ("native_size", 0, 65_536)):
         if type(found.get(name)) is not int or not low <= found[name] <= high:
-            raise ValueError(f"sees.{name} is no whole number from {low} to {high:,}")
-    augment = _check_mapping(found.get("augment"), "sees.augment")
+            raise ValueError(f"input_spec.{name} is no whole number from {low} to {high:,}")
+    augment = _check_mapping(found.get("augment"), "input_spec.augment")
     for name in ("mean", "std"):
         if not isinstance(augment.get(name), list) or len(augment[name]) not in (1, found["channels"]):
-            raise ValueError(f"sees.augment.{name} has not one number per channel")
+            raise ValueError(f"input_spec.augment.{name} has not one number per channel")
     return found
 
 
@@ -86,16 +86,16 @@ def check_training_state(value: Any) -> dict[str, Any]:
     for name in ("optimizer", "precision"):
         _check_mapping(found.get(name), name)
     plateau = _check_mapping(found.get("plateau"), "plateau")
-    for name in ("best", "waited", "dropped"):
+    for name in ("best", "num_bad_epochs", "lr_scale"):
         _check_number(plateau.get(name), f"plateau.{name}")
     if "manifest" in found and not isinstance(_check_mapping(found["manifest"], "manifest").get("digest"), str):
         raise ValueError("manifest has no digest")
-    if found.get("within") is not None:
-        mid_epoch = _check_mapping(found["within"], "within")
-        _check_number(mid_epoch.get("spent"), "within.spent")
-        if type(mid_epoch.get("step")) is not int or not isinstance(mid_epoch.get("random"), list):
-            raise ValueError("within has no step and random numbers")
-        _check_mapping(mid_epoch.get("sums"), "within.sums")
+    if found.get("mid_epoch") is not None:
+        mid_epoch = _check_mapping(found["mid_epoch"], "mid_epoch")
+        _check_number(mid_epoch.get("elapsed_seconds"), "mid_epoch.elapsed_seconds")
+        if type(mid_epoch.get("step")) is not int or not isinstance(mid_epoch.get("rng_states"), list):
+            raise ValueError("mid_epoch has no step and states of random numbers")
+        _check_mapping(mid_epoch.get("sums"), "mid_epoch.sums")
     return found
 
 

@@ -103,7 +103,7 @@ def train_siamese(
     augment: Augment,
     on_progress: Callable[[float, float], None] | None = None,
 ) -> PairNetwork:
-    """A network trained on pairs; `told(share of the work done, loss)` after every step."""
+    """A network trained on pairs; `on_progress(share of the work done, loss)` after every step."""
     if len(pairs) < config.batch_size:
         raise InputError(f"{len(pairs)} pairs are fewer than a batch of {config.batch_size}; lower --batch-size")
     if bool(pairs.same.all()) or not bool(pairs.same.any()):

@@ -1,4 +1,4 @@
-"""The loop: one run on images, from its first step or from its last checkpoint."""
+"""`train`: one run on images, from its first step or from its last checkpoint to its record."""
 
 from __future__ import annotations
 
@@ -49,10 +49,12 @@ def train(
 ) -> dict[str, Any]:
     """Train a run in a folder to its end (or for `stop_after` epochs); the record of what came out.
 
-    `quiet` shows no bar and prints no lines; `command` is what the record says to type, if another than `build_train_command`'s.
+    `quiet` shows no bar and prints no lines; `command` is what the record says to type, if another than
+    `build_train_command`'s.
     `timeout` seconds after the last word of another process it is given up.
-    `another(dim, classes)` makes an objective that no text names, such as another library's, under the name `run.loss`.
-    `assign_new` resumes on a folder of images as it is now: see `data.changes.take_in`.
+    `objective_factory(embedding_dim, num_classes)` makes an objective that no text names, such as another library's,
+    under the name `config.loss`.
+    `assign_new` resumes on a folder of images as it is now: see `data.images.changes.update_manifest`.
     """
     out, loggers = Path(out), check_logs(loggers)
     if checkpoint.exists(out / "checkpoints" / "last") and not resume:
@@ -156,10 +158,10 @@ def _run_epoch(
     is_best = False
     if val is not None:
         metrics = trainer.fabric.broadcast(trainer.evaluate(val))  # running statistics differ between processes
-        line["held_out"] = {name: value for name, value in metrics.items() if name != "confusion"}
+        line["val"] = {name: value for name, value in metrics.items() if name != "confusion"}
         is_best = selection_metric(metrics) > trainer.best
         trainer.best = max(trainer.best, selection_metric(metrics))
-    trainer.plateau.step(line.get("held_out", {}).get("loss", line["loss"]))
+    trainer.plateau.step(line.get("val", {}).get("loss", line["loss"]))
     if log is not None:  # a resumed run drops lines beyond its checkpoint, but could not make up a lost one
         with translate_disk_errors(folder):
             log.add(line)
@@ -206,7 +208,7 @@ def _evaluate_and_record(trainer: Trainer, folder: Path, command: str | None) ->
     if "intervals" in test:
         record |= {"intervals": test["intervals"], "evaluation": EVALUATION_VERSION}
     if trainer.inputs.val is not None:
-        record["held_out"] = selection_metric(trainer.evaluate(trainer.inputs.val, flips=False))
+        record["val"] = selection_metric(trainer.evaluate(trainer.inputs.val, flips=False))
     if trainer.rank == 0:
         with translate_disk_errors(folder):
             whole = {**record, "confusion": test.get("confusion")}

@@ -1,4 +1,7 @@
-"""Training: everything of a run that moves, how it is kept and restored, and one epoch of it."""
+"""`Trainer`: model, optimizer and counters of a run, saving and restoring them, and one epoch of training.
+
+Also the message for a loss that is no longer finite: where, which part, how large, what to try.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,6 @@ if TYPE_CHECKING:
     from .inputs import Samples
 
 
-# What to say when a loss stops being a number.
-
-
 class DivergedError(InputError):
     """Training went wrong; the last good checkpoint is kept."""
 
@@ -51,10 +51,10 @@ def describe_divergence(
     has_checkpoint: bool,
     earlier_magnitudes: str,
 ) -> str:
-    """One line: where, which part, how large, and what to try; `has_checkpoint` says whether there is a good checkpoint.
+    """One line: where, which part, how large, and what to try; with `has_checkpoint` there is a good checkpoint.
 
-    `x` are the embeddings that the step has seen, None where there are none that a head would take; `earlier_magnitudes` says what
-    was seen in the steps before, where nothing can be said of this one.
+    `x` are the embeddings that the step has seen, None where there are none that a head would take;
+    `earlier_magnitudes` says what was seen in the steps before, where nothing can be said of this one.
     """
     objective = model.objective
     parts = {name: objective.factors.get(name, 1.0) * values for name, values in objective.last_losses.items()}
@@ -98,7 +98,7 @@ _DROPOUT_STREAM = 2  # what a generator is for, beside the batches' order and st
 
 
 class Trainer:
-    """A run's model, optimizer and counters; fresh, or to be restored from a checkpoint (`resumed`)."""
+    """A run's model, optimizer and counters; fresh, or to be restored from a checkpoint (`resume`)."""
 
     def __init__(
         self,
@@ -124,17 +124,13 @@ class Trainer:
             assign_new=assign_new,
         )
         self.assign_new = assign_new
-        self.steps_per_epoch = len(
-            self.inputs.batches
-        )  # of an epoch; a batch that cannot be filled is told before all else
+        self.steps_per_epoch = len(self.inputs.batches)  # before all else: a batch may be impossible to fill
         for note in self.inputs.notes if self.rank == 0 else ():
             warnings.warn(f"{config.data}: {note}", stacklevel=2)
         self.model = build_margin_model(
             config, self.inputs.input_spec, allow_pretrained=not resume, objective_factory=objective_factory
         )
-        self.initial_non_finite = checkpoint.non_finite_names(
-            self.model.state_dict()
-        )  # what is so by design, such as a mask
+        self.initial_non_finite = checkpoint.non_finite_names(self.model.state_dict())  # by design, such as a mask
         if not resume:
             self.inputs.whiten_backbone(self.model)
             if config.init_from is not None:
@@ -201,10 +197,10 @@ class Trainer:
                 "seconds": self.seconds,
                 "best": self.best if math.isfinite(self.best) else None,
                 "plateau": self.plateau.state_dict(),
-                "within": self.mid_epoch_state,
+                "mid_epoch": self.mid_epoch_state,
                 "precision": self.fabric.strategy.precision.state_dict(),
                 "optimizer": numbers,
-                "sees": self.inputs.input_spec,
+                "input_spec": self.inputs.input_spec,
                 "run": asdict(self.config),
                 "versions": versions(),
             }
@@ -238,14 +234,12 @@ class Trainer:
             self.fabric.strategy.precision.load_state_dict(state["precision"])
             self.epoch, self.step, self.seconds = state["epoch"], state["step"], state["seconds"]
             self.best = -math.inf if state["best"] is None else state["best"]
-            self.mid_epoch_state = state.get("within")
-            if (
-                self.mid_epoch_state is not None and self.assign_new
-            ):  # an epoch may have fewer steps than were done of it
+            self.mid_epoch_state = state.get("mid_epoch")
+            if self.mid_epoch_state is not None and self.assign_new:  # an epoch may now have fewer steps than it had
                 self.mid_epoch_state["step"] = min(self.mid_epoch_state["step"], self.steps_per_epoch)
             self.has_checkpoint = True
             if self.mid_epoch_state is not None:
-                self._begin_epoch()  # now and not later: what cannot be gone on from is told as a checkpoint's fault
+                self._begin_epoch()  # not later: what cannot be gone on from is reported as a checkpoint's fault
         except InputError:
             raise
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -257,13 +251,12 @@ class Trainer:
             return
         kept = state.get("manifest")
         if kept is None:
-            done = state["epoch"] * self.steps_per_epoch + (
-                0 if state.get("within") is None else state["within"]["step"]
-            )
+            done = state["epoch"] * self.steps_per_epoch + (state.get("mid_epoch") or {"step": 0})["step"]
             if self.inputs.is_legacy_split and done != state["step"]:
                 raise InputError(
-                    f"{folder}: {state['step']} steps in {state['epoch']} epochs, now an epoch has {self.steps_per_epoch}: the "
-                    "number of images has changed, and without a manifest nobody knows which were trained on"
+                    f"{folder}: {state['step']} steps in {state['epoch']} epochs, now an epoch has "
+                    f"{self.steps_per_epoch}: the number of images has changed, and without a manifest nobody knows "
+                    "which were trained on"
                 )
             return
         name = f"{folder.parent.parent / 'manifest.csv'}"
@@ -288,7 +281,7 @@ class Trainer:
         config, batches = self.config, self.inputs.batches
         sums, first = self._begin_epoch()
         self.epoch_sums = sums
-        start_time -= 0.0 if self.mid_epoch_state is None else self.mid_epoch_state["spent"]
+        start_time -= 0.0 if self.mid_epoch_state is None else self.mid_epoch_state["elapsed_seconds"]
         self.mid_epoch_state = None
         lr = config.lr
         for number, batch in enumerate(batches.iter_epoch(self.epoch, first), first):
@@ -325,7 +318,7 @@ class Trainer:
         }
         head = self.model.objective.head
         if head is not None:
-            line["numbers"] = head.margin_values
+            line["margin_values"] = head.margin_values()
             line["histogram"] = sums.histogram.counts()
         if found := sums.mining.means():
             line["mining"] = found
@@ -338,17 +331,17 @@ class Trainer:
             torch.manual_seed(make_generator(_DROPOUT_STREAM, self.config.seed, self.epoch, self.rank).initial_seed())
             return sums, 0
         sums.load_state_dict(self.mid_epoch_state["sums"], self.rank == 0)
-        if self.rank < len(self.mid_epoch_state["random"]):
+        if self.rank < len(self.mid_epoch_state["rng_states"]):
             torch.set_rng_state(
-                torch.tensor(list(bytes.fromhex(self.mid_epoch_state["random"][self.rank])), dtype=torch.uint8)
+                torch.tensor(list(bytes.fromhex(self.mid_epoch_state["rng_states"][self.rank])), dtype=torch.uint8)
             )
         return sums, int(self.mid_epoch_state["step"])
 
     def _capture_mid_epoch_state(self, sums: EpochSums, step: int, elapsed: float) -> dict[str, Any]:
         """Where an epoch is left, in JSON: its next step, its sums, everybody's random numbers."""
         states = distributed.gather_rows(torch.get_rng_state().unsqueeze(0).to(self.fabric.device)).cpu()
-        random = [bytes(row.tolist()).hex() for row in states]
-        return {"step": step, "sums": sums.state_dict(), "random": random, "spent": elapsed}
+        rng_states = [bytes(row.tolist()).hex() for row in states]
+        return {"step": step, "sums": sums.state_dict(), "rng_states": rng_states, "elapsed_seconds": elapsed}
 
     def _should_stop(self, stop: StopRequest | None, is_check_step: bool) -> bool:
         """Whether all shall stop: alone at once, together where all look at the same step."""
@@ -359,14 +352,14 @@ class Trainer:
         return bool(distributed.all_reduce_sum(torch.tensor(float(stop.is_requested), device=self.fabric.device)) > 0)
 
     def backward(self, images: Tensor, y: Tensor, mix: Any, sync_gradients: bool = True) -> tuple[Tensor, Tensor]:
-        """Losses and embeddings of a batch, its gradient added; the `last` before a step is shared by all processes."""
+        """Losses and embeddings of a batch, its gradient added; with `sync_gradients` it is shared by all processes."""
         with nullcontext() if sync_gradients else self.fabric.no_backward_sync(self.step_module):
             losses, embedded = self._forward(images, y, mix)
             self.fabric.backward(losses.mean() / self.config.accumulate)
         return losses, embedded
 
     def _forward(self, images: Tensor, y: Tensor, mix: Any) -> tuple[Tensor, Tensor]:
-        """Losses and embeddings; a head refuses embeddings that are no numbers, and the reason is told as elsewhere."""
+        """Losses and embeddings; a head refuses embeddings that are not finite, with a reason as elsewhere."""
         try:
             losses, embedded = self.step_module(images, y, mix)
         except InputError:
@@ -414,7 +407,7 @@ class Trainer:
             self.ema.update(self.model)
 
     def _check_global_loss(self, sums: EpochSums, x: Tensor, y: Tensor, start_time: float) -> EpochProgress:
-        """All processes look at the sum of all, so that all stop together; what there is to tell meanwhile."""
+        """All processes look at the sum of all, so that all stop together; the progress so far."""
         loss, right, seen = sums.global_totals()
         if not math.isfinite(loss):
             message = self.divergence_message or describe_divergence(

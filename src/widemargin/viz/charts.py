@@ -1,4 +1,8 @@
-"""Small figures as SVG text: intervals, groups, bars. Colours of text and lines follow the page, light or dark."""
+"""Charts as SVG text: intervals, dot plots, critical-difference diagrams, bars, lines and strip plots.
+
+Also what every chart needs: ticks and limits of an axis, labels that fit, the colour of a loss (the same everywhere),
+and dark-mode rules for SVG files of matplotlib. Text and axes take their colours from the page, light or dark.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ def tick_values(low: float, high: float, target_count: int = 6) -> list[float]:
 
 
 def axis_limits(values: Sequence[float], pad_fraction: float) -> tuple[float, float]:
-    """Ends of an axis with a margin of so large a share; values that (nearly) agree stand in the middle of one.
+    """Limits of an axis, padded by a fraction of the range; values that (nearly) agree are centred.
 
     >>> axis_limits([90.0, 100.0], 0.1), axis_limits([100.0], 0.1)
     ((89.0, 101.0), (99.0, 101.0))
@@ -47,10 +51,10 @@ def draw_intervals(
     background_values: Sequence[Sequence[float]] = (),
     num_references: int = 0,
 ) -> str:
-    """A dot and an interval per name, one under the other; `faint` are single values behind them.
+    """A dot and an interval per name, one under the other; `background_values` are single values behind them.
 
-    The last `references` names are separated by a line. What lies so far below the others that these could not be told
-    apart any more is an arrow at the left end.
+    The last `num_references` names are separated by a line. A reference that lies so far below the others that it would
+    squeeze them together is an arrow at the left end.
     """
     left, right, top, bottom = 250, 700, 12, 44
     first = len(names) - num_references
@@ -137,7 +141,7 @@ def draw_dot_plot(
 
 
 def _mark(k: int, x: float, y: float, colour: str) -> str:
-    """A mark whose shape changes with `k`, so that two of one colour can be told apart."""
+    """A mark whose shape changes with `k`, so that two of one colour can be distinguished."""
     if k % 3 == 0:
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}" opacity=".85"/>'
     if k % 3 == 1:
@@ -159,7 +163,7 @@ def draw_critical_difference_diagram(
     scale_bar: tuple[float, str] | None = None,
     best_left: bool = True,
 ) -> str:
-    """Methods on an axis, and a bar under those that no test tells apart (Demšar's diagram)."""
+    """Methods on an axis, and a bar under those that do not differ significantly (Demšar's diagram)."""
     order = sorted(range(len(names)), key=lambda i: positions[i] if best_left else -positions[i])
     first = min(positions)
     low, high = axis_limits([*positions, first + scale_bar[0]] if scale_bar else positions, 0.06)
@@ -220,9 +224,8 @@ def draw_grouped_bars(
             at = y + 10 + 19 * i
             width = 0.0 if not math.isfinite(value) else value / largest * (right - left)
             shown = "–" if not math.isfinite(value) else f"{value:.2f}"
-            parts.append(
-                f'<text class="tick" x="{left - 12}" y="{at + 11}" text-anchor="end">{escape(truncate_label(name))}</text>'
-            )
+            label = escape(truncate_label(name))
+            parts.append(f'<text class="tick" x="{left - 12}" y="{at + 11}" text-anchor="end">{label}</text>')
             parts.append(f'<rect x="{left}" y="{at}" width="{width:.1f}" height="14" rx="2" fill="{colours[i]}"/>')
             parts.append(f'<text class="tick" x="{left + width + 6:.1f}" y="{at + 11}">{shown}</text>')
     return "".join(parts) + "</svg>"
@@ -317,8 +320,7 @@ def draw_line_chart(
     return "".join(parts) + "</svg>"
 
 
-# One colour for the same loss everywhere; colour-blind-safe (Tol's bright and muted), readable on light and dark.
-
+# Colour-blind-safe (Tol's bright and muted), readable on light and dark.
 _LOSS_COLOURS = {
     "softmax": "#4477AA",
     "modified_softmax": "#66CCEE",
@@ -340,10 +342,12 @@ _FALLBACK_COLOURS = ("#888888", "#777744", "#667788", "#998877", "#556655", "#88
 
 
 def loss_colour(loss: str) -> str:
-    """The colour of a loss by its first name; a sum with a term takes the term's, so that both can be told apart.
+    """The colour of a loss by its name; a sum takes the colour of its last part, to differ from the first alone.
 
-    >>> loss_colour("arcgrad(s=5)") == loss_colour("arcgrad(s=30)"), loss_colour("softmax") == loss_colour("softmax + 0.02*center")
-    (True, False)
+    >>> loss_colour("arcgrad(s=5)") == loss_colour("arcgrad(s=30)")
+    True
+    >>> loss_colour("softmax") == loss_colour("softmax + 0.02*center")
+    False
     """
     return assigned_loss_colour(loss) or _FALLBACK_COLOURS[sum(map(ord, loss)) % len(_FALLBACK_COLOURS)]
 
@@ -356,8 +360,6 @@ def assigned_loss_colour(loss: str) -> str | None:
     return None
 
 
-# A picture that matplotlib has written as SVG, made to follow the page it stands on: light or dark.
-
 _DARK_MODE_CSS = (
     "@media (prefers-color-scheme: dark) { "
     'path[style*="fill: #ffffff"] { fill: #15181d !important } '
@@ -367,12 +369,10 @@ _DARK_MODE_CSS = (
 
 
 def add_dark_mode(path: Path) -> None:
-    """Add the rules to the file's own."""
+    """Add dark-mode rules to an SVG file written by matplotlib."""
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace("</style>", f"{_DARK_MODE_CSS}</style>", 1), encoding="utf-8")
 
-
-# A row per method with a dot per seed, a bar at their mean, and a hollow diamond where others stand.
 
 _STRIP_LEFT, _STRIP_RIGHT, _STRIP_TOP, _STRIP_ROW_HEIGHT = 270, 720, 12, 28
 
@@ -385,7 +385,10 @@ def draw_strip_plot(
     unit: str,
     title: str,
 ) -> str:
-    """The picture; every row of `ours` has at least one value."""
+    """A row per method: a dot per seed, a bar at their mean, a hollow diamond at the paper's value.
+
+    Every row of `values` has at least one value.
+    """
     low, high = axis_limits([v for row in values for v in row] + [v for v in paper_values if v is not None], 0.06)
     base = _STRIP_TOP + _STRIP_ROW_HEIGHT * len(names)
     has_paper_values = any(value is not None for value in paper_values)

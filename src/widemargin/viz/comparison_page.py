@@ -30,7 +30,7 @@ def comparison_page(
     extra_sections: Sequence[str] = (),
     title: str = "",
 ) -> str:
-    """The page; `about` are sentences on the data, `more` sections of a recipe that stand after the verdict."""
+    """The whole page; `data_notes` are sentences on the data, `extra_sections` stand after the verdict."""
     one = comparison.sets[0]
     first = one.results[0]
     count = len(first.folds)

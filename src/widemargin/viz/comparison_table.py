@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 NOT_WORSE_MARK = "≈"
 BEST_MARK = "*"
-"""Beside bold letters, which a file does not keep."""
+"""In addition to bold type, which a file does not keep."""
 MARKS_LEGEND = f"{BEST_MARK}: best; {NOT_WORSE_MARK}: not significantly worse (corrected resampled t-test, Holm, 5 %)"
 FOLDS_WON_NOTE = "; a fold is won by everybody whom no other beats in it"
 TRAIN_ACCURACY_NOTE = (

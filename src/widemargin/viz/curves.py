@@ -40,7 +40,7 @@ _CURVE_LINE_STYLES = ("-", (0, (5, 2)), (0, (1, 1)))
 
 
 def draw_loss_curves(out: str, loss_specs: str | None = None, num_classes: int = 10) -> tuple[Path, list[str]]:
-    """Write the picture of the losses `wanted` (all by default) to `out`; what there is to note beside it."""
+    """Write the picture of the losses `loss_specs` (all by default) to `out`; its path, and warnings on the way."""
     import matplotlib as mpl
 
     from ..losses.criterion import Criterion
@@ -52,7 +52,7 @@ def draw_loss_curves(out: str, loss_specs: str | None = None, num_classes: int =
     path = Path(check_suffix(out, FIGURE_FORMATS))
     check_writable(out)
     if not 2 <= num_classes <= 10**15:
-        raise InputError("--classes must be a whole number from 2 to 10^15")
+        raise InputError("--num-classes must be a whole number from 2 to 10^15")
     chosen: list[Loss] = []
     for value in map(parse, list_losses()) if loss_specs is None else parse_list(loss_specs):
         chosen += [part for _, part in value.parts] if isinstance(value, Sum) else [value]
@@ -61,7 +61,7 @@ def draw_loss_curves(out: str, loss_specs: str | None = None, num_classes: int =
     from matplotlib import pyplot as plt
 
     margins = [loss for loss in chosen if isinstance(loss, Margin)]
-    terms = [loss for loss in chosen if isinstance(loss, PairLoss)]
+    pair_losses = [loss for loss in chosen if isinstance(loss, PairLoss)]
     criteria = [loss for loss in chosen if isinstance(loss, Criterion)]
     panels: list[tuple[Callable[[Axes, Any, int], None], Sequence[Loss]]]
     panels = [
@@ -69,7 +69,7 @@ def draw_loss_curves(out: str, loss_specs: str | None = None, num_classes: int =
         (_plot_target_gradients, margins),
         (_plot_gap_gradients, [m for m in margins if m.name == "arcgrad"]),
     ]
-    panels += [(_plot_terms, terms)]
+    panels += [(_plot_pair_losses, pair_losses)]
     panels += [
         (_plot_criteria, [c for c in criteria if (c.target_type == "values") is values]) for values in (True, False)
     ]
@@ -188,29 +188,29 @@ def _plot_gap_gradients(axes: Axes, margins: list[Margin], num_classes: int) -> 
     axes.legend(fontsize=8, frameon=False)
 
 
-def _plot_terms(axes: Axes, terms: list[PairLoss], num_classes: int) -> None:
+def _plot_pair_losses(axes: Axes, pair_losses: list[PairLoss], num_classes: int) -> None:
     theta = _angle_grid()[::6]
-    _plot_curves(axes, theta * 180 / math.pi, [(repr(term), term_curve(term, theta)) for term in terms])
+    _plot_curves(axes, theta * 180 / math.pi, [(repr(loss), pair_loss_curve(loss, theta)) for loss in pair_losses])
     axes.set(
-        title="Terms: an anchor's loss, its own class at 20°",
+        title="Pair losses: an anchor's loss, its own class at 20°",
         xlabel="angle to a sample of another class (°)",
         ylabel="loss",
     )
 
 
-def term_curve(term: PairLoss, theta: Tensor) -> Tensor:
+def pair_loss_curve(loss: PairLoss, theta: Tensor) -> Tensor:
     """Loss of an anchor whose own class has a sample 20° away and another class one at each of these angles."""
     import torch
 
     from ..head.objective import Objective
 
-    part = Objective(term, 2, 2).eval()
-    heights = []
+    objective = Objective(loss, 2, 2).eval()
+    values = []
     for t in theta.tolist():
         angles = torch.tensor([0.0, -math.pi / 9, t])
         x = torch.stack([torch.cos(angles), torch.sin(angles)], 1)
-        heights.append(part(x, torch.tensor([0, 0, 1]))[0].item())
-    return torch.tensor(heights)
+        values.append(objective(x, torch.tensor([0, 0, 1]))[0].item())
+    return torch.tensor(values)
 
 
 def _plot_criteria(axes: Axes, criteria: list[Criterion], num_classes: int) -> None:

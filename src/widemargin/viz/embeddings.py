@@ -1,4 +1,8 @@
-"""Three-dimensional embeddings on the unit sphere, as seen from one side; what lies behind is pale."""
+"""Embeddings and images of a run: points on a sphere, a circle or a plane as SVG text, rows of thumbnails.
+
+`inspection_sections` makes the parts of a page from a run's test images: its most confident mistakes, its pairs, and
+its embeddings.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,10 @@ _VIEW_AZIMUTH, _VIEW_ELEVATION = math.radians(35), math.radians(25)
 def draw_embedding_sphere(
     points: NDArray[np.float64], y: NDArray[np.int64], names: Sequence[str], weights: NDArray[np.float64], title: str
 ) -> str:
-    """Unit points [N, 3] in the colours of their classes, class weights [C, 3] as rays from the centre."""
+    """Unit points [N, 3] in the colours of their classes, class weights [C, 3] as lines from the centre.
+
+    Seen from one side; points behind the sphere are pale.
+    """
     viewed_points, viewed_weights = _rotate_to_view(points), _rotate_to_view(weights)
     middle = _SPHERE_SIZE / 2
     parts = [svg_open_tag(_SPHERE_SIZE, _SPHERE_SIZE + 30, title)]
@@ -94,11 +101,9 @@ def _great_circle(axis: int, middle: float) -> str:
     return f'<polyline points="{spots}" fill="none" class="grid"/>'
 
 
-# Two-dimensional embeddings around their origin, class weights as rays: spokes of a wheel, or a circle.
-
 _CIRCLE_SIZE, _CIRCLE_RADIUS = 340, 132
-_MIN_LABEL_ANGLE = math.radians(9)  # names
-_RADIAL_JITTER = 0.16  # how far points of the circle are spread across it, or they would hide each other
+_MIN_LABEL_ANGLE = math.radians(9)  # between the names of two classes
+_RADIAL_JITTER = 0.16  # points of the circle are spread over this fraction of the radius, or they would hide each other
 
 
 def draw_embedding_circle(
@@ -109,7 +114,10 @@ def draw_embedding_circle(
     on_circle: bool,
     title: str,
 ) -> str:
-    """Points [N, 2] in the colours of their classes; `on_circle` where only their directions count."""
+    """Points [N, 2] around their origin in the colours of their classes, class weights [C, 2] as lines from it.
+
+    `on_circle` where only directions count: points then lie on the circle.
+    """
     length = np.linalg.norm(points, axis=1)
     unit = points / np.maximum(length, 1e-12)[:, None]
     golden = (np.arange(len(points)) * (math.sqrt(5) - 1) / 2) % 1.0  # even, and the same every time
@@ -128,8 +136,11 @@ def draw_embedding_circle(
         parts.append(f'<circle {spot} r="2.3" fill="{CLASS_COLOURS[int(label) % len(CLASS_COLOURS)]}" opacity=".6"/>')
     for k, angle in _place_class_labels(unit, y):
         at = (middle + 1.16 * _CIRCLE_RADIUS * math.cos(angle), middle - 1.16 * _CIRCLE_RADIUS * math.sin(angle) + 5)
-        words = f'style="fill:{CLASS_COLOURS[k % len(CLASS_COLOURS)]}" text-anchor="middle">{escape(truncate_label(names[k], 8))}</text>'
-        parts.append(f'<text class="strong" x="{at[0]:.1f}" y="{at[1]:.1f}" {words}')
+        fill = f'style="fill:{CLASS_COLOURS[k % len(CLASS_COLOURS)]}"'
+        parts.append(
+            f'<text class="strong" x="{at[0]:.1f}" y="{at[1]:.1f}" {fill} text-anchor="middle">'
+            f"{escape(truncate_label(names[k], 8))}</text>"
+        )
     return "".join(parts) + "</svg>"
 
 
@@ -144,10 +155,8 @@ def _place_class_labels(directions: NDArray[np.float64], y: NDArray[np.int64]) -
     return placed
 
 
-# Embeddings as points on a plane: the circle they are on in two dimensions, or a projection, which is said.
-
 _SCATTER_SIZE, _SCATTER_PAD = 420, 24
-_MAX_LEGEND_NAMES = 12  # names beside the picture
+_MAX_LEGEND_NAMES = 12
 
 
 def draw_embedding_scatter(points: NDArray[np.float64], y: NDArray[np.int64], names: Sequence[str], title: str) -> str:
@@ -159,22 +168,18 @@ def draw_embedding_scatter(points: NDArray[np.float64], y: NDArray[np.int64], na
         [1.0, -1.0]
     )
     for (x, up), label in zip(places, y, strict=True):
-        parts.append(
-            f'<circle cx="{x:.1f}" cy="{up:.1f}" r="2.2" fill="{CLASS_COLOURS[int(label) % len(CLASS_COLOURS)]}" opacity=".65"/>'
-        )
+        colour = CLASS_COLOURS[int(label) % len(CLASS_COLOURS)]
+        parts.append(f'<circle cx="{x:.1f}" cy="{up:.1f}" r="2.2" fill="{colour}" opacity=".65"/>')
     for k, name in enumerate(names[:_MAX_LEGEND_NAMES]):
         at = 30 + 22 * k
-        parts.append(
-            f'<rect x="{_SCATTER_SIZE + 10}" y="{at - 10}" width="12" height="12" fill="{CLASS_COLOURS[k % len(CLASS_COLOURS)]}"/>'
-        )
+        colour = CLASS_COLOURS[k % len(CLASS_COLOURS)]
+        parts.append(f'<rect x="{_SCATTER_SIZE + 10}" y="{at - 10}" width="12" height="12" fill="{colour}"/>')
         parts.append(f'<text x="{_SCATTER_SIZE + 28}" y="{at}">{escape(truncate_label(name, 20))}</text>')
     if len(names) > _MAX_LEGEND_NAMES:
         more = f"and {len(names) - _MAX_LEGEND_NAMES} more, colours repeat"
         parts.append(f'<text class="tick" x="{_SCATTER_SIZE + 10}" y="{30 + 22 * _MAX_LEGEND_NAMES}">{more}</text>')
     return "".join(parts) + "</svg>"
 
-
-# Images with their nearest neighbours beside them, the mistakes framed.
 
 THUMBNAIL_STYLE = """
 <style>
@@ -184,8 +189,8 @@ THUMBNAIL_STYLE = """
 .near figure.asked img { margin-right: 18px; border-color: var(--soft); }
 .near figure.wrong img { border-color: var(--accent); }
 .near figcaption { font-size: .7rem; max-width: 60px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.near figure.told { width: 110px; } .near figure.told img { width: 84px; height: 84px; }
-.near figure.told figcaption { max-width: 108px; white-space: normal; font-size: .74rem; line-height: 1.25; }
+.near figure.captioned { width: 110px; } .near figure.captioned img { width: 84px; height: 84px; }
+.near figure.captioned figcaption { max-width: 108px; white-space: normal; font-size: .74rem; line-height: 1.25; }
 </style>
 """
 
@@ -202,7 +207,7 @@ def thumbnail(pixels: NDArray[np.uint8]) -> str:
 
 
 def neighbour_row(query: tuple[str, str], matches: Sequence[tuple[str, str, float]]) -> str:
-    """(picture, class) that was asked for, and what lies nearest: (picture, class, cosine)."""
+    """A query (picture, class) and its nearest neighbours (picture, class, cosine); those of other classes framed."""
     cells = [_thumbnail_figure(*query, "asked", "asked for")]
     cells += [
         _thumbnail_figure(picture, name, "" if name == query[1] else "wrong", f"{cos:.2f}")
@@ -218,18 +223,16 @@ def _thumbnail_figure(image_uri: str, name: str, css_class: str, note: str) -> s
 
 
 def captioned_thumbnail(image_uri: str, caption: str) -> str:
-    """One picture with what there is to say under it."""
-    escaped_caption = escape(caption)
-    return f'<figure class="told"><img src="{image_uri}" alt="{escaped_caption}"><figcaption>{escape(caption)}</figcaption></figure>'
+    """One picture with a caption under it."""
+    text = escape(caption)
+    return f'<figure class="captioned"><img src="{image_uri}" alt="{text}"><figcaption>{text}</figcaption></figure>'
 
-
-# Parts of a page made from a run's images: its most confident mistakes, its pairs, and how its embeddings lie.
 
 _MAX_CIRCLE_CLASSES = 20  # classes that can be named around a circle
 
 
 def inspection_sections(inspection: RunInspection) -> list[str]:
-    """The parts, in the order of a page."""
+    """Sections of a page on a run's test images, in their order."""
     small = ["".join(part) for part in (_mistakes_section(inspection), _embeddings_section(inspection)) if part]
     notes = [page.paragraph(inspection.note, "note")] if inspection.note else []
     return [*notes, *([page.side_by_side(small)] if small else []), *_pairs_section(inspection)]
@@ -264,8 +267,8 @@ def _pairs_section(inspection: RunInspection) -> list[str]:
     if min(verification.num_same, verification.num_different) < MIN_EVENTS:
         summary = f"too few for figures, {MIN_EVENTS} of each kind are needed"
     text = (
-        f"All pairs of {inspection.num_images:,} test images, {verification.num_same:,} of one class and {verification.num_different:,} of two: "
-        f"{summary}. "
+        f"All pairs of {inspection.num_images:,} test images, {verification.num_same:,} of one class and "
+        f"{verification.num_different:,} of two: {summary}. "
         f"TAR over FAR is drawn where at least {MIN_EVENTS} pairs of each kind are accepted."
     )
     picture = pair_charts.draw_roc_curve(
@@ -308,7 +311,8 @@ def _embeddings_section(inspection: RunInspection) -> list[str]:
         points, text = inspection.unit_embeddings, f"{inspection.num_images:,} test images on the unit circle."
     else:
         points = _project_to_plane(inspection.unit_embeddings)
-        text = f"{inspection.num_images:,} test images: {dim} dimensions, of which only the two of largest spread are seen (PCA)."
+        text = f"{inspection.num_images:,} test images: {dim} dimensions, of which only the two of largest spread are "
+        text += "seen (PCA)."
     return [
         page.heading("Embeddings", text),
         page.figure(draw_embedding_scatter(points, inspection.y, inspection.class_names, "Embeddings")),
@@ -319,5 +323,5 @@ def _project_to_plane(points: NDArray[np.float64]) -> NDArray[np.float64]:
     """Points [N, D] on the plane of their largest spread, [N, 2]."""
     centred = points - points.mean(0)
     axes = np.linalg.svd(centred, full_matrices=False)[2]
-    found: NDArray[np.float64] = centred @ axes[:2].T
-    return found
+    projected: NDArray[np.float64] = centred @ axes[:2].T
+    return projected

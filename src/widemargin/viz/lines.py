@@ -1,4 +1,4 @@
-"""Curves over a plain axis, with dots and marks: the small picture that explains one thing."""
+"""Line charts as SVG text: curves over a linear axis with dots and marks, over a logarithmic axis, and over epochs."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Marks:
     """What is marked beside the curves."""
 
     dots: Sequence[tuple[float, float, str]] = field(default_factory=tuple)
-    """(x, y, ink)."""
+    """(x, y, colour)."""
     vertical_lines: Sequence[tuple[float, str, str]] = field(default_factory=tuple)
-    """Upright: (x, ink, words)."""
+    """(x, colour, label)."""
     vertical_bands: Sequence[tuple[float, float, str, str]] = field(default_factory=tuple)
-    """Upright: (from, to, ink, words)."""
+    """(from, to, colour, label)."""
 
 
 def draw_xy_chart(curves: Sequence[Curve], axes: AxesSpec, title: str, marks: Marks | None = None) -> str:
@@ -62,10 +62,11 @@ def draw_xy_chart(curves: Sequence[Curve], axes: AxesSpec, title: str, marks: Ma
     parts = [svg_open_tag(_XY_WIDTH, below, title)]
     for k, (low, high, colour, label) in enumerate(marks.vertical_bands):
         a, b = to_pixel(max(low, axes.xlim[0]), 0)[0], to_pixel(min(high, axes.xlim[1]), 0)[0]
-        named = f'x="{(a + b) / 2:.1f}" y="{_XY_TOP + 13 + 15 * (k % 2)}"'  # by turns, as a band may be narrower than its name
+        label_y = _XY_TOP + 13 + 15 * (k % 2)  # two heights in turn, as a band may be narrower than its name
         parts.append(
-            f'<rect x="{a:.1f}" y="{_XY_TOP}" width="{max(0.0, b - a):.1f}" height="{_XY_BOTTOM - _XY_TOP}" fill="{colour}" '
-            f'fill-opacity=".14"/><text class="tick" {named} text-anchor="middle">{escape(label)}</text>'
+            f'<rect x="{a:.1f}" y="{_XY_TOP}" width="{max(0.0, b - a):.1f}" height="{_XY_BOTTOM - _XY_TOP}" '
+            f'fill="{colour}" fill-opacity=".14"/>'
+            f'<text class="tick" x="{(a + b) / 2:.1f}" y="{label_y}" text-anchor="middle">{escape(label)}</text>'
         )
     for tick in tick_values(*axes.ylim, 5):
         y = to_pixel(axes.xlim[0], tick)[1]
@@ -86,9 +87,8 @@ def draw_xy_chart(curves: Sequence[Curve], axes: AxesSpec, title: str, marks: Ma
         parts.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_XY_TOP}" y2="{_XY_BOTTOM}" stroke="{colour}" stroke-width="1.6"/>'
         )
-        y = (
-            _XY_BOTTOM - 8 - 16 * k if marks.vertical_bands else _XY_TOP + 13 + 16 * k
-        )  # bands have their words at the top
+        # Bands have their labels at the top.
+        y = _XY_BOTTOM - 8 - 16 * k if marks.vertical_bands else _XY_TOP + 13 + 16 * k
         parts.append(f'<text class="tick" x="{x + 4:.1f}" y="{y}">{escape(label)}</text>')
     for curve in curves:
         dash = _dash_attribute(curve)
@@ -140,8 +140,6 @@ def _x_ticks(axes: AxesSpec) -> list[float]:
     return tick_values(low, high)
 
 
-# Lines over an axis of powers of ten, and where wanted up one too.
-
 _LOG_LEFT, _LOG_RIGHT, _LOG_TOP, _LOG_BOTTOM = 70, 590, 22, 340
 _MAX_LINE_MARKERS = 30  # points of a line that are shown as such; more of them are a curve
 LineSpec = tuple[str, Sequence[tuple[float, float]], str, bool]
@@ -149,7 +147,7 @@ LineSpec = tuple[str, Sequence[tuple[float, float]], str, bool]
 
 
 def draw_log_lines(lines: Sequence[LineSpec], xlabel: str, ylabel: str, title: str, log_y: bool = True) -> str:
-    """The picture, names at the right end of the lines, moved apart where they would meet."""
+    """Lines over a logarithmic x axis; names at the right end of the lines, moved apart where they would overlap."""
     points = [point for _, line, _, _ in lines for point in line]
     lows, highs = [min(p[k] for p in points) for k in (0, 1)], [max(p[k] for p in points) for k in (0, 1)]
     low_y, high_y = (_safe_log10(lows[1]), _safe_log10(highs[1])) if log_y else (0.0, 1.06 * highs[1])
@@ -164,9 +162,8 @@ def draw_log_lines(lines: Sequence[LineSpec], xlabel: str, ylabel: str, title: s
     for power in range(math.ceil(low_x - 1e-9), math.floor(high_x + 1e-9) + 1):
         x = to_pixel(10.0**power, highs[1])[0]
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_LOG_TOP}" y2="{_LOG_BOTTOM}"/>')
-        parts.append(
-            f'<text class="tick" x="{x:.1f}" y="{_LOG_BOTTOM + 18}" text-anchor="middle">{_format_power_of_ten(power)}</text>'
-        )
+        label = _format_power_of_ten(power)
+        parts.append(f'<text class="tick" x="{x:.1f}" y="{_LOG_BOTTOM + 18}" text-anchor="middle">{label}</text>')
     for value, name in _y_ticks(low_y, high_y, log_y):
         y = to_pixel(highs[0], value)[1]
         parts.append(f'<line class="grid" x1="{_LOG_LEFT}" x2="{_LOG_RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
@@ -186,9 +183,8 @@ def draw_log_lines(lines: Sequence[LineSpec], xlabel: str, ylabel: str, title: s
         if len(spots) <= _MAX_LINE_MARKERS:
             parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in spots]
         end = spots[-1]
-        parts.append(
-            f'<line x1="{end[0] + 5:.1f}" x2="{_LOG_RIGHT + 20}" y1="{end[1]:.1f}" y2="{label_y:.1f}" stroke="{colour}"/>'
-        )
+        ends = f'x1="{end[0] + 5:.1f}" x2="{_LOG_RIGHT + 20}" y1="{end[1]:.1f}" y2="{label_y:.1f}"'
+        parts.append(f'<line {ends} stroke="{colour}"/>')
         parts.append(f'<text x="{_LOG_RIGHT + 24}" y="{label_y + 4:.1f}">{escape(truncate_label(name, 32))}</text></g>')
     return "".join(parts) + "</svg>"
 
@@ -211,8 +207,6 @@ def _y_ticks(low: float, high: float, log_y: bool) -> list[tuple[float, str]]:
     return [(10.0**p, _format_power_of_ten(p)) for p in range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)]
 
 
-# Lines over the epochs of one or several runs, each as long as its run is.
-
 _EPOCH_LEFT, _EPOCH_TOP, _EPOCH_BOTTOM, _EPOCH_WIDTH = 56, 18, 252, 560  # small: two of them stand side by side
 
 
@@ -228,7 +222,7 @@ class EpochSeries:
 
 
 def draw_epoch_curves(series: Sequence[EpochSeries], unit: str, title: str) -> str:
-    """The picture, names at the ends of the lines, moved apart where they would meet."""
+    """A line per series, as long as its run; names at the ends, moved apart where they would overlap."""
     values = [value for course in series for _, value in course.points]
     low, high = min(values), max(values)  # of any size: a learning rate is as much as a percentage
     pad = 0.05 * (high - low) or 0.1 * abs(high) or 1.0

@@ -1,4 +1,4 @@
-"""A grid of figures as a map: darker is better, the number stands in its cell, one cell may be framed."""
+"""Tables of numbers as SVG text: a heat map, a confusion matrix, and a ridgeline of histograms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def draw_heatmap(
     colour: str,
     title: str,
 ) -> str:
-    """The map of `values` by (row, column); cells without one stay empty."""
+    """A heat map of `values` by (row, column): darker is larger, one cell may be framed, missing ones stay empty."""
     low, high = min(values.values()), max(values.values())
     parts = [svg_open_tag(CHART_WIDTH, _HEATMAP_TOP + _HEATMAP_CELL_HEIGHT * len(rows) + 12, title)]
     for j, column in enumerate(columns):
@@ -34,9 +34,9 @@ def draw_heatmap(
             x, value = _HEATMAP_LEFT + _HEATMAP_CELL_WIDTH * j, values[row, column]
             depth = 0.08 + 0.62 * (value - low) / max(high - low, 1e-9)
             frame = ' stroke="currentColor" stroke-width="3"' if highlighted == (row, column) else ""
+            size = f'width="{_HEATMAP_CELL_WIDTH - 4}" height="{_HEATMAP_CELL_HEIGHT - 4}"'
             parts.append(
-                f'<rect x="{x + 2}" y="{y + 2}" width="{_HEATMAP_CELL_WIDTH - 4}" height="{_HEATMAP_CELL_HEIGHT - 4}" rx="4" fill="{colour}" '
-                f'fill-opacity="{depth:.2f}"{frame}/>'
+                f'<rect x="{x + 2}" y="{y + 2}" {size} rx="4" fill="{colour}" fill-opacity="{depth:.2f}"{frame}/>'
             )
             parts.append(
                 f'<text x="{x + _HEATMAP_CELL_WIDTH / 2}" y="{y + 22}" text-anchor="middle">{value:.2f}</text>'
@@ -44,14 +44,12 @@ def draw_heatmap(
     return "".join(parts) + "</svg>"
 
 
-# Which classes are taken for which: a matrix with a row per true class.
-
 MAX_CONFUSION_CLASSES = 30  # classes of which every cell can be seen
 _CONFUSION_LEFT, _CONFUSION_TOP = 150, 110
 
 
 def draw_confusion_matrix(confusion: Confusion, names: Sequence[str], title: str) -> str:
-    """The picture for up to 30 classes: mistakes in red, right answers in blue, both as a share of the row."""
+    """A row per true class, for up to 30 classes: mistakes in red, right answers in blue, as shares of the row."""
     counts = confusion.matrix()
     side = min(46.0, (CHART_WIDTH - _CONFUSION_LEFT - 20) / len(names))
     parts = [
@@ -71,7 +69,8 @@ def draw_confusion_matrix(confusion: Confusion, names: Sequence[str], title: str
             if not count:
                 continue
             colour, depth = ("#4477AA", count / total) if i == j else ("#EE6677", min(1.0, 8 * count / total))
-            at = f'x="{_CONFUSION_LEFT + side * j:.1f}" y="{_CONFUSION_TOP + side * i:.1f}" width="{side - 1:.1f}" height="{side - 1:.1f}"'
+            at = f'x="{_CONFUSION_LEFT + side * j:.1f}" y="{_CONFUSION_TOP + side * i:.1f}"'
+            at += f' width="{side - 1:.1f}" height="{side - 1:.1f}"'
             tip = escape(f"{name} taken for {names[j]}: {count}" if i != j else f"{name} right: {count}")
             parts.append(
                 f'<rect {at} fill="{colour}" fill-opacity="{0.06 + 0.74 * depth:.2f}"><title>{tip}</title></rect>'
@@ -95,21 +94,14 @@ def most_common_confusions(
     ]
 
 
-# Histograms one under the other, as slices that lie over each other a little: how a spread changes with time.
-
-_RIDGE_LEFT, _RIDGE_RIGHT, _RIDGE_TOP, _RIDGE_PEAK_HEIGHT, _RIDGE_WIDTH = (
-    56,
-    540,
-    14,
-    54,
-    560,
-)  # small: two of them stand side by side
+# Small: two of them stand side by side.
+_RIDGE_LEFT, _RIDGE_RIGHT, _RIDGE_TOP, _RIDGE_PEAK_HEIGHT, _RIDGE_WIDTH = 56, 540, 14, 54, 560
 
 
 def draw_ridgeline(
     names: Sequence[str], counts: Sequence[Sequence[int]], colour: str, title: str, max_rows: int = 24
 ) -> str:
-    """A slice per name from top to bottom, at most so many of them; bins share the half circle, 0° to 180°."""
+    """Overlapping histograms of angles, 0° to 180°, one per name from top to bottom, at most about `max_rows`."""
     step = max(1, -(-len(names) // max_rows))
     chosen = list(range(0, len(names), step))
     if chosen[-1] != len(names) - 1:
@@ -148,7 +140,7 @@ def _ridge(counts: Sequence[int], y: float, max_share: float, colour: str, opaci
 
 
 def histogram_quantile(counts: Sequence[int], q: float) -> float:
-    """The angle in degrees below which so large a share of the counts lies, within a bin as if evenly spread.
+    """The q-quantile in degrees of angles counted in bins over 0° to 180°; within a bin as if evenly spread.
 
     >>> histogram_quantile([0, 10, 0, 0], 0.5), histogram_quantile([5, 5], 0.5)
     (67.5, 90.0)

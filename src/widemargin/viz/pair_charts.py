@@ -1,4 +1,4 @@
-"""Pictures of verification: the curve of TAR over FAR, that of misses over false alarms, and how scores are spread."""
+"""Charts of verification as SVG text: ROC and DET curves, and histograms of scores and angles of pairs."""
 
 from __future__ import annotations
 
@@ -98,18 +98,18 @@ def _draw_pair_histogram(
         histograms, (_PRIMARY_COLOUR, _SECONDARY_COLOUR), ("same", "different"), (0, 1), strict=True
     ):
         points = [f"{x(low):.1f},{_HISTOGRAM_BOTTOM}"]
+        heights = kind / tallest * (_HISTOGRAM_BOTTOM - _HISTOGRAM_TOP)
         points += [
-            f"{x((edges[k] + edges[k + 1]) / 2):.1f},{_HISTOGRAM_BOTTOM - value / tallest * (_HISTOGRAM_BOTTOM - _HISTOGRAM_TOP):.1f}"
-            for k, value in enumerate(kind)
+            f"{x((edges[k] + edges[k + 1]) / 2):.1f},{_HISTOGRAM_BOTTOM - height:.1f}"
+            for k, height in enumerate(heights)
         ]
         points.append(f"{x(high):.1f},{_HISTOGRAM_BOTTOM}")
         parts.append(f'<polygon points="{" ".join(points)}" fill="{colour}" fill-opacity=".35" stroke="{colour}"/>')
         parts.append(f'<rect x="{_HISTOGRAM_LEFT + 130 * place}" y="4" width="12" height="12" fill="{colour}"/>')
         parts.append(f'<text class="tick" x="{_HISTOGRAM_LEFT + 18 + 130 * place}" y="14">{name} pairs</text>')
     for value, words in threshold_labels.items():
-        parts.append(
-            f'<line class="axis" x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{_HISTOGRAM_TOP}" y2="{_HISTOGRAM_BOTTOM}"/>'
-        )
+        ends = f'x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{_HISTOGRAM_TOP}" y2="{_HISTOGRAM_BOTTOM}"'
+        parts.append(f'<line class="axis" {ends}/>')
         parts.append(f'<text class="tick" x="{x(value) + 4:.1f}" y="{_HISTOGRAM_TOP + 12}">{words}</text>')
     middle = (_HISTOGRAM_LEFT + _HISTOGRAM_RIGHT) / 2
     parts.append(f'<text class="tick" x="{middle}" y="{_HISTOGRAM_BOTTOM + 38}" text-anchor="middle">{unit}</text>')

@@ -22,7 +22,7 @@ _NEIGHBOUR_ROWS, _NEIGHBOURS_PER_ROW = 12, 8
 
 
 def protocol_page(title: str, subtitle: str, result: ProtocolResult, command: str, extra_sections: list[str]) -> str:
-    """The whole page; `shown` are further parts, such as rows of neighbours."""
+    """The whole page; `extra_sections` are further parts, such as rows of neighbours."""
     body = [page.paragraph(line) for line in result.lines]
     if result.verification is not None:
         verification = result.verification

@@ -1,4 +1,8 @@
-"""The page of one run or several: courses, angles, mistakes, embeddings, settings, and the command to make it again."""
+"""One trained run or several as a page, as Markdown, or as a picture for a paper.
+
+A page shows loss and accuracy over the epochs, angles, mistakes, embeddings, settings, and the command that makes the
+run again. `RunSummary` is what a run's folder says; names and colours are chosen so that the runs of one page differ.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +30,12 @@ from .matrices import MAX_CONFUSION_CLASSES, draw_confusion_matrix, draw_ridgeli
 if TYPE_CHECKING:
     from ..training.config import TrainConfig
 
-# What a page calls its runs: the name somebody gave them, else what tells them apart.
-
 _DEFAULT_FOLDER_NAME = re.compile(r"-seed\d+(-[0-9a-f]{8})?")  # ends the name of a folder that nobody chose
 _PREFERRED_SETTINGS = ("data", "model", "seed")  # settings that people compare by
 
 
 def run_names(configs: Sequence[TrainConfig], folders: Sequence[str]) -> list[str]:
-    """A name for each run, all different where their folders are.
+    """A name for each run, all different where their folders are: a given name, else the settings that differ.
 
     >>> made_up = [f"cifar10-fast-arcgrad_s=10-seed{k}" for k in range(2)]
     >>> from widemargin.training.config import TrainConfig
@@ -47,7 +49,7 @@ def run_names(configs: Sequence[TrainConfig], folders: Sequence[str]) -> list[st
         for config, folder in zip(configs, folders, strict=True)
         if _is_default_folder_name(folder) and not config.name
     ]
-    setting_names: list[str] = []  # settings beside the loss, as few as tell these runs apart
+    setting_names: list[str] = []  # settings in addition to the loss, as few as make these runs' names differ
     for setting_name in sorted(
         (spec.name for spec in fields(configs[0])), key=lambda name: name not in _PREFERRED_SETTINGS
     ):
@@ -75,17 +77,14 @@ def _format_run_name(config: TrainConfig, setting_names: Sequence[str]) -> str:
 
 
 def _is_default_folder_name(folder: str) -> bool:
-    return any(found.end() == len(folder) for found in _DEFAULT_FOLDER_NAME.finditer(folder))
+    return any(match.end() == len(folder) for match in _DEFAULT_FOLDER_NAME.finditer(folder))
 
 
 def _format_setting(config: TrainConfig, setting_name: str) -> str:
     value = getattr(config, setting_name)
     if setting_name in ("data", "init_from"):
-        return Path(value).name if value else f"no {setting_name}"  # whose folders they are in is nobody's business
+        return Path(value).name if value else f"no {setting_name}"  # a page shows no path of its maker's machine
     return str(value) if setting_name == "model" else f"{setting_name} {value}"
-
-
-# A run as its folder tells it, and what a page calls and colours it.
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +100,7 @@ class RunSummary:
     """Parts of a page made from its images, if they were at hand."""
     name: str = ""
     colour: str = ""
-    """What the page calls it, and its colour; `assign_names_and_colours` sets both, as they depend on what stands beside it."""
+    """Name and colour on the page; `assign_names_and_colours` sets both, as they depend on the page's other runs."""
 
     @property
     def epochs_done(self) -> int:
@@ -120,20 +119,21 @@ class RunSummary:
         images = facts.get("images") or {}
         if "test" in images and "tested" in facts:  # those that were there, unchanged and in one class
             images = {**images, "test": facts["tested"]}
-        names = {"train": "trained on", "held_out": "held out to choose by", "test": "tested on"}
-        found = ", ".join(f"{images[part]:,.0f} {name}" for part, name in names.items() if part in images)
-        return f"Images by the run's manifest: {found}." if found else ""
+        names = {"train": "trained on", "val": "held out to choose by", "test": "tested on"}
+        counts = ", ".join(f"{images[part]:,.0f} {name}" for part, name in names.items() if part in images)
+        return f"Images by the run's manifest: {counts}." if counts else ""
 
     @property
     def missing_note(self) -> str:
         """What the log should hold and does not; nothing where all is well."""
-        if self.record and len(self.epoch_metrics) < self.config.epochs:
-            return f"metrics.jsonl holds {len(self.epoch_metrics)} of {self.config.epochs} epochs; the others cannot be shown"
+        known, epochs = len(self.epoch_metrics), self.config.epochs
+        if self.record and known < epochs:
+            return f"metrics.jsonl holds {known} of {epochs} epochs; the others cannot be shown"
         return "" if self.epoch_metrics else "No epoch is finished yet: nothing to show but the settings"
 
 
 def assign_names_and_colours(summaries: Sequence[RunSummary]) -> list[RunSummary]:
-    """The same runs with names and colours that tell them apart; a loss's own colour where that does."""
+    """The same runs with names and colours that differ; the colours of their losses where those differ."""
     names = run_names([each.config for each in summaries], [each.folder for each in summaries])
     colours = [loss_colour(each.config.loss) for each in summaries]
     if len(set(colours)) < len(colours):
@@ -155,7 +155,7 @@ _TEST_METRIC_TITLES |= {"auc": "AUC", "eer": "EER", "pair_accuracy": "pairs righ
 
 
 def runs_page(summaries: Sequence[RunSummary], paper_angles: Mapping[str, float], command: str) -> str:
-    """The whole page; `theirs` are the paper's angles where they apply to all of these runs."""
+    """The whole page; `paper_angles` are the paper's angles where they apply to all of these runs."""
     summaries = assign_names_and_colours(summaries)
     one = len(summaries) == 1
     title, sub = _titles(summaries[0]) if one else (f"{len(summaries)} runs compared", _shared_settings(summaries))
@@ -216,9 +216,8 @@ def result_columns_and_rows(summaries: Sequence[RunSummary]) -> tuple[list[str],
     angle_names = [
         name for name in ANGLE_TITLES if any(name in ((each.record or {}).get("angles") or {}) for each in summaries)
     ]
-    has_custom_names = any(
-        not each.name.startswith(each.config.loss) for each in summaries
-    )  # a name that somebody gave says no loss
+    # A name that somebody gave does not say the loss.
+    has_custom_names = any(not each.name.startswith(each.config.loss) for each in summaries)
     head = [
         "run",
         *(["loss"] if has_custom_names else []),
@@ -276,7 +275,8 @@ def training_curve_sections(summaries: Sequence[RunSummary]) -> list[str]:
     validation = [_validation_series(each) for each in summaries]
     what = "percent of the training images" + ("; dashed: held-out ones" if any(c.points for c in validation) else "")
     panels.append(("Accuracy", what, right + validation))
-    names = sorted({name for each in summaries for line in each.epoch_metrics for name in line.get("numbers", {})})
+    epochs = [line for each in summaries for line in each.epoch_metrics]
+    names = sorted({name for line in epochs for name in line.get("margin_values", {})})
     for name in names:
         series = [_margin_value_series(each, name) for each in summaries]
         series = [course for course in series if len({round(value, 9) for _, value in course.points}) > 1]
@@ -306,8 +306,8 @@ def _metric_series(summary: RunSummary, key: str) -> EpochSeries:
 
 
 def _validation_series(summary: RunSummary) -> EpochSeries:
-    found = [(line["epoch"], line["held_out"]) for line in summary.epoch_metrics if "held_out" in line]
-    points = [(epoch, float(held.get("top1", held.get("recall1", math.nan)))) for epoch, held in found]
+    metrics = [(line["epoch"], line["val"]) for line in summary.epoch_metrics if "val" in line]
+    points = [(epoch, float(val.get("top1", val.get("recall1", math.nan)))) for epoch, val in metrics]
     return EpochSeries(
         f"{summary.name}, held out".removeprefix(", "),
         [p for p in points if math.isfinite(p[1])],
@@ -318,14 +318,16 @@ def _validation_series(summary: RunSummary) -> EpochSeries:
 
 def _margin_value_series(summary: RunSummary, name: str) -> EpochSeries:
     points = [
-        (line["epoch"], line["numbers"][name]) for line in summary.epoch_metrics if name in line.get("numbers", {})
+        (line["epoch"], line["margin_values"][name])
+        for line in summary.epoch_metrics
+        if name in line.get("margin_values", {})
     ]
     return EpochSeries(summary.name, [p for p in points if math.isfinite(p[1])], summary.colour)
 
 
 def _angle_ridgeline_sections(summary: RunSummary, name: str = "") -> list[str]:
     """How the angles to the own class spread, as a section; none where the run did not keep them."""
-    counts = [line["histogram"]["own"] for line in summary.epoch_metrics if "histogram" in line]
+    counts = [line["histogram"]["target"] for line in summary.epoch_metrics if "histogram" in line]
     if not counts:
         return []
     at = [str(line["epoch"]) for line in summary.epoch_metrics if "histogram" in line]
@@ -335,27 +337,27 @@ def _angle_ridgeline_sections(summary: RunSummary, name: str = "") -> list[str]:
 
 
 def _run_sections(summary: RunSummary) -> list[str]:
-    """What is told of each run by itself."""
+    """Sections on one run: its mistakes, images, settings, environment, and command."""
     parts: list[str] = []
     confusion_counts = (summary.record or {}).get("confusion")
     if confusion_counts is not None:
         names = (
             summary.class_names
-            if len(summary.class_names) == confusion_counts.classes
-            else [str(k) for k in range(confusion_counts.classes)]
+            if len(summary.class_names) == confusion_counts.num_classes
+            else [str(k) for k in range(confusion_counts.num_classes)]
         )
         parts.append(page.heading("What is taken for what", "A row is a true class, a column the answer."))
         rows = [
             [(true, ""), (said, ""), (str(count), ""), (f"{share:.1f} %", "")]
             for true, said, count, share in most_common_confusions(confusion_counts, names)
         ]
-        most = page.table(["class", "taken for", "times", "of the class"], rows) if rows else ""
-        seen = (
+        most_common = page.table(["class", "taken for", "times", "of the class"], rows) if rows else ""
+        matrix = (
             page.figure(draw_confusion_matrix(confusion_counts, names, "Confusion matrix"))
             if len(names) <= MAX_CONFUSION_CLASSES
             else ""
         )
-        parts.append(page.side_by_side(filter(None, (seen, most))))
+        parts.append(page.side_by_side(filter(None, (matrix, most_common))))
     parts += [
         *([page.paragraph(summary.image_counts_note, "note")] if summary.image_counts_note else []),
         *summary.image_sections,
@@ -367,10 +369,9 @@ def _run_sections(summary: RunSummary) -> list[str]:
         page.details("all settings", page.table(options, own)),
     ]
     if summary.record:
-        made = summary.record.get("versions", {})
-        where = ", ".join(f"{name} {version}" for name, version in made.items())
-        threads = summary.record.get("cores")
-        text = f"{where}; commit {summary.record.get('commit') or 'unknown'}; {threads} thread{'' if threads == 1 else 's'}"
+        versions = ", ".join(f"{name} {version}" for name, version in summary.record.get("versions", {}).items())
+        commit, threads = summary.record.get("commit") or "unknown", summary.record.get("cores")
+        text = f"{versions}; commit {commit}; {threads} thread{'' if threads == 1 else 's'}"
         parts += [page.heading("Environment"), page.paragraph(text)]
         parts += [page.heading("The run again"), page.code(str(summary.record.get("command", "")))]
     else:
@@ -385,9 +386,8 @@ def _settings_rows(config: TrainConfig) -> list[list[page.Cell]]:
     defaults = asdict(type(config)())
     rows = []
     for name, value in asdict(config).items():
-        display_value = (
-            Path(value).name if name in ("data", "init_from") and value else value
-        )  # folders are nobody's business
+        # A page shows no path of its maker's machine.
+        display_value = Path(value).name if name in ("data", "init_from") and value else value
         shown = display_value if isinstance(display_value, str) else json.dumps(display_value, ensure_ascii=False)
         differs = value != defaults[name] or name in ("data", "model", "loss")
         rows.append([(name, "best" if differs else ""), (shown, "")])
@@ -416,8 +416,6 @@ def runs_markdown(summaries: Sequence[RunSummary], command: str) -> str:
     return "\n".join([*lines, "", f"Made by `{text.escape_markdown_code(command)}`.", ""])
 
 
-# Runs as one picture for a paper, PNG or PDF: loss, accuracy, what moves, and the angles of the last epoch.
-
 _RUN_LINE_STYLES = ("-", (0, (5, 2)), (0, (1, 1)))
 
 
@@ -427,7 +425,7 @@ def _label(name: str) -> str:
 
 
 def write_run_figure(summaries: Sequence[RunSummary], path: Path) -> None:
-    """Write the picture."""
+    """Write one picture, PNG or PDF: loss and accuracy over the epochs, and the angles of the last one."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -454,7 +452,7 @@ def write_run_figure(summaries: Sequence[RunSummary], path: Path) -> None:
             if any(line["train_top1"] for line in each.epoch_metrics):  # a loss that only embeds gives no answers
                 axes[1].plot(at, [line["train_top1"] for line in each.epoch_metrics], **style)
             counts = next(
-                (line["histogram"]["own"] for line in reversed(each.epoch_metrics) if "histogram" in line), None
+                (line["histogram"]["target"] for line in reversed(each.epoch_metrics) if "histogram" in line), None
             )
             if counts:
                 width = 180 / len(counts)

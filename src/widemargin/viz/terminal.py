@@ -1,4 +1,4 @@
-"""Losses and theory in the terminal: tables to look at before one reads."""
+"""Losses and theory as tables in the terminal, and the checks of a file name before something is written to it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FAMILY_TITLES = {
     "margins": "Margins: cross-entropy with a margin, head(x, y)",
-    "pairs": "Losses on embeddings: beside a margin; contrastive and triplet also alone",
+    "pairs": "Losses on embeddings: added to a margin; contrastive and triplet also alone",
     "classical": "Classical: what they grew out of",
 }
 

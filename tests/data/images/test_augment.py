@@ -38,16 +38,16 @@ DATA = SimpleNamespace(mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.261
 POLICY = "rand-m9-mstd0.5-inc1"
 
 
-def seeded(seed=0):
+def make_generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
 def images(n=12, channels=3, height=8, width=None, dtype=torch.uint8):
-    x = torch.randint(256, (n, channels, height, width or height), generator=seeded(9), dtype=torch.uint8)
+    x = torch.randint(256, (n, channels, height, width or height), generator=make_generator(9), dtype=torch.uint8)
     return x if dtype == torch.uint8 else x.to(dtype) / 255
 
 
-def smooth(n=16, size=32):
+def smooth_images(n=16, size=32):
     """Images like photographs, far from black and white, which bicubic would overshoot and PIL clip on its way."""
     return resize(images(n, height=8) // 2 + 64, size)
 
@@ -62,9 +62,9 @@ BOTH = pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 @pytest.mark.parametrize("mode", ["zeros", "reflect"])
 def test_pad_crop_is_a_crop_of_the_padded_image(dtype, mode):
     x = images(200, height=6, width=7, dtype=dtype)
-    found = pad_crop(x, seeded(), 3, mode)
+    found = pad_crop(x, make_generator(), 3, mode)
     assert found.dtype == dtype
-    shifts = torch.randint(7, (200, 2), generator=seeded())
+    shifts = torch.randint(7, (200, 2), generator=make_generator())
     for image, cropped, (dy, dx) in zip(x.numpy(), found.numpy(), shifts.tolist(), strict=True):
         padded = np.pad(image, ((0, 0), (3, 3), (3, 3)), mode="constant" if mode == "zeros" else "reflect")
         np.testing.assert_array_equal(cropped, padded[:, dy : dy + 6, dx : dx + 7])
@@ -72,29 +72,29 @@ def test_pad_crop_is_a_crop_of_the_padded_image(dtype, mode):
 
 
 def test_translate_is_a_reflecting_crop():
-    assert torch.equal(translate(images(), seeded(), 2), pad_crop(images(), seeded(), 2, "reflect"))
+    assert torch.equal(translate(images(), make_generator(), 2), pad_crop(images(), make_generator(), 2, "reflect"))
 
 
 @BOTH
 def test_flip_mirrors_some_images_whole(dtype):
     x = images(400, dtype=dtype)
-    found = flip(x, seeded(), 0.3)
+    found = flip(x, make_generator(), 0.3)
     which = (found == x.flip(-1)).flatten(1).all(1)
     assert torch.equal(found[~which], x[~which])
     assert 0.2 < which.float().mean() < 0.4
-    assert torch.equal(flip(x, seeded(), 0.0), x)
-    assert torch.equal(flip(x, seeded(), 1.0), x.flip(-1))
+    assert torch.equal(flip(x, make_generator(), 0.0), x)
+    assert torch.equal(flip(x, make_generator(), 1.0), x.flip(-1))
 
 
 def test_alternating_flip_shows_both_sides_in_two_epochs():
-    x, indices = images(2000, height=4), torch.randperm(50000, generator=seeded())[:2000]
+    x, indices = images(2000, height=4), torch.randperm(50000, generator=make_generator())[:2000]
     even, odd = (alternating_flip(x, indices, epoch) for epoch in (0, 1))
     assert torch.equal(odd, even.flip(-1))
     assert torch.equal(alternating_flip(x, indices, 2), even)
     which = (even == x.flip(-1)).flatten(1).all(1)
     assert 0.46 < which.float().mean() < 0.54
     # The side belongs to the image, not to its place in the batch, and neighbours say nothing about each other.
-    order = torch.randperm(2000, generator=seeded(1))
+    order = torch.randperm(2000, generator=make_generator(1))
     assert torch.equal(alternating_flip(x[order], indices[order], 0), even[order])
     every = alternating_flip(torch.tensor([1, 0]).view(1, 1, 1, 2).expand(50000, 1, 1, 2), torch.arange(50000), 0)
     side = every[:, 0, 0, 0].float()
@@ -109,13 +109,13 @@ def test_alternating_flip_shows_both_sides_in_two_epochs():
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
 @pytest.mark.parametrize(("before", "after"), [((32, 32), 32), ((32, 32), 64), ((40, 24), 16)])
 def test_random_resized_crop_is_pils(interpolation, before, after):
-    x = smooth(24, 48)[:, :, : before[0], : before[1]].contiguous()
-    found = random_resized_crop(x, seeded(), after, (0.2, 1.0), (0.5, 2.0), interpolation)
+    x = smooth_images(24, 48)[:, :, : before[0], : before[1]].contiguous()
+    found = random_resized_crop(x, make_generator(), after, (0.2, 1.0), (0.5, 2.0), interpolation)
     assert found.dtype == torch.uint8
     assert found.shape == (24, 3, after, after)
-    drawn = torch.rand(24, BOX_ATTEMPTS + 1, 2, generator=seeded())
+    drawn = torch.rand(24, BOX_ATTEMPTS + 1, 2, generator=make_generator())
     for k, (image, row) in enumerate(zip(x, drawn, strict=True)):
-        top, left, tall, wide = one_box(row.tolist(), *before, (0.2, 1.0), (0.5, 2.0))
+        top, left, tall, wide = reference_crop_box(row.tolist(), *before, (0.2, 1.0), (0.5, 2.0))
         whole = Image.fromarray(image.permute(1, 2, 0).numpy())
         part = whole.crop((left, top, left + wide, top + tall))
         expected = np.asarray(part.resize((after, after), Image.Resampling[interpolation.upper()]))
@@ -124,7 +124,7 @@ def test_random_resized_crop_is_pils(interpolation, before, after):
         assert difference.mean() < 0.3
 
 
-def one_box(numbers, height, width, scale, ratio):
+def reference_crop_box(numbers, height, width, scale, ratio):
     """The usual random resized crop of one image, from given random numbers."""
     for u, v in numbers[:BOX_ATTEMPTS]:
         area = (scale[0] + (scale[1] - scale[0]) * u) * height * width
@@ -145,9 +145,9 @@ def one_box(numbers, height, width, scale, ratio):
 @pytest.mark.parametrize(("height", "width"), [(30, 30), (10, 50), (50, 10), (7, 9), (1, 1)])
 @pytest.mark.parametrize("scale", [(0.08, 1.0), (0.8, 1.0), (1.0, 1.0)])
 def test_boxes_are_those_of_one_image_at_a_time(height, width, scale):
-    drawn = draw_crop_uniforms(seeded(), 100)
+    drawn = draw_crop_uniforms(make_generator(), 100)
     found = torch.stack(compute_crop_boxes(drawn, height, width, scale, (3 / 4, 4 / 3)), 1)
-    expected = [one_box(row, height, width, scale, (3 / 4, 4 / 3)) for row in drawn.tolist()]
+    expected = [reference_crop_box(row, height, width, scale, (3 / 4, 4 / 3)) for row in drawn.tolist()]
     assert (found == torch.tensor(expected)).all(1).float().mean() > 0.97  # a root on the verge may round either way
     top, left, tall, wide = found.T
     assert bool(((top >= 0) & (left >= 0) & (top + tall <= height) & (left + wide <= width)).all())
@@ -155,14 +155,14 @@ def test_boxes_are_those_of_one_image_at_a_time(height, width, scale):
 
 def test_a_crop_of_everything_changes_nothing_and_keeps_floats_exact():
     x = images(5, height=16, dtype=torch.float32)
-    found = random_resized_crop(x, seeded(), 16, (1.0, 1.0), (1.0, 1.0))
+    found = random_resized_crop(x, make_generator(), 16, (1.0, 1.0), (1.0, 1.0))
     torch.testing.assert_close(found, x, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
 @pytest.mark.parametrize("size", [20, 36, 64])
 def test_resize_is_pils(interpolation, size):
-    x = smooth()
+    x = smooth_images()
     found = resize(x, size, interpolation)
     for image, resized in zip(x, found, strict=True):
         whole = Image.fromarray(image.permute(1, 2, 0).numpy())
@@ -195,7 +195,7 @@ def test_normalize_is_the_z_score_and_leaves_its_input(dtype):
 def test_erase_replaces_one_box_by_noise(dtype):
     x = torch.zeros(2000, 3, 20, 30, dtype=dtype) + (7 if dtype == torch.uint8 else 7.0)
     before = x.clone()
-    found = erase(x, seeded(), 0.25)
+    found = erase(x, make_generator(), 0.25)
     assert torch.equal(x, before)
     changed = (found != x).any(1)
     hit = changed.flatten(1).any(1)
@@ -216,7 +216,7 @@ def test_erase_replaces_one_box_by_noise(dtype):
     else:
         assert abs(float(noise.mean())) < 0.02
         assert abs(float(noise.std()) - 1) < 0.02
-    assert torch.equal(erase(x, seeded(), 0.0), x)
+    assert torch.equal(erase(x, make_generator(), 0.0), x)
 
 
 @pytest.mark.parametrize("each", [False, True])
@@ -225,7 +225,7 @@ def test_mix_is_mixup_or_cutmix_of_neighbours(dtype, each):
     x = images(64, height=10, width=14, dtype=dtype)
     blended = cut = plain = 0
     for seed in range(20):
-        found, (partner, lam) = mix(x, seeded(seed), 0.8, 1.0, prob=0.8, switch=0.4, per_sample=each)
+        found, (partner, lam) = mix(x, make_generator(seed), 0.8, 1.0, prob=0.8, switch=0.4, per_sample=each)
         assert found.dtype == dtype
         assert partner.tolist() == [k ^ 1 for k in range(64)]
         assert lam.shape == (64,)
@@ -252,30 +252,30 @@ def test_mix_is_mixup_or_cutmix_of_neighbours(dtype, each):
 
 
 def test_shares_are_beta_and_boxes_have_them():
-    lam = beta(seeded(), 200_000, 0.8)
+    lam = beta(make_generator(), 200_000, 0.8)
     assert abs(float(lam.mean()) - 0.5) < 0.005
     assert abs(float(lam.var()) - 1 / (4 * 2.6)) < 0.002  # Beta(a, a): 1 / (4 (2 a + 1))
-    _, (_, kept) = cutmix(torch.zeros(20_000, 1, 8, 8), BatchSlice(seeded(), 20_000))
+    _, (_, kept) = cutmix(torch.zeros(20_000, 1, 8, 8), BatchSlice(make_generator(), 20_000))
     assert kept.unique().numel() == 1
-    shares = mix(torch.zeros(20_000, 1, 32, 32), seeded(), 0.0, 1.0, per_sample=True)[1][1]
+    shares = mix(torch.zeros(20_000, 1, 32, 32), make_generator(), 0.0, 1.0, per_sample=True)[1][1]
     # A box that reaches over the border is smaller than meant: more stays than the half that Beta(1, 1) means.
     assert 0.55 < float(shares.mean()) < 0.70
 
 
 def test_mixup_and_cutmix_alone():
     x = images(9, dtype=torch.float32)
-    blended, (partner, lam) = mixup(x, seeded(), 0.8)
+    blended, (partner, lam) = mixup(x, make_generator(), 0.8)
     share = float(lam[0])
     torch.testing.assert_close(blended[:8], share * x[:8] + (1 - share) * x[partner[:8]], atol=1e-6, rtol=0)
     torch.testing.assert_close(blended[8], x[8], atol=1e-6, rtol=0)  # the odd one out is its own partner
     assert partner[8] == 8
-    assert bool((cutmix(x, seeded(), 1.0)[0][:, :, None] == torch.stack([x, x[partner]], 2)).any(2).all())
+    assert bool((cutmix(x, make_generator(), 1.0)[0][:, :, None] == torch.stack([x, x[partner]], 2)).any(2).all())
 
 
 def test_a_mix_is_what_heads_take():
     head = wm.Head(3, 5, "arcface(s=8)")
     x, y = images(8, dtype=torch.float32), torch.arange(8) % 5
-    mixed, (partner, lam) = mixup(x, seeded())
+    mixed, (partner, lam) = mixup(x, make_generator())
     embedded = mixed.mean((2, 3))
     expected = lam * head(embedded, y) + (1 - lam) * head(embedded, y[partner])
     torch.testing.assert_close(head(embedded, y, mix=(y[partner], lam)), expected)
@@ -285,13 +285,13 @@ def test_a_mix_is_what_heads_take():
 
 
 def test_rand_augment_is_timms():
-    from timm.data.rand import rand_augment_transform
+    from timm.data.auto_augment import rand_augment_transform
 
     fill = tuple(round(255 * value) for value in DATA.mean)
     transform = rand_augment_transform(
         POLICY, {"translate_const": 14, "img_mean": fill, "interpolation": Image.Resampling.BICUBIC}
     )
-    x, seeds = smooth(200), torch.arange(200)
+    x, seeds = smooth_images(200), torch.arange(200)
     found = rand_augment(x, POLICY, seeds, mean=DATA.mean)
     changed = 0
     for image, augmented, seed in zip(x, found, seeds.tolist(), strict=True):
@@ -306,15 +306,15 @@ def test_rand_augment_is_timms():
     assert 100 < changed < 190
 
 
-def shared_states():
+def generator_states():
     return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
 
 
 def test_rand_augment_leaves_the_process_alone_and_does_not_depend_on_threads(monkeypatch):
-    x = smooth(40)
-    states = shared_states()
+    x = smooth_images(40)
+    states = generator_states()
     found = rand_augment(x, POLICY, 3)
-    assert shared_states() == states
+    assert generator_states() == states
     monkeypatch.setattr(rand_augment_module, "MIN_PIXELS_FOR_THREADS", 0)
     assert torch.equal(rand_augment(x, POLICY, 3), found)
     assert not torch.equal(rand_augment(x, POLICY, 4), found)
@@ -350,7 +350,7 @@ EVERY = [
 @pytest.mark.parametrize("augment", EVERY, ids=range(len(EVERY)))
 def test_same_numbers_same_images_and_other_numbers_others(augment):
     x, indices = images(16, height=10), torch.arange(16)
-    first, again, other = (augment(x, indices, 1, seeded(seed)) for seed in (0, 0, 1))
+    first, again, other = (augment(x, indices, 1, make_generator(seed)) for seed in (0, 0, 1))
     assert torch.equal(first[0], again[0])
     assert first[0].dtype == torch.float32
     size = augment.size or 10
@@ -367,11 +367,11 @@ def test_same_numbers_same_images_and_other_numbers_others(augment):
 @pytest.mark.parametrize("world", [2, 4])
 def test_parts_of_a_batch_are_augmented_as_the_whole_is(augment, world):
     x, indices = images(16, height=10), torch.arange(100, 116)
-    whole, mixed = augment(x, indices, 3, seeded())
+    whole, mixed = augment(x, indices, 3, make_generator())
     n = 16 // world
     for rank in range(world):
         part = slice(rank * n, (rank + 1) * n)
-        found, pair = augment(x[part], indices[part], 3, BatchSlice(seeded(), 16, rank * n))
+        found, pair = augment(x[part], indices[part], 3, BatchSlice(make_generator(), 16, rank * n))
         torch.testing.assert_close(found, whole[part], atol=0, rtol=0)
         if pair is not None:
             assert torch.equal(pair[0] + rank * n, mixed[0][part])
@@ -395,22 +395,22 @@ def test_the_named_ones_do_what_they_say():
     )
     assert not any(other.timm for other in (none, paper, fast, seed))
     x, indices = images(6), torch.arange(6)
-    expected = normalize(flip(pad_crop(x, source := seeded(), 4), source, 0.5), DATA.mean, DATA.std)
-    assert torch.equal(paper(x, indices, 0, seeded())[0], expected)
-    expected = normalize(alternating_flip(translate(x, seeded(), 2), indices, 5), DATA.mean, DATA.std)
-    assert torch.equal(fast(x, indices, 5, seeded())[0], expected)
+    expected = normalize(flip(pad_crop(x, source := make_generator(), 4), source, 0.5), DATA.mean, DATA.std)
+    assert torch.equal(paper(x, indices, 0, make_generator())[0], expected)
+    expected = normalize(alternating_flip(translate(x, make_generator(), 2), indices, 5), DATA.mean, DATA.std)
+    assert torch.equal(fast(x, indices, 5, make_generator())[0], expected)
 
 
 def test_the_order_of_the_seeds_augmentation_is_timms():
     """Crop, flip, RandAugment on bytes; then the z-score; then erasing and mixing."""
     augment = build_augment("seed", DATA, 12, scale=(0.8, 1.0), erase=0.9)
     x, indices = images(6), torch.arange(6)
-    source = seeded()
+    source = make_generator()
     expected = flip(random_resized_crop(x, source, 12, (0.8, 1.0)), source)
     expected = rand_augment(expected, POLICY, integers(source, 6, 2**31), mean=DATA.mean)
     expected = erase(normalize(expected, DATA.mean, DATA.std), source, 0.9)
     expected, (_, lam) = mix(expected, source, 0.8, 1.0)
-    found, (_, share) = augment(x, indices, 0, seeded())
+    found, (_, share) = augment(x, indices, 0, make_generator())
     assert torch.equal(found, expected)
     assert torch.equal(share, lam)
 
@@ -442,7 +442,7 @@ def test_evaluation_resizes_keeps_the_centre_and_draws_nothing(size, options, la
     expected = normalize(resize(x, large)[:, :, edge : edge + side, edge : edge + side], DATA.mean, DATA.std)
     assert torch.equal(found, expected)
     plain = augment.for_evaluation()
-    assert torch.equal(plain(x, torch.arange(4), 7, seeded(3))[0], found)
+    assert torch.equal(plain(x, torch.arange(4), 7, make_generator(3))[0], found)
     assert plain.for_evaluation() == plain
     assert not plain.has_mixing
 
@@ -481,7 +481,7 @@ def test_other_mistakes_are_one_line():
     with pytest.raises(InputError, match="mean has 3 numbers, the images have 1 channels"):
         build_augment("paper", DATA).transform_for_evaluation(images(channels=1))
     with pytest.raises(InputError, match="reflecting 8 pixels needs images larger"):
-        translate(images(height=8), seeded(), 8)
+        translate(images(height=8), make_generator(), 8)
 
 
 def test_an_augmentation_is_a_value():
@@ -492,7 +492,7 @@ def test_an_augmentation_is_a_value():
 
 
 def test_rows_are_rows_of_the_whole():
-    whole = uniform(seeded(), 10, 3)
-    assert torch.equal(uniform(BatchSlice(seeded(), 10, 4), 5, 3), whole[4:9])
-    assert torch.equal(integers(BatchSlice(seeded(), 10, 4), 5, 100), integers(seeded(), 10, 100)[4:9])
-    assert torch.equal(beta(BatchSlice(seeded(), 10, 4), 5, 0.8), beta(seeded(), 10, 0.8)[4:9])
+    whole = uniform(make_generator(), 10, 3)
+    assert torch.equal(uniform(BatchSlice(make_generator(), 10, 4), 5, 3), whole[4:9])
+    assert torch.equal(integers(BatchSlice(make_generator(), 10, 4), 5, 100), integers(make_generator(), 10, 100)[4:9])
+    assert torch.equal(beta(BatchSlice(make_generator(), 10, 4), 5, 0.8), beta(make_generator(), 10, 0.8)[4:9])

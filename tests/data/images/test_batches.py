@@ -18,12 +18,12 @@ from widemargin.io.errors import InputError
 def images():
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(256, (103, 3, 8, 8), generator=generator, dtype=torch.uint8)
-    x[:, 0, 0, 0] = torch.arange(103)  # every image tells its number
+    x[:, 0, 0, 0] = torch.arange(103)  # every image holds its number
     return Images("made", x, torch.arange(103) % 10, tuple("0123456789"))
 
 
 @pytest.fixture(scope="module")
-def every(images):
+def augments(images):
     data = ImageSet("made", images, images, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
     return {
         "none": Augment(),
@@ -41,11 +41,11 @@ def numbers(x) -> list[int]:
     return (x[:, 0, 0, 0] * 255).round().int().tolist()
 
 
-def order(batches, epoch) -> list[int]:
-    return [number for x, _, _ in batches.epoch(epoch) for number in numbers(x)]
+def epoch_order(batches, epoch) -> list[int]:
+    return [number for x, _, _ in batches.iter_epoch(epoch) for number in numbers(x)]
 
 
-def same(one, other) -> bool:
+def is_same_batch(one, other) -> bool:
     (x, y, mix), (x2, y2, mix2) = one, other
     pairs = zip(mix or (), mix2 or (), strict=True)
     return torch.equal(x, x2) and torch.equal(y, y2) and all(torch.equal(a, b) for a, b in pairs)
@@ -74,29 +74,31 @@ def test_evaluation_goes_in_order(images):
 
 def test_epochs_and_seeds_differ_and_repeat(images):
     orders = {
-        (seed, epoch): order(TensorBatches(images, 20, Augment(), seed), epoch) for seed in (0, 1) for epoch in (0, 1)
+        (seed, epoch): epoch_order(TensorBatches(images, 20, Augment(), seed), epoch)
+        for seed in (0, 1)
+        for epoch in (0, 1)
     }
     assert len(set(map(tuple, orders.values()))) == 4
-    assert order(TensorBatches(images, 20, Augment(), 1), 1) == orders[1, 1]
+    assert epoch_order(TensorBatches(images, 20, Augment(), 1), 1) == orders[1, 1]
 
 
 @NAMES
 @pytest.mark.parametrize("repeats", [1, 3])
-def test_a_run_resumed_at_any_step_sees_the_same_batches(images, every, name, repeats):
-    whole = list(TensorBatches(images, 16, every[name], 7, repeated_augmentation=repeats).iter_epoch(2))
+def test_a_run_resumed_at_any_step_sees_the_same_batches(images, augments, name, repeats):
+    whole = list(TensorBatches(images, 16, augments[name], 7, repeated_augmentation=repeats).iter_epoch(2))
     for start in (0, 1, len(whole) - 1, len(whole)):
-        resumed = list(TensorBatches(images, 16, every[name], 7, repeated_augmentation=repeats).iter_epoch(2, start))
+        resumed = list(TensorBatches(images, 16, augments[name], 7, repeated_augmentation=repeats).iter_epoch(2, start))
         assert len(resumed) == len(whole) - start
-        assert all(map(same, resumed, whole[start:]))
+        assert all(map(is_same_batch, resumed, whole[start:]))
 
 
 @NAMES
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("world_size", [2, 4])
 @pytest.mark.parametrize("repeats", [1, 3])
-def test_processes_have_the_batches_of_one_in_parts(images, every, name, world, repeats):
-    one = TensorBatches(images, 24, every[name], 3, repeated_augmentation=repeats)
-    ranks = ({"rank": rank, "world": world, "repeats": repeats} for rank in range(world))
-    parts = [TensorBatches(images, 24 // world, every[name], 3, **rank) for rank in ranks]
+def test_processes_have_the_batches_of_one_in_parts(images, augments, name, world_size, repeats):
+    one = TensorBatches(images, 24, augments[name], 3, repeated_augmentation=repeats)
+    ranks = ({"rank": rank, "world_size": world_size, "repeated_augmentation": repeats} for rank in range(world_size))
+    parts = [TensorBatches(images, 24 // world_size, augments[name], 3, **rank) for rank in ranks]
     assert {len(part) for part in parts} == {len(one)}
     for whole, *shares in zip(one.iter_epoch(1), *(part.iter_epoch(1) for part in parts), strict=True):
         x, y, mix = (torch.cat([share[k] for share in shares]) if k < 2 else shares[0][2] for k in range(3))
@@ -114,13 +116,13 @@ def test_without_a_full_last_batch_processes_still_share_it_without_overlap(imag
     assert {len(list(part.iter_epoch(0))) for part in parts} == {3}
 
 
-def test_repeated_samples_stand_in_a_row_and_are_augmented_differently(images, every):
+def test_repeated_samples_stand_in_a_row_and_are_augmented_differently(images, augments):
     repeated = TensorBatches(images, 12, Augment(), 0, repeated_augmentation=3)
     assert len(repeated) == 309 // 12
-    seen = order(repeated, 0)
+    seen = epoch_order(repeated, 0)
     assert all(len(set(seen[k : k + 3])) == 1 for k in range(0, len(seen), 3))
     assert len(set(seen[::3])) == len(seen) // 3
-    x, _, _ = next(iter(TensorBatches(images, 12, every["paper"], 0, repeated_augmentation=3).iter_epoch(0)))
+    x, _, _ = next(iter(TensorBatches(images, 12, augments["paper"], 0, repeated_augmentation=3).iter_epoch(0)))
     assert not torch.equal(x[0], x[1])
 
 
@@ -135,11 +137,11 @@ def test_repeated_samples_are_not_mixed_with_themselves_for_the_most_part(images
     assert alone / total < 0.4  # ten classes, and one chance in 24 for a twin; side by side it were two in three
 
 
-def test_a_batch_is_what_heads_take(images, every):
+def test_a_batch_is_what_heads_take(images, augments):
     head = wm.Head(3, 10, "cosface(s=8)")
-    for x, y, mix in TensorBatches(images, 50, every["seed"], 0).iter_epoch(0):
+    for x, y, mix in TensorBatches(images, 50, augments["seed"], 0).iter_epoch(0):
         assert head(x.mean((2, 3)), y, mix=mix).shape == (50,)
-    x, y, mix = next(iter(TensorBatches(images, 50, every["paper"], 0).iter_epoch(0)))
+    x, y, mix = next(iter(TensorBatches(images, 50, augments["paper"], 0).iter_epoch(0)))
     assert head(x.mean((2, 3)), y, mix=mix).shape == (50,)
 
 
@@ -160,14 +162,14 @@ def test_the_next_batch_is_made_while_the_last_one_is_used():
     assert list(prefetch(lambda step: step, range(3, 3))) == []
 
 
-def test_a_loop_that_is_left_early_leaves_no_thread(images, every):
+def test_a_loop_that_is_left_early_leaves_no_thread(images, augments):
     before = set(threading.enumerate())
-    for _ in TensorBatches(images, 10, every["paper"], 0).iter_epoch(0):
+    for _ in TensorBatches(images, 10, augments["paper"], 0).iter_epoch(0):
         break
-    iterator = TensorBatches(images, 10, every["paper"], 0).iter_epoch(0)
+    iterator = TensorBatches(images, 10, augments["paper"], 0).iter_epoch(0)
     next(iterator)
     iterator.close()
-    TensorBatches(images, 10, every["paper"], 0).iter_epoch(0)  # never begun
+    TensorBatches(images, 10, augments["paper"], 0).iter_epoch(0)  # never begun
     assert set(threading.enumerate()) <= before
 
 
@@ -198,20 +200,20 @@ def test_the_networks_threads_stay_as_many_as_they_were(images):
         torch.set_num_threads(threads)
 
 
-def test_making_ahead_changes_nothing(images, every, monkeypatch):
-    found = TensorBatches(images, 16, every["seed"], 5)
+def test_making_ahead_changes_nothing(images, augments, monkeypatch):
+    found = TensorBatches(images, 16, augments["seed"], 5)
     threaded = list(found.iter_epoch(1))
     monkeypatch.setattr(module, "prefetch", lambda make, steps: map(make, steps))
-    assert all(map(same, threaded, found.iter_epoch(1)))
+    assert all(map(is_same_batch, threaded, found.iter_epoch(1)))
 
 
 @pytest.mark.parametrize(("options", "words"), [
     ({"batch_size": 0}, "batch_size=0 must be a whole number of at least 1"),
     ({"batch_size": 104}, "103 images make no batch of 104; lower the batch size"),
-    ({"batch_size": 60, "world": 2}, "103 images make no batch of 60 in each of 2 processes"),
+    ({"batch_size": 60, "world_size": 2}, "103 images make no batch of 60 in each of 2 processes"),
     ({"seed": -1}, "seed=-1 must be a whole number of at least 0"),
-    ({"repeats": 1.5}, "repeats=1.5 must be a whole number"),
-    ({"rank": 2, "world": 2}, "rank=2 must be below the number of processes, 2"),
+    ({"repeated_augmentation": 1.5}, "repeated_augmentation=1.5 must be a whole number"),
+    ({"rank": 2, "world_size": 2}, "rank=2 must be below the number of processes, 2"),
 ])  # fmt: skip
 def test_mistakes_are_one_line(images, options, words):
     values = {"batch_size": 10, "seed": 0, **options}

@@ -119,7 +119,7 @@ def test_no_folder_no_classes_one_class_one_image_are_one_line(tmp_path):
 # ---------------------------------------------------------------- kinds of images
 
 
-def saved(image, tmp_path, ending, **options) -> Path:
+def save_image(image, tmp_path, ending, **options) -> Path:
     path = tmp_path / f"image.{ending}"
     image.save(path, **options)
     return path
@@ -130,29 +130,29 @@ def test_every_kind_becomes_rgb(tmp_path):
     grey = np.asarray(colour.convert("L"))
     kinds = "L.png 1.png P.png P.gif LA.png RGBA.png CMYK.jpg CMYK.tif YCbCr.jpg RGB.webp L.pgm"
     for mode, ending in (kind.split(".") for kind in kinds.split()):
-        found = read_image(saved(colour.convert(mode), tmp_path, ending))
+        found = read_image(save_image(colour.convert(mode), tmp_path, ending))
         assert (found.mode, found.size) == ("RGB", (40, 30))
         reference = colour if mode not in ("L", "1", "LA") else colour.convert("L").convert("RGB")
         difference = np.abs(np.asarray(found).astype(int) - np.asarray(reference)).mean()
         assert difference < {"1": 130, "P": 25}.get(mode, 5)
-    deep = read_image(saved(Image.fromarray(grey.astype(np.uint16) * 257), tmp_path, "png"))
+    deep = read_image(save_image(Image.fromarray(grey.astype(np.uint16) * 257), tmp_path, "png"))
     np.testing.assert_array_equal(np.asarray(deep)[..., 0], grey)
-    real = read_image(saved(Image.fromarray((grey / 255).astype(np.float32)), tmp_path, "tif"))
+    real = read_image(save_image(Image.fromarray((grey / 255).astype(np.float32)), tmp_path, "tif"))
     np.testing.assert_array_equal(np.asarray(real)[..., 1], grey)
-    whole = read_image(saved(Image.fromarray(grey.astype(np.int32) * 257), tmp_path, "tif"))
+    whole = read_image(save_image(Image.fromarray(grey.astype(np.int32) * 257), tmp_path, "tif"))
     np.testing.assert_array_equal(np.asarray(whole)[..., 2], grey)
 
 
 def test_a_palette_with_transparency_is_no_trouble(tmp_path):
     palette = picture().convert("P")
-    path = saved(palette, tmp_path, "png", transparency=bytes(range(256)))
+    path = save_image(palette, tmp_path, "png", transparency=bytes(range(256)))
     assert read_image(path).mode == "RGB"
 
 
 def test_a_photograph_is_turned_as_its_camera_says(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6  # a quarter turn clockwise
-    found = read_image(saved(picture(), tmp_path, "jpg", exif=exif, quality=100, subsampling=0))
+    found = read_image(save_image(picture(), tmp_path, "jpg", exif=exif, quality=100, subsampling=0))
     assert found.size == (30, 40)
     expected = np.asarray(picture().rotate(-90, expand=True)).astype(int)
     assert np.abs(np.asarray(found) - expected).mean() < 3
@@ -174,7 +174,7 @@ def test_a_decompression_bomb_is_refused(tmp_path, side):
     assert f"bomb.png: more than {MAX_PIXELS:,} pixels" in one_line(caught)
 
 
-def damaged():
+def damaged_files():
     stream = io.BytesIO()
     picture(size=(200, 200)).save(stream, "PNG")
     png = stream.getvalue()
@@ -187,10 +187,10 @@ def damaged():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", damaged())
+@pytest.mark.parametrize("kind", damaged_files())
 def test_a_damaged_image_is_one_line_that_names_it(folder, kind):
     path = folder / "train" / "dog" / "3.png"
-    path.write_bytes(damaged()[kind])
+    path.write_bytes(damaged_files()[kind])
     found = load_folder(folder)
     for read in (
         lambda: read_image(path),

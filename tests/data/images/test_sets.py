@@ -70,7 +70,7 @@ def test_cifar10_is_cifar10(cifar10, data_dir):
     assert cifar10.test.y[:10].tolist() == [3, 8, 8, 0, 6, 6, 1, 6, 3, 1]
     assert torch.bincount(cifar10.train.y).tolist() == [5000] * 10
     assert torch.bincount(cifar10.test.y).tolist() == [1000] * 10
-    assert cifar10.classes[:3] == ("airplane", "automobile", "bird")
+    assert cifar10.class_names[:3] == ("airplane", "automobile", "bird")
     # Back to the original bytes: labels and pixels stand where the format says.
     first = np.concatenate([cifar10.train.y[:10000, None].numpy(), cifar10.train.x[:10000].flatten(1).numpy()], axis=1)
     found = hashlib.sha256(first.astype(np.uint8).tobytes()).hexdigest()
@@ -83,7 +83,7 @@ def test_mnist_is_mnist(mnist):
     assert mnist.test.x.shape == (10000, 1, 28, 28)
     assert mnist.train.y[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
     assert mnist.test.y[:10].tolist() == [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]
-    assert mnist.classes == tuple("0123456789")
+    assert mnist.class_names == tuple("0123456789")
     check_statistics(mnist)
 
 
@@ -423,7 +423,7 @@ def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
 # ---------------------------------------------------------------- parts of a set
 
 
-def counted(counts) -> Images:
+def make_labelled(counts) -> Images:
     y = torch.cat([torch.full((count,), k) for k, count in enumerate(counts)])
     y = y[torch.randperm(len(y), generator=torch.Generator().manual_seed(5))]
     x = torch.arange(len(y)).view(-1, 1, 1, 1).to(torch.uint8)
@@ -431,7 +431,7 @@ def counted(counts) -> Images:
 
 
 def test_a_held_out_part_has_its_share_of_every_class_and_nothing_twice():
-    images = counted([100, 51, 10, 2, 1])
+    images = make_labelled([100, 51, 10, 2, 1])
     rest, held = stratified_split(images, 0.2, seed=3)
     assert torch.bincount(held.y, minlength=5).tolist() == [20, 10, 2, 1, 0]
     assert sorted(torch.cat([rest.x, held.x]).flatten().tolist()) == list(range(164))
@@ -449,7 +449,7 @@ def test_fractions_are_stratified_and_lie_within_each_other(cifar10):
     tenth, fifth = (stratified_subset(cifar10.train, share, seed=0) for share in (0.1, 0.2))
     assert torch.bincount(tenth.y).tolist() == [500] * 10
     assert torch.bincount(fifth.y).tolist() == [1000] * 10
-    images = counted([100, 51, 3])
+    images = make_labelled([100, 51, 3])
     small, large = (set(stratified_subset(images, share, 7).x.flatten().tolist()) for share in (0.1, 0.5))
     assert small < large
     assert torch.bincount(stratified_subset(images, 0.01, 7).y).tolist() == [1, 1, 1]
@@ -459,10 +459,10 @@ def test_fractions_are_stratified_and_lie_within_each_other(cifar10):
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, float("nan")])
 def test_a_share_that_leaves_nothing_is_one_line(share):
     with pytest.raises(InputError, match="must lie between 0 and 1"):
-        stratified_split(counted([5, 5]), share, 0)
+        stratified_split(make_labelled([5, 5]), share, 0)
     if share != 1.0:
         with pytest.raises(InputError, match="must be above 0 and at most 1"):
-            stratified_subset(counted([5, 5]), share, 0)
+            stratified_subset(make_labelled([5, 5]), share, 0)
 
 
 def test_tables_are_read_without_torch():

@@ -52,27 +52,27 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(folder):
+def folder_set(folder):
     return load_folder(folder)
 
 
 @pytest.fixture(scope="module")
-def made(found):
+def timm_batches(folder_set):
     """Batches of 8 with two processes, shared by the tests below: starting processes takes seconds."""
-    return FolderBatches(found.train, 8, build_augment("timm", found, SIZE), 5, workers=2)
+    return FolderBatches(folder_set.train, 8, build_augment("timm", folder_set, SIZE), 5, workers=2)
 
 
-def like(made: FolderBatches, batches: FolderBatches) -> FolderBatches:
+def share_executor(timm_batches: FolderBatches, batches: FolderBatches) -> FolderBatches:
     """The batches, with the processes that are there already."""
-    batches._timm_loader._executor = made._timm_loader._get_executor()
+    batches._timm_loader._executor = timm_batches._timm_loader._get_executor()
     return batches
 
 
-def state():
+def generator_states():
     return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -80,11 +80,11 @@ def gone(pid: int) -> bool:
     return False
 
 
-def until(true) -> bool:
+def wait_until(condition) -> bool:
     end = time.monotonic() + 30
-    while not true() and time.monotonic() < end:
+    while not condition() and time.monotonic() < end:
         time.sleep(0.05)
-    return true()
+    return condition()
 
 
 def one_line(caught) -> str:
@@ -95,7 +95,7 @@ def one_line(caught) -> str:
 # ---------------------------------------------------------------- what comes out
 
 
-def test_every_image_is_what_timm_makes_of_it_under_its_seed(made, found):
+def test_every_image_is_what_timm_makes_of_it_under_its_seed(timm_batches, folder_set):
     """The reference is timm itself in this process, with the three generators set by hand."""
     from timm.data import create_transform
 
@@ -106,7 +106,7 @@ def test_every_image_is_what_timm_makes_of_it_under_its_seed(made, found):
         ratio=(3 / 4, 4 / 3),
         hflip=0.5,
         color_jitter=None,
-        rand="rand-m9-mstd0.5-inc1",
+        auto_augment="rand-m9-mstd0.5-inc1",
         interpolation="bicubic",
         mean=IMAGENET_MEAN,
         std=IMAGENET_STD,
@@ -115,22 +115,22 @@ def test_every_image_is_what_timm_makes_of_it_under_its_seed(made, found):
     )
     order = torch.randperm(24, generator=make_generator(0, 5, 1))  # order of epoch 1 under seed 5
     compared = 0
-    before = state()
-    batches = list(made.epoch(1))
-    assert state() == before  # nothing was drawn here
+    before = generator_states()
+    batches = list(timm_batches.iter_epoch(1))
+    assert generator_states() == before  # nothing was drawn here
     for step, (x, y, pair) in enumerate(batches):
         rows = order[8 * step : 8 * step + 8]
         seeds = torch.randint(2**31, (8,), generator=make_generator(1, 5, 1, step)).tolist()
         assert pair is None
         assert x.shape == (8, 3, SIZE, SIZE)
         assert x.is_contiguous(memory_format=torch.channels_last)
-        assert torch.equal(y, found.train.y[rows])
+        assert torch.equal(y, folder_set.train.y[rows])
         for image, row, seed in zip(x, rows.tolist(), seeds, strict=True):
             random.seed(seed)
             np.random.seed(seed)  # noqa: NPY002  as timm draws
             torch.manual_seed(seed)
             try:
-                expected = transform(read_image(found.train.paths[row]))
+                expected = transform(read_image(folder_set.train.paths[row]))
             except ValueError:  # timm asks Pillow to keep no bit of a pixel, which newer ones refuse
                 continue
             assert torch.equal(image, expected)
@@ -138,24 +138,29 @@ def test_every_image_is_what_timm_makes_of_it_under_its_seed(made, found):
     assert compared >= 20
 
 
-def test_images_differ_over_epochs_seeds_and_repeats(found, made):
-    whole = torch.cat([x for x, _, _ in made.epoch(0)])
-    later = torch.cat([x for x, _, _ in made.epoch(1)])
-    order = [made.sampler.of_epoch(epoch) for epoch in (0, 1)]
+def test_images_differ_over_epochs_seeds_and_repeats(folder_set, timm_batches):
+    whole = torch.cat([x for x, _, _ in timm_batches.iter_epoch(0)])
+    later = torch.cat([x for x, _, _ in timm_batches.iter_epoch(1)])
+    order = [timm_batches.sampler.epoch_indices(epoch) for epoch in (0, 1)]
     for row in range(24):
         assert not torch.equal(whole[order[0] == row], later[order[1] == row])
-    repeated = like(made, FolderBatches(found.train, 4, made.augment, 5, repeated_augmentation=2))
+    repeated = share_executor(
+        timm_batches, FolderBatches(folder_set.train, 4, timm_batches.augment, 5, repeated_augmentation=2)
+    )
     x = next(iter(repeated.iter_epoch(0)))[0]
     assert not torch.equal(x[0], x[1])
     assert not torch.equal(x[2], x[3])
 
 
-def test_resumed_and_shared_bit_for_bit_with_mixing(found, made):
+def test_resumed_and_shared_bit_for_bit_with_mixing(folder_set, timm_batches):
     """From any step on, by any number of processes, on any number of ranks; mixing stays ours."""
-    augment = build_augment("timm", found, SIZE, mixup=0.8, cutmix=1.0)
-    whole = list(like(made, FolderBatches(found.train, 8, augment, 1)).iter_epoch(2))
-    resumed = list(FolderBatches(found.train, 8, augment, 1, workers=1).iter_epoch(2, 1))
-    both = [like(made, FolderBatches(found.train, 4, augment, 1, rank=rank, world_size=2)) for rank in range(2)]
+    augment = build_augment("timm", folder_set, SIZE, mixup=0.8, cutmix=1.0)
+    whole = list(share_executor(timm_batches, FolderBatches(folder_set.train, 8, augment, 1)).iter_epoch(2))
+    resumed = list(FolderBatches(folder_set.train, 8, augment, 1, workers=1).iter_epoch(2, 1))
+    both = [
+        share_executor(timm_batches, FolderBatches(folder_set.train, 4, augment, 1, rank=rank, world_size=2))
+        for rank in range(2)
+    ]
     ranks = [list(batches.iter_epoch(2)) for batches in both]
     assert len(whole) == 3
     for one, other in zip(whole[1:], resumed, strict=True):
@@ -170,26 +175,28 @@ def test_resumed_and_shared_bit_for_bit_with_mixing(found, made):
     assert any(float(pair[1].min()) < 1 for _, _, pair in whole)
 
 
-def test_our_evaluation_is_timms(found, made):
+def test_our_evaluation_is_timms(folder_set, timm_batches):
     from timm.data import create_transform
 
     transform = create_transform(
         SIZE, interpolation="bicubic", mean=IMAGENET_MEAN, std=IMAGENET_STD, crop_pct=224 / 256
     )
-    plain = made.augment.for_evaluation()
+    plain = timm_batches.augment.for_evaluation()
     assert not plain.timm
-    batches = FolderBatches(found.test, 4, plain, 0, drop_last=False, shuffle=False)
+    batches = FolderBatches(folder_set.test, 4, plain, 0, drop_last=False, shuffle=False)
     x = torch.cat([x for x, _, _ in batches.iter_epoch(0)])
-    expected = torch.stack([transform(read_image(path)) for path in found.test.paths])
+    expected = torch.stack([transform(read_image(path)) for path in folder_set.test.paths])
     torch.testing.assert_close(x, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_value_says_what_timm_is_asked_for(found):
-    augment = build_augment("timm", found, 32, scale=[0.5, 1], hflip=0.0, rand="", erase=0.0, interpolation="bilinear")
+def test_a_value_says_what_timm_is_asked_for(folder_set):
+    augment = build_augment(
+        "timm", folder_set, 32, scale=[0.5, 1], hflip=0.0, rand="", erase=0.0, interpolation="bilinear"
+    )
     assert Augment(**asdict(augment)) == augment
-    told = timm_transforms.timm_transform_options(augment)
-    assert (told["input_size"], told["scale"], told["interpolation"]) == (32, (0.5, 1), "bilinear")
-    assert (told["hflip"], told["rand"], told["re_prob"], told["color_jitter"]) == (0.0, None, 0.0, None)
+    options = timm_transforms.timm_transform_options(augment)
+    assert (options["input_size"], options["scale"], options["interpolation"]) == (32, (0.5, 1), "bilinear")
+    assert [options[name] for name in ("hflip", "auto_augment", "re_prob", "color_jitter")] == [0.0, None, 0.0, None]
     assert [type(t).__name__ for t in timm_transforms.make_timm_transform(augment).transforms] == [
         "RandomResizedCropAndInterpolation",
         "MaybeToTensor",
@@ -200,24 +207,24 @@ def test_a_value_says_what_timm_is_asked_for(found):
 # ---------------------------------------------------------------- what goes wrong
 
 
-def test_a_damaged_file_is_one_line_and_the_processes_go_on(found, made, tmp_path):
+def test_a_damaged_file_is_one_line_and_the_processes_go_on(folder_set, timm_batches, tmp_path):
     path = tmp_path / "broken.png"
     path.write_bytes(b"<html>")
-    images = made._timm_loader
+    images = timm_batches._timm_loader
     with pytest.raises(InputError, match=r"broken\.png: cannot be read as an image .*; repair or remove it") as caught:
-        images([found.train.paths[0], path], [1, 2])
+        images([folder_set.train.paths[0], path], [1, 2])
     one_line(caught)
-    assert images([found.train.paths[0]], [1]).shape == (1, 3, SIZE, SIZE)
+    assert images([folder_set.train.paths[0]], [1]).shape == (1, 3, SIZE, SIZE)
 
 
-def test_a_process_that_dies_is_one_line_and_others_end_with_their_batches(found):
+def test_a_process_that_dies_is_one_line_and_others_end_with_their_batches(folder_set):
     before = set(multiprocessing.active_children())
-    batches = FolderBatches(found.train, 4, build_augment("timm", found, SIZE), 0, workers=1)
+    batches = FolderBatches(folder_set.train, 4, build_augment("timm", folder_set, SIZE), 0, workers=1)
     steps = batches.iter_epoch(0)
     next(steps)
     (child,) = set(multiprocessing.active_children()) - before
     steps.close()  # a loop that leaves early keeps the processes for the next epoch
-    assert not gone(child.pid)
+    assert not has_ended(child.pid)
     os.kill(child.pid, signal.SIGKILL)
     with pytest.raises(InputError, match="a process that decodes images died") as caught:
         list(batches.iter_epoch(0))
@@ -226,18 +233,18 @@ def test_a_process_that_dies_is_one_line_and_others_end_with_their_batches(found
     (child,) = set(multiprocessing.active_children()) - before
     del batches, steps, caught  # which knows the frame it comes from
     gc.collect()
-    assert until(lambda: child not in multiprocessing.active_children())
+    assert wait_until(lambda: child not in multiprocessing.active_children())
 
 
 def test_processes_leave_with_a_killed_first_one(folder):
     code = (
         "import multiprocessing, sys, time\n"
-        "from widemargin.data.images.sets.augment import augment_of\n"
-        "from widemargin.data.images.sets.folder import FolderBatches, load_folder\n"
+        "from widemargin.data.images.augment import build_augment\n"
+        "from widemargin.data.images.folder import FolderBatches, load_folder\n"
         "if __name__ == '__main__':\n"
         "    found = load_folder(sys.argv[1])\n"
-        "    batches = FolderBatches(found.train, 4, augment_of('timm', found, 16), 0, workers=1)\n"
-        "    next(iter(batches.epoch(0)))\n"
+        "    batches = FolderBatches(found.train, 4, build_augment('timm', found, 16), 0, workers=1)\n"
+        "    next(iter(batches.iter_epoch(0)))\n"
         "    print(*[child.pid for child in multiprocessing.active_children()], flush=True)\n"
         "    time.sleep(60)\n"
     )
@@ -246,13 +253,13 @@ def test_processes_leave_with_a_killed_first_one(folder):
         pids = [int(word) for word in process.stdout.readline().split()]
         process.kill()
     assert pids
-    assert until(lambda: all(map(gone, pids)))
+    assert wait_until(lambda: all(map(has_ended, pids)))
 
 
-def test_images_in_memory_are_refused(found, tmp_path, data_dir, capsys):
+def test_images_in_memory_are_refused(folder_set, tmp_path, data_dir, capsys):
     images = Images("made", torch.zeros(4, 3, 8, 8, dtype=torch.uint8), torch.arange(4) % 2, ("a", "b"))
     with pytest.raises(InputError, match="--augment timm is for folders of image files; made is in memory") as caught:
-        TensorBatches(images, 2, build_augment("timm", found, 8), 0)
+        TensorBatches(images, 2, build_augment("timm", folder_set, 8), 0)
     one_line(caught)
     words = ["train", "mnist", "fast", "softmax", "--augment", "timm", "--out", str(tmp_path / "run")]
     assert main([*words, "--data-dir", str(data_dir)]) == 2
@@ -263,20 +270,22 @@ def test_images_in_memory_are_refused(found, tmp_path, data_dir, capsys):
 
 
 @pytest.mark.parametrize("options", [{"pad": 4}, {"flip": "alternating"}, {"scale": None}])
-def test_what_timm_does_not_do_is_one_line(options, found):
+def test_what_timm_does_not_do_is_one_line(options, folder_set):
     with pytest.raises(InputError, match="timm's transforms crop by scale and flip at random") as caught:
-        build_augment("timm", found, 16, **options)
+        build_augment("timm", folder_set, 16, **options)
     one_line(caught)
 
 
-def test_nonsense_and_a_missing_timm_are_one_line(found, monkeypatch):
+def test_nonsense_and_a_missing_timm_are_one_line(folder_set, monkeypatch):
     for options, words in (
         ({"rand": "rand-q7"}, "timm cannot read rand='rand-q7'; write it like rand-m9"),
         ({"rand": "nonsense"}, "timm cannot read rand='nonsense'"),
         ({"mean": (0.5, 0.5)}, "mean has 2 numbers, the images have 3 channels"),
     ):
         with pytest.raises(InputError) as caught:
-            next(FolderBatches(found.train, 4, build_augment("timm", found, SIZE, **options), 0).iter_epoch(0))
+            next(
+                FolderBatches(folder_set.train, 4, build_augment("timm", folder_set, SIZE, **options), 0).iter_epoch(0)
+            )
         assert words in one_line(caught)
     for module in ("timm", "torchvision"):
         timm_transforms.make_timm_transform.cache_clear()
@@ -284,16 +293,16 @@ def test_nonsense_and_a_missing_timm_are_one_line(found, monkeypatch):
             patch.setitem(sys.modules, "timm.data", None)
             patch.setitem(sys.modules, module, None)
             with pytest.raises(InputError, match=r"--augment timm needs timm: pip install \"widemargin\[vision\]\""):
-                next(FolderBatches(found.train, 4, build_augment("timm", found, SIZE), 0).iter_epoch(0))
+                next(FolderBatches(folder_set.train, 4, build_augment("timm", folder_set, SIZE), 0).iter_epoch(0))
     with pytest.raises(InputError, match="unknown option of an augmentation 'timm'"):
-        build_augment("none", found, timm=True)
+        build_augment("none", folder_set, timm=True)
 
 
 # ---------------------------------------------------------------- a run
 
 
 def test_a_resumed_run_is_the_uninterrupted_one(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("widemargin.data.images.sets.folder._workers", lambda: 1)
+    monkeypatch.setattr("widemargin.data.images.folder._workers", lambda: 1)
     run = TrainConfig(
         data=str(folder),
         model="vit_tiny_patch16_224(patch_size=8, depth=1, embed_dim=24, num_heads=2)",

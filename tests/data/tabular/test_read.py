@@ -59,7 +59,7 @@ def test_numbers_and_categories_and_classes(tmp_path):
     assert colour.levels == ("blue", "red")
     np.testing.assert_array_equal(colour.values, [1, 0, 1, -1])
     assert (size.values.dtype, colour.values.dtype, table.y.dtype) == (np.float64, np.int64, np.int64)
-    assert table.classes == ("9", "10")
+    assert table.class_names == ("9", "10")
     np.testing.assert_array_equal(table.y, [1, 0, 1, 0])
     assert (table.name, table.source) == ("data", str(tmp_path / "data.csv"))
 
@@ -67,7 +67,7 @@ def test_numbers_and_categories_and_classes(tmp_path):
 def test_the_target_may_be_any_column(tmp_path):
     table = read(tmp_path, "kind,x\na,1\nb,2\na,3\nb,5\n", target="kind")
     assert [column.name for column in table.columns] == ["x"]
-    assert table.classes == ("a", "b")
+    assert table.class_names == ("a", "b")
 
 
 def with_target(values):
@@ -123,7 +123,7 @@ def test_a_number_to_be_predicted_is_refused_unless_it_is_said_to_be_a_class(tmp
     ids=["digits", "1000 of 2", "500 of 3", "articles", "letters", "stars", "rings", "codes"],
 )
 def test_numbers_that_are_classes_are_taken(tmp_path, values):
-    assert len(read(tmp_path, with_target(values)).classes) == len(set(values))
+    assert len(read(tmp_path, with_target(values)).class_names) == len(set(values))
 
 
 def test_rows_left_out_are_left_out_of_every_column(tmp_path):
@@ -254,7 +254,8 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
 def test_reading_needs_no_torch():
     import subprocess
 
-    code = "import sys, widemargin.data.tabular.read, widemargin.data.tabular.uci, widemargin.reproduce.paper; print('torch' in sys.modules)"
+    modules = "widemargin.data.tabular.read, widemargin.data.tabular.uci, widemargin.reproduce.paper"
+    code = f"import sys, {modules}; print('torch' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"
 
@@ -325,7 +326,7 @@ def test_any_text_makes_a_table_or_one_line(tmp_path_factory, text):
     if isinstance(found, str):
         assert "\n" not in found
     else:
-        assert len(found.classes) >= 2
+        assert len(found.class_names) >= 2
         assert np.bincount(found.y).min() >= 2
 
 

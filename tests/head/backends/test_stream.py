@@ -1,21 +1,18 @@
-"""The streamed road's own machinery: where products are kept, whose memory the gradient takes, compiled kernels."""
+"""The streaming backend: where products are kept, whose memory the gradient takes, several threads."""
 
 import copy
 import pickle
 import sys
 import threading
 import time
-import warnings
 
 import pytest
 import torch
 
 import widemargin as wm
+from stream_cases import C, D, assert_same, batch, gradients, pair
 from widemargin.head.backends import class_blocks, kernels
 from widemargin.head.backends.stream import GradBuffer
-from widemargin.numerics import angles
-
-D, C = 16, 300
 
 
 @pytest.fixture
@@ -23,35 +20,14 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(class_blocks, "max_block_rows", lambda samples, dim: 64)
 
 
-def batch(n=12, d=D, c=C, dtype=torch.float64):
-    return torch.randn(n, d, dtype=dtype, requires_grad=True), torch.randint(c, (n,))
-
-
-def pair(spec, dtype=torch.float64, d=D, c=C, **options):
-    """A dense and a streamed head with the same weights."""
-    dense, streamed = (wm.Head(d, c, spec, backend=road, dtype=dtype, **options) for road in ("dense", "stream"))
-    streamed.load_state_dict(dense.state_dict())
-    return dense, streamed
-
-
-def gradients(head, x, y, **how):
-    loss = head(x, y, **how)
-    return loss, *torch.autograd.grad(loss.sum(), (x, *head.parameters()))
-
-
-def assert_same(one, other, rtol=1e-10, atol=1e-12):
-    for a, b in zip(one, other, strict=True):
-        torch.testing.assert_close(a, b, rtol=rtol, atol=atol)
-
-
 SPECS = ["arcface(s=20)", "arcgrad", "softmax(bias=True)", "adacos", "adaacos", "a_softmax", "cosface(s=learnable(9))"]
 
 
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("n", [3, D, D + 1, 40])
-def test_more_samples_than_room_are_partly_computed_again(spec, n, small_blocks):
+def test_more_samples_than_space_are_partly_computed_again(spec, n, small_blocks):
     x, y = batch(n)
-    dense, streamed = pair(spec, smoothing=0.1)
+    dense, streamed = pair(spec, label_smoothing=0.1)
     for _ in range(2):
         assert_same(gradients(dense, x, y), gradients(streamed, x, y))
 
@@ -85,7 +61,7 @@ def test_lengths_whose_squares_overflow(spec, small_blocks):
 
 
 def test_a_later_block_far_above_the_first(small_blocks):
-    """Sums begin relative to the first block's logits; a class beyond e^88 of them makes the sweep begin anew."""
+    """Sums begin relative to the first block's logits; a class beyond e^88 of them makes the pass begin anew."""
     x, y = batch(4, dtype=torch.float32)
     dense, streamed = pair("softmax", dtype=torch.float32)
     for head in (dense, streamed):
@@ -117,14 +93,11 @@ def test_a_first_block_that_is_the_target_alone(loss, compiled, monkeypatch):
     assert_same(gradients(dense, x, y, mix=mix), gradients(streamed, x, y, mix=mix), rtol=1e-4, atol=1e-4)
 
 
-def test_mixup_takes_both_labels_from_one_sweep(small_blocks):
+def test_mixup_takes_both_labels_from_one_pass(small_blocks):
     x, y = batch()
     dense, streamed = pair("arcface(s=20)")
     mix = (torch.randint(C, y.shape), 0.3)
     assert_same(gradients(dense, x, y, mix=mix), gradients(streamed, x, y, mix=mix))
-
-
-# ---------------------------------------------------------------- the gradient's memory
 
 
 def test_the_gradient_lies_in_the_same_memory_step_after_step():
@@ -194,105 +167,29 @@ def test_copies_and_pickles_of_a_head_do_not_share_it():
         other(x, y).sum().backward()
 
 
-def test_room_for_another_shape_is_fresh():
-    room = GradBuffer()
-    first = room.allocate_like(torch.empty(3, 4))
+def test_memory_for_another_shape_is_fresh():
+    buffer = GradBuffer()
+    first = buffer.allocate_like(torch.empty(3, 4))
     place = first.data_ptr()
     del first
-    assert room.allocate_like(torch.empty(3, 4)).data_ptr() == place
-    assert room.allocate_like(torch.empty(5, 4)).shape == (5, 4)
-
-
-# ---------------------------------------------------------------- compiled kernels
-
-needs_compiler = pytest.mark.skipif(not kernels.can_compile(torch.device("cpu")), reason="no C++ compiler")
-
-
-@needs_compiler
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "arcface(s=20)",
-        "arcgrad",
-        "adacos",
-        "cosface(s=learnable(9))",
-        "softmax(bias=True)",
-        "a_softmax(m=2)",
-        "m_softmax",
-    ],
-)
-def test_compiled_kernels_are_the_plain_ones(spec, monkeypatch):
-    monkeypatch.setenv("CI", "true")  # PyTorch then refuses what it would only call slowly, such as writing in place
-    monkeypatch.setattr(class_blocks, "max_block_rows", lambda samples, dim: 128)
-    x, y = batch(dtype=torch.float32)
-    plain, compiled = (wm.Head(D, C, spec, backend="stream", label_smoothing=0.1) for _ in range(2))
-    compiled.load_state_dict(plain.state_dict())
-    for _ in range(2):
-        monkeypatch.setattr(kernels, "MIN_COMPILE_LOGITS", 1 << 60)
-        wanted = gradients(plain, x, y)
-        monkeypatch.setattr(kernels, "MIN_COMPILE_LOGITS", 0)
-        made = len(kernels._kernel_cache)
-        assert_same(wanted, gradients(compiled, x, y), rtol=1e-5, atol=1e-6)
-    assert len(kernels._kernel_cache) == made  # a second step compiles nothing
-    assert not kernels._warned_reasons
-
-
-def test_a_compiler_that_fails_is_said_once_and_done_without(monkeypatch):
-    monkeypatch.setattr(kernels, "MIN_COMPILE_LOGITS", 0)
-    monkeypatch.setattr(class_blocks, "max_block_rows", lambda samples, dim: 128)
-    monkeypatch.setattr(kernels, "_kernel_cache", {})
-    monkeypatch.setattr(kernels, "_warned_reasons", set())
-
-    def broken(*_):
-        raise RuntimeError("no such compiler\nmore")
-
-    monkeypatch.setattr(kernels, "_trace_and_compile", broken)
-    x, y = batch()
-    dense, streamed = pair("arcface(s=20)")
-    with pytest.warns(UserWarning, match=r"for arcface \(sums\), plain PyTorch does its work: no such compiler$"):
-        got = gradients(streamed, x, y)
-    assert_same(gradients(dense, x, y), got)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        gradients(streamed, x, y)
-
-
-def test_kernels_can_be_switched_off(monkeypatch):
-    monkeypatch.setenv("WIDEMARGIN_FUSED", "0")
-    assert not kernels.can_compile(torch.device("cpu"))
-
-
-def test_the_short_arccos_is_as_good_as_single_precision():
-    cos = torch.linspace(-1.0, 1.0, 200_001, dtype=torch.float64)
-    with angles.use_polynomial_arccos():
-        found = angles.safe_arccos(cos.float())
-        odd = angles.safe_arccos(torch.tensor([1.0000001, -1.0000001, float("nan")]))
-        wide = angles.safe_arccos(cos)
-    exact = torch.acos(cos.float().double())
-    assert (found.double() - exact).abs().max() < 5e-7
-    near = exact > 1e-3
-    assert ((found.double() - exact).abs() / exact)[near].max() < 1e-6
-    assert odd[0] == 0
-    assert odd[1] == pytest.approx(torch.pi, abs=1e-6)
-    assert odd[2].isnan()
-    assert torch.equal(wide, torch.acos(cos))  # double precision keeps the library's
-    assert torch.equal(angles.safe_arccos(cos.float()), torch.acos(cos.float()))
+    assert buffer.allocate_like(torch.empty(3, 4)).data_ptr() == place
+    assert buffer.allocate_like(torch.empty(5, 4)).shape == (5, 4)
 
 
 def test_two_threads_are_never_given_the_same_memory(monkeypatch):
     """Both would see that the kept storage is free before either has taken it."""
-    room, like = GradBuffer(), torch.empty(50, 8)
-    room.allocate_like(like)  # kept from now on, and free
-    looked = room._is_reusable
+    buffer, like = GradBuffer(), torch.empty(50, 8)
+    buffer.allocate_like(like)  # kept from now on, and free
+    looked = buffer._is_reusable
 
     def slowly(like):
         free = looked(like)
         time.sleep(0.2)
         return free
 
-    monkeypatch.setattr(room, "_fits", slowly)
+    monkeypatch.setattr(buffer, "_is_reusable", slowly)
     taken = []
-    threads = [threading.Thread(target=lambda: taken.append(room.allocate_like(like))) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: taken.append(buffer.allocate_like(like))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -319,17 +216,6 @@ def test_training_calls_of_several_threads_are_all_counted():
     x, y = torch.randn(2, 4), torch.tensor([0, 1])
     run_threads(4, 1e-6, lambda number: [head(x, y) for _ in range(200)])
     assert int(head.margin_state.steps) == 800
-
-
-def test_a_thread_that_compiles_changes_no_bit_of_another():
-    cos = torch.linspace(-0.99, 0.99, 1000)
-    alone, beside = angles.safe_arccos(cos), []
-    with angles.use_polynomial_arccos():
-        thread = threading.Thread(target=lambda: beside.append(angles.safe_arccos(cos)))
-        thread.start()
-        thread.join()
-        assert not torch.equal(angles.safe_arccos(cos), alone)
-    assert torch.equal(beside[0], alone)
 
 
 def test_one_head_in_several_threads_has_each_threads_gradient():
@@ -361,13 +247,3 @@ def test_a_kept_storage_of_a_gradient_is_not_written_again():
     head.zero_grad()
     head(torch.randn_like(x), y).sum().backward()
     assert torch.equal(torch.tensor(kept.tolist()), before)
-
-
-def test_a_scale_kept_in_fp64_and_one_adapted_in_fp32_meet_the_same_kernel(monkeypatch):
-    """AdaCos asks for the sum with its old scale, then with the new one, in one sweep over the classes."""
-    monkeypatch.setattr(kernels, "MIN_COMPILE_LOGITS", 0)
-    monkeypatch.setattr(class_blocks, "max_block_rows", lambda samples, dim: 64)
-    x, y = batch(dtype=torch.float32)
-    dense, streamed = pair("adacos", dtype=torch.float32)
-    for _ in range(3):
-        assert_same(gradients(dense, x, y), gradients(streamed, x, y), rtol=1e-4, atol=1e-5)

@@ -202,7 +202,7 @@ class Augment:
         return self.for_evaluation()(x, torch.empty(0, dtype=torch.int64), 0, torch.Generator())[0]
 
 
-# ---------------------------------------------------------------- by name
+# ---------------------------------------------------------------- presets
 
 _PRESETS: dict[str, dict[str, Any]] = {
     "none": {},

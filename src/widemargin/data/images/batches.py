@@ -1,7 +1,10 @@
-"""Batches of images in memory: the order of an epoch, a part of each batch for every process, augmentation beside it.
+"""Batches of images in memory: the order of an epoch, a part of each batch for every process, augmentation in a thread.
 
 Order and augmentation follow from (seed, epoch, step) alone. So a run that goes on at any step sees the same batches
 bit for bit, and the parts of several processes are together the batch of one.
+
+Batches are in random order (`EpochSampler`), or P×K: P classes with K images each, so that every image has images of
+its own and of other classes in its batch (`PKSampler`).
 """
 
 from __future__ import annotations
@@ -84,11 +87,10 @@ class EpochSampler:
 
 
 def make_sampler(y: Tensor, per_class: int, *sampler_args: Any) -> EpochSampler:
-    """The order of samples with labels `y`: as they come, or in P×K batches; `how` are the fields of `EpochSampler`."""
-
-    return (
-        PKSampler(len(y), *sampler_args, y=y, per_class=per_class) if per_class else EpochSampler(len(y), *sampler_args)
-    )
+    """The order of samples with labels `y`: as they come, or in P×K batches; `sampler_args` are `EpochSampler`'s."""
+    if per_class:
+        return PKSampler(len(y), *sampler_args, y=y, per_class=per_class)
+    return EpochSampler(len(y), *sampler_args)
 
 
 class TensorBatches:
@@ -137,7 +139,7 @@ def collate_batch(x: Tensor, y: Tensor, mix: tuple[Tensor, Tensor] | None) -> Ba
 
 
 def prefetch(make_item: Callable[[int], T], steps: range) -> Iterator[T]:
-    """`make(step)` of every step, the next one already under way in a thread; ends with the loop that leaves early."""
+    """`make_item(step)` of every step, the next one under way in a thread; ends with a loop that leaves early."""
     if not steps:
         return
     with ThreadPoolExecutor(1, thread_name_prefix="batches") as executor:
@@ -162,16 +164,14 @@ def _limit_to_one_thread(executor: ThreadPoolExecutor) -> None:
     torch.set_num_threads(threads)  # the number is each thread's own, but later threads begin with the last one set
 
 
-# P×K batches: P classes with K images each, so that every image has partners and strangers in its batch.
-#
-# An epoch goes in rounds: in each, classes come in a random order with K of their images that were not yet seen, P
-# classes to a batch. So classes of a batch differ, every class comes as often as it has K images, and as everywhere
-# order follows from (seed, epoch) alone.
-
-
 @dataclass(frozen=True, kw_only=True)
 class PKSampler(EpochSampler):
-    """An order in P×K batches of images with labels `y`; `batch_size` is that of one process, P·K/world."""
+    """An order in P×K batches of images with labels `y`; `batch_size` is that of one process, P·K/world_size.
+
+    An epoch goes in rounds: in each, classes come in a random order with K of their images that were not yet seen, P
+    classes to a batch. So classes of a batch differ, every class comes as often as it has K images, and order follows
+    from (seed, epoch) alone.
+    """
 
     y: Tensor
     per_class: int

@@ -1,4 +1,4 @@
-"""A folder of images beside the manifest of a run: what was added, changed or removed, and how it is taken in."""
+"""A folder of images compared with the manifest of a run: what was added, changed or removed; a manifest of it all."""
 
 from __future__ import annotations
 
@@ -36,11 +36,8 @@ from .splits import (
 )
 
 _MAX_PATHS_SHOWN, _MAX_PATHS_STORED = 3, 100  # paths that a line names, and that a file keeps, of each kind
-_PART_AFTER_REMOVAL = {
-    TRAIN: REMOVED_TRAIN,
-    VAL: REMOVED_TRAIN,
-    TEST: REMOVED_TEST,
-}  # as what a content is remembered when its file is not there
+# As what a content is remembered when its file is not there.
+_PART_AFTER_REMOVAL = {TRAIN: REMOVED_TRAIN, VAL: REMOVED_TRAIN, TEST: REMOVED_TEST}
 
 
 @dataclass(frozen=True)
@@ -119,7 +116,7 @@ class ManifestDiff:
 
 
 def diff_manifest(manifest: Manifest, tree: ImageFolderTree, hashed_parts: Collection[str] = PARTS) -> ManifestDiff:
-    """What has become of a folder; files of the parts `hashed` are read, of others only the size is looked at."""
+    """What has become of a folder; files of `hashed_parts` are read, of others only the size is looked at."""
     labelled_files = tree.labelled_files()
     rows = [row for row in manifest.rows if row.part not in REMOVED_PARTS]
     for row in rows:
@@ -165,7 +162,7 @@ def update_manifest(
 
     New files are assigned by the ranking of `splits`, and so are excluded ones whose content no other image has any
     more. A changed file keeps its part, unless its content is now that of another image. Contents that were trained on,
-    chosen by or tested on are remembered when they are gone. Of a run that has `ended` nothing more is trained on.
+    chosen by or tested on are remembered when they are gone. Of a run that `has_ended` nothing more is trained on.
     """
     labelled_files = tree.labelled_files()
     before = {row.path: row for row in manifest.rows if row.part not in REMOVED_PARTS}

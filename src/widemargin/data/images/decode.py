@@ -1,4 +1,7 @@
-"""Image files as RGB: decoded by PIL, turned as their camera says, and refused in one line when they are damaged."""
+"""Image files as RGB: decoded by PIL, turned as their camera says, and refused in one line when they are damaged.
+
+Contents are compared by size and SHA-256 of the file: a picture under another name is the same content.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,6 @@ _SERIAL_DECODE_PIXELS = 1 << 24  # pixels from which on images are decoded one a
 _SCALE_BLOCK_PIXELS = 1 << 22  # pixels that are scaled at once
 
 Box = tuple[int, int, int, int]
-
 
 _large_image_lock = threading.Lock()
 
@@ -142,9 +144,6 @@ def crop_and_resize(image: Image.Image, box: Box, size: int, interpolation: str 
 
 def _pil_resampling(interpolation: str) -> Image.Resampling:
     return Image.Resampling[interpolation.upper()]
-
-
-# The content of image files, as size and SHA-256: a picture under another name is the same content.
 
 
 class FileDigest(NamedTuple):

@@ -1,4 +1,4 @@
-"""Any folder of images: `root/train/CLASS/*.png` with `root/test` or `root/val` beside it, or `root/CLASS/*.png`.
+"""Any folder of images: `root/train/CLASS/*.png` with `root/test` or `root/val`, or `root/CLASS/*.png` alone.
 
 Images are decoded when they are needed, by threads: decoding leaves Python's lock alone, and threads need no second
 process that imports everything again (only timm's transforms do, see there). A folder that fits into memory is faster
@@ -157,7 +157,7 @@ def images_from_rows(root: Path, name: str, rows: Sequence[ManifestRow], class_n
 
 
 def load_folder(root: str | Path, *, test_fraction: float = TEST_FRACTION, seed: int = 0) -> FolderSet:
-    """The images of a folder; without a test folder `val` of each class becomes the test part.
+    """The images of a folder; without a test folder `test_fraction` of each class becomes the test part.
 
     Which images these are follows from their contents and the seed (see `splits`).
     """
@@ -247,9 +247,8 @@ class FolderBatches:
         if not augment.size:
             raise InputError("images of a folder differ in size: say how large they are to be, with --input-size")
         self.images, self.augment, self.workers = images, augment, workers or _workers()
-        local_world_size = int(
-            os.environ.get("LOCAL_WORLD_SIZE", world_size)
-        )  # they share the cores, and a decoding process is memory
+        # Processes of a machine share its cores, and a decoding process is memory.
+        local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
         self._timm_loader = (
             TimmImageLoader(augment, workers or max(1, _workers() // local_world_size)) if augment.timm else None
         )

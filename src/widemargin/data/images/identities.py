@@ -1,4 +1,4 @@
-"""Splits by identity: classes that are never seen in training, to be judged on."""
+"""Splits by identity: classes that are never seen in training, to be tested on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AnyImages: TypeAlias = Images | FolderImages
 
 
 def split_identities(images: AnyImages, fraction: float, seed: int) -> tuple[AnyImages, AnyImages]:
-    """Images of seen and of unseen classes, each with its own labels from 0 on; `share` of the classes is unseen."""
+    """Images of seen and of unseen classes, each with its own labels from 0 on; `fraction` of the classes is unseen."""
     total = len(images.class_names)
     count = count_unseen(total, fraction, images.name)
     order = permutation(torch.Generator().manual_seed(seed), total)

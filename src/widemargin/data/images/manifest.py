@@ -21,12 +21,12 @@ from ...io.errors import InputError, format_value
 
 MANIFEST_NAME = "manifest.csv"
 MANIFEST_COLUMNS = ("path", "class", "part", "size", "sha256")
-PARTS = ("train", "held_out", "unused", "test", "excluded", "gone", "gone_test")
+PARTS = ("train", "val", "unused", "test", "excluded", "removed_train", "removed_test")
 TRAIN, VAL, UNUSED, TEST, EXCLUDED, REMOVED_TRAIN, REMOVED_TEST = PARTS
-"""Trained on; chooses `best`; left over by `--share`, or added when the run had ended; tested on; never used, because
-the same content is in another part or class; content that was trained on (or chosen by) and is no longer in the folder,
-remembered so that it is never tested on when it comes back under another name; likewise content that was tested on,
-so that it is never trained on."""
+"""Trained on; chooses `best`; left over by `--train-fraction`, or added when the run had ended; tested on; never used,
+because the same content is in another part or class; content that was trained on (or chosen by) and is no longer in
+the folder, remembered so that it is never tested on when it comes back under another name; likewise content that was
+tested on, so that it is never trained on."""
 REMOVED_PARTS = (REMOVED_TRAIN, REMOVED_TEST)  # contents without a file: their paths may hold something else now
 MAX_MANIFEST_BYTES = 1 << 30  # bytes; seven million images
 _SIZE_PATTERN, _SHA256_PATTERN = re.compile("[0-9]{1,18}"), re.compile("[0-9a-f]{64}")
@@ -89,7 +89,8 @@ class Manifest:
             total += len(piece)
             if total > MAX_MANIFEST_BYTES:
                 raise InputError(
-                    f"{len(self.rows):,} images make a {MANIFEST_NAME} of more than {MAX_MANIFEST_BYTES >> 20} MiB: too many"
+                    f"{len(self.rows):,} images make a {MANIFEST_NAME} "
+                    f"of more than {MAX_MANIFEST_BYTES >> 20} MiB: too many"
                 )
             yield piece
 

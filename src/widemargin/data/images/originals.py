@@ -1,6 +1,8 @@
-"""The image sets that are known by name: where they come from, what is in their files, and how to tell them apart.
+"""Original files of CIFAR-10, CIFAR-100, MNIST and Fashion-MNIST: found or downloaded, checked, read as arrays.
 
-Hashes are of the unpacked files where the authors' are known (CIFAR-10, MNIST), else of what is downloaded.
+Files are looked for in a folder, in the cache and on the network. From an archive only the wanted members are taken,
+under our own names and at their known sizes. Hashes are of the unpacked files where the authors' are known (CIFAR-10,
+MNIST), else of what is downloaded. CIFAR's binary records and MNIST's IDX are plain bytes; nothing here is unpickled.
 """
 
 from __future__ import annotations
@@ -189,7 +191,7 @@ _IMAGE_SET_ENTRIES = (
 IMAGE_SETS = {entry.name: entry for entry in _IMAGE_SET_ENTRIES}
 
 
-# Image files as arrays: CIFAR's binary records and MNIST's IDX, which are plain bytes; nothing here is unpickled.
+# ---------------------------------------------------------------- files as arrays
 
 MAX_CLASS_NAMES_BYTES = 1 << 16  # bytes of a file of class names
 PixelsAndLabels = tuple[NDArray[np.uint8], NDArray[np.int64]]
@@ -306,12 +308,10 @@ def _check_hash(entry: ImageSetEntry, file: OriginalFile, path: Path, data: byte
         raise InputError(f"{path}: this file belongs to {whose!r}, not to {entry.name!r}")
 
 
-# Original files of the image sets: found in a folder, in the cache or on the network.
-#
-# From an archive only the wanted members are taken, under our own names and at their known sizes.
+# ---------------------------------------------------------------- in a folder, in the cache
 
 MAX_ARCHIVE_BYTES = 256 << 20
-_ARCHIVE_OVERHEAD_BYTES = 1 << 20  # bytes of names, headers and what else lies beside the wanted members
+_ARCHIVE_OVERHEAD_BYTES = 1 << 20  # bytes of names, headers and what else is in it besides the wanted members
 
 
 def read_originals(entry: ImageSetEntry, data_dir: str | Path | None = None) -> ImageSetArrays:

@@ -1,7 +1,7 @@
 """timm's RandAugment on batches of bytes, the same for the same seed whatever else the process does.
 
 timm draws from the generators of Python and NumPy that the whole process shares, while batches are made in a thread
-beside the training. So every thread works with its own copy of that one module of timm, whose generators are its
+during the training. So every thread works with its own copy of that one module of timm, whose generators are its
 own and are seeded for each image. The module needs neither torch nor torchvision.
 """
 
@@ -27,9 +27,7 @@ from torch import Tensor
 from ...io.errors import InputError
 from ...numerics.random import integers
 
-MIN_PIXELS_FOR_THREADS = (
-    128 * 128
-)  # pixels: below, Python's own work is all there is, and threads only wait for each other
+MIN_PIXELS_FOR_THREADS = 128 * 128  # below, Python's own work is all there is, and threads only wait for each other
 _thread_local = threading.local()
 
 
@@ -68,14 +66,15 @@ def _thread_pool() -> ThreadPoolExecutor:
 
 def _policy(config: str, fill: tuple[int, ...], interpolation: str, size: int) -> Callable[[Image.Image, int], Any]:
     """What augments an image with a seed, made once per thread."""
-    policies: dict[Any, Any] = _thread_local.__dict__.setdefault("made", {})
+    policies: dict[Any, Any] = _thread_local.__dict__.setdefault("policies", {})
     key = (config, fill, interpolation, size)
     if key not in policies:
-        module, hparams = (
-            _get_auto_augment_module(),
-            {"translate_const": int(size * 0.45), "img_mean": fill if len(fill) > 1 else fill[0]},
-        )
-        hparams["interpolation"] = Image.Resampling[interpolation.upper()]
+        module = _get_auto_augment_module()
+        hparams = {
+            "translate_const": int(size * 0.45),
+            "img_mean": fill if len(fill) > 1 else fill[0],
+            "interpolation": Image.Resampling[interpolation.upper()],
+        }
         try:
             transform = module.rand_augment_transform(config, hparams)
         except (AssertionError, ValueError, KeyError):
@@ -109,11 +108,11 @@ def _get_auto_augment_module() -> Any:
     return _thread_local.module
 
 
-def patch_posterize(rand: Any) -> None:
+def patch_posterize(auto_augment: Any) -> None:
     """In timm's module: the strongest level keeps no bit, which was black until Pillow began to refuse it."""
-    for name, change in list(rand.NAME_TO_OP.items()):
+    for name, change in list(auto_augment.NAME_TO_OP.items()):
         if name.startswith("Posterize"):
-            rand.NAME_TO_OP[name] = partial(_posterize, change)
+            auto_augment.NAME_TO_OP[name] = partial(_posterize, change)
 
 
 def _posterize(operation: Callable[..., Any], image: Image.Image, bits: int, **options: Any) -> Any:
@@ -122,7 +121,7 @@ def _posterize(operation: Callable[..., Any], image: Image.Image, bits: int, **o
 
 def _load_auto_augment_copy() -> ModuleType:
     timm = importlib.util.find_spec("timm")  # found, not imported
-    path = Path(timm.origin).parent / "data" / "rand.py" if timm and timm.origin else None
+    path = Path(timm.origin).parent / "data" / "auto_augment.py" if timm and timm.origin else None
     if path is None or not path.is_file():
         raise InputError("RandAugment is timm's, which is not installed; pip install 'widemargin[vision]'")
     spec = importlib.util.spec_from_file_location("widemargin_auto_augment", path)

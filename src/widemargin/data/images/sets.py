@@ -1,6 +1,17 @@
 """Small images by name, whole in memory: CIFAR-10 and 100, MNIST, Fashion-MNIST, Omniglot, ORL faces, checked.
 
-Pixels stay bytes until a batch is made of them: CIFAR-10 is 184 MB so, and four times that as floats.
+Pixels stay bytes until a batch is made of them: CIFAR-10 is 184 MB so, and four times that as floats. Sets are split
+with the same fraction of every class (`stratified_split`, `stratified_subset`).
+
+Omniglot, the small background sets: 242 characters of 8 alphabets, each drawn by 20 people, 105×105 pixels. Read from
+one file of arrays (`omniglot_background_small.npz`) or from the two original archives, found in a folder or fetched;
+what counts is that the decoded images are the known ones. Reference: Lake, Salakhutdinov and Tenenbaum, Human-level
+concept learning through probabilistic program induction, Science 350 (2015).
+
+ORL (AT&T) faces: 40 people, ten pictures each, grey, 92×112 pixels. Read from the folder of the original archive
+(`orl_faces/s1/1.pgm` …), from the archive itself, or fetched; what counts is that the pixels are the known ones.
+Pictures are cut to their middle square, 92×92, where the face is. Reference: Samaria and Harter, Parameterisation of a
+stochastic model for human face identification, WACV 1994.
 """
 
 from __future__ import annotations
@@ -25,7 +36,7 @@ from ...numerics.random import permutation
 from ..download import FetchError, cache_dir, fetch
 from .originals import IMAGE_SETS, PixelsAndLabels, given_folders, read_originals
 
-# Parts of a labelled set in which every class keeps its share: a held-out part, or a fraction to learn from.
+__all__ = ["ImageSet", "Images", "image_set_names", "load_images", "stratified_split", "stratified_subset"]
 
 
 class LabelledSamples(Protocol):
@@ -41,9 +52,9 @@ SamplesT = TypeVar("SamplesT", bound=LabelledSamples)
 
 
 def stratified_split(images: SamplesT, fraction: float, seed: int) -> tuple[SamplesT, SamplesT]:
-    """The rest and a held-out part with `share` of every class; a class of one sample stays in the rest."""
+    """The rest and a held-out part with `fraction` of every class; a class of one sample stays in the rest."""
     if not 0.0 < fraction < 1.0:
-        raise InputError(f"held-out share {fraction!r} must lie between 0 and 1, neither included")
+        raise InputError(f"held-out fraction {fraction!r} must lie between 0 and 1, neither included")
     rank, count = _ranks_within_class(images.y, seed)
     wanted = _class_quota(count, fraction).minimum(count - 1)
     held = rank < wanted
@@ -51,9 +62,9 @@ def stratified_split(images: SamplesT, fraction: float, seed: int) -> tuple[Samp
 
 
 def stratified_subset(images: SamplesT, fraction: float, seed: int) -> SamplesT:
-    """`share` of every class, at least one sample each; of one seed the smaller shares lie within the larger ones."""
+    """`fraction` of every class, at least one sample each; of one seed smaller fractions lie within larger ones."""
     if not 0.0 < fraction <= 1.0:
-        raise InputError(f"share {fraction!r} of the data must be above 0 and at most 1")
+        raise InputError(f"fraction {fraction!r} of the data must be above 0 and at most 1")
     rank, count = _ranks_within_class(images.y, seed)
     return images.take(torch.nonzero(rank < _class_quota(count, fraction)).squeeze(1))
 
@@ -72,9 +83,6 @@ def _ranks_within_class(y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     rank = torch.empty_like(grouped)
     rank[grouped] = torch.arange(len(y), device=y.device) - before[y[grouped]]
     return rank, counts[y]
-
-
-__all__ = ["ImageSet", "Images", "image_set_names", "load_images", "stratified_split", "stratified_subset"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,11 +155,7 @@ def _normalize_set_name(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "").replace(" ", "")
 
 
-# Omniglot's small background sets: 242 characters of 8 alphabets, each drawn by 20 people, 105×105 pixels.
-#
-# Read from one file of arrays (`omniglot_background_small.npz`) or from the two original archives, found in a folder or
-# fetched; what counts is that the decoded images are the known ones. Reference: Lake, Salakhutdinov and Tenenbaum,
-# Human-level concept learning through probabilistic program induction, Science 350 (2015).
+# ---------------------------------------------------------------- Omniglot
 
 OMNIGLOT_ARRAYS_FILE = "omniglot_background_small.npz"
 OMNIGLOT_ARCHIVES = ("images_background_small1.zip", "images_background_small2.zip")
@@ -241,10 +245,8 @@ def _iter_drawings(data: bytes, where: str) -> Iterator[tuple[tuple[str, int], N
                 if not entry.filename.endswith(".png") or len(parts) < 3 or entry.file_size > 1 << 16:
                     continue
                 with Image.open(io.BytesIO(read_zip_member(archive, entry)), formats=("PNG",)) as picture:
-                    fits = picture.size == (
-                        _OMNIGLOT_SIDE,
-                        _OMNIGLOT_SIDE,
-                    )  # known before a small file unpacks to a large picture
+                    # Known before a small file unpacks to a large picture.
+                    fits = picture.size == (_OMNIGLOT_SIDE, _OMNIGLOT_SIDE)
                     pixels = np.asarray(picture.convert("L")) if fits else None
                 if pixels is not None:
                     drawer = int(parts[-1].removesuffix(".png").rpartition("_")[2])
@@ -288,11 +290,7 @@ def hash_omniglot_arrays(arrays: OmniglotArrays) -> str:
     return digest.hexdigest()
 
 
-# ORL (AT&T) faces: 40 people, ten pictures each, grey, 92×112 pixels.
-#
-# Read from the folder of the original archive (`orl_faces/s1/1.pgm` …), from the archive itself, or fetched; what counts
-# is that the pixels are the known ones. Pictures are cut to their middle square, 92×92, where the face is.
-# Reference: Samaria and Harter, Parameterisation of a stochastic model for human face identification, WACV 1994.
+# ---------------------------------------------------------------- ORL faces
 
 ORL_ARCHIVE = "att_faces.zip"
 ORL_FOLDERS = ("orl_faces", "att_faces")

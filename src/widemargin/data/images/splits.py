@@ -42,7 +42,7 @@ class SplitConfig:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.test_fraction < 1.0:
-            raise InputError(f"held-out share {self.test_fraction!r} must lie between 0 and 1, neither included")
+            raise InputError(f"test_fraction={self.test_fraction!r} must lie between 0 and 1, neither included")
 
 
 RowOrFileT = TypeVar("RowOrFileT", "ManifestRow", "UnassignedFile")
@@ -66,7 +66,7 @@ class UnassignedFile:
 def assign_parts(
     known_rows: Sequence[ManifestRow], files: Sequence[UnassignedFile], split_config: SplitConfig
 ) -> list[ManifestRow]:
-    """Parts for files, in their order; rows that are `known` count in the ranking and keep their parts."""
+    """Parts for files, in their order; `known_rows` count in the ranking and keep their parts."""
     parts: dict[str, str] = {}
     before = rows_by_content(known_rows)
     fresh = []
@@ -149,7 +149,7 @@ def unseen_classes(names: Collection[str], split_config: SplitConfig, where: str
 def count_unseen(total: int, fraction: float, where: str) -> int:
     """How many of so many classes are unseen: two at least, and two at least are seen."""
     if not 0.0 < fraction < 1.0:
-        raise InputError(f"unseen={fraction!r} must lie between 0 and 1, neither included")
+        raise InputError(f"unseen_classes={fraction!r} must lie between 0 and 1, neither included")
     if total < 4:
         raise InputError(f"{where} has {total} classes: too few to keep some unseen (at least 4)")
     return min(max(round(fraction * total), 2), total - 2)
@@ -158,7 +158,7 @@ def count_unseen(total: int, fraction: float, where: str) -> int:
 def describe_duplicates(rows: Iterable[ManifestRow], new_paths: Collection[str] | None = None) -> list[str]:
     """Lines about contents that stand more than once, one of each kind; or nothing.
 
-    With `new` only the rows of these paths are told about, beside whichever row has the same content.
+    With `new_paths` only the rows of these paths are described, with whichever row has the same content.
     """
     conflicting_trained, conflicting_untrained, excluded, returned_tests, relabelled = (
         list[tuple[ManifestRow, ManifestRow]]() for _ in range(5)
@@ -166,7 +166,7 @@ def describe_duplicates(rows: Iterable[ManifestRow], new_paths: Collection[str] 
     for group in rows_by_content(rows).values():
         there = [row for row in group if row.part not in REMOVED_PARTS]
         there.sort(key=lambda row: (row.part == EXCLUDED, new_paths is not None and row.path in new_paths))
-        gone = [row for row in group if row.part in REMOVED_PARTS]
+        removed = [row for row in group if row.part in REMOVED_PARTS]
         trained = any(row.part in _TRAIN_SIDE_PARTS for row in group)
         one_label = len({row.label for row in there}) == 1
         for row in there:
@@ -175,11 +175,11 @@ def describe_duplicates(rows: Iterable[ManifestRow], new_paths: Collection[str] 
             if row.label != there[0].label and (row.part != EXCLUDED or not trained):
                 (conflicting_trained if trained else conflicting_untrained).append((row, there[0]))
             elif row.part == EXCLUDED:
-                excluded += [(row, other) for other in (there[0], *gone) if other.part != EXCLUDED][:1]
-            elif row.part == TEST and gone and one_label:
-                returned_tests.append((row, gone[0]))
-            elif row.part != TEST and gone and gone[0].label != row.label:
-                relabelled.append((row, gone[0]))
+                excluded += [(row, other) for other in (there[0], *removed) if other.part != EXCLUDED][:1]
+            elif row.part == TEST and removed and one_label:
+                returned_tests.append((row, removed[0]))
+            elif row.part != TEST and removed and removed[0].label != row.label:
+                relabelled.append((row, removed[0]))
     notes = []
     for pairs, end in (
         (conflicting_trained, ", and one of its classes is wrong"),
@@ -206,7 +206,8 @@ def _describe_same_content(pairs: Sequence[tuple[ManifestRow, ManifestRow]], wha
     row, other = pairs[0]
     whose = other.path
     if other.part in REMOVED_PARTS:  # its path is free, or holds something else
-        whose = f"what {other.path} was when {'the run was trained' if other.part == REMOVED_TRAIN else 'it was a test image'}"
+        when = "the run was trained" if other.part == REMOVED_TRAIN else "it was a test image"
+        whose = f"what {other.path} was when {when}"
     have = "an image has" if len(pairs) == 1 else f"{len(pairs):,} images have"
     return f"{have} the content of {what}, {end}: {row.path} is {whose}"
 
@@ -236,7 +237,7 @@ def _choose_by_rank(
     purpose: str,
     conflicting: set[str],
 ) -> set[str]:
-    """Paths of the files that are within the first `share` of their class; `known` rows rank, but stay."""
+    """Paths of the files that are within the first `fraction` of their class; `known_rows` rank, but stay."""
     chosen: set[str] = set()
     classes = {file.label for file in files}
     rows, fresh = _group_by_label(known_rows, classes), _group_by_label(files, classes)
@@ -258,7 +259,7 @@ def _choose_by_rank(
 
 
 def _choose_within_fraction(order: list[str], sizes: dict[str, int], fraction: float) -> set[str]:
-    """The first contents whose files together are at most the share; the smallest of all where none is so small."""
+    """The first contents whose files together are at most `fraction` of all; where none is so small, the smallest."""
     total = sum(sizes.values())
     wanted = min(max(round(total * fraction), 1), total - 1)
     found, count = set(), 0
@@ -274,7 +275,7 @@ def _choose_within_fraction(order: list[str], sizes: dict[str, int], fraction: f
 def _choose_unused(
     known_rows: Sequence[ManifestRow], files: Sequence[UnassignedFile], split_config: SplitConfig
 ) -> set[str]:
-    """Paths of the files that a smaller training part leaves over; smaller shares lie within larger ones."""
+    """Paths of the files that a smaller training part leaves over; smaller fractions lie within larger ones."""
     if split_config.train_fraction >= 1.0:
         return set()
     found: set[str] = set()
@@ -299,5 +300,8 @@ def _group_by_label(images: Iterable[RowOrFileT], labels: set[str]) -> dict[str,
 
 
 def _key(purpose: str, content: bytes) -> bytes:
-    """Where something stands in a ranking: a number that depends on itself, the purpose and the seed alone."""
+    """Where something stands in a ranking: a number that depends on itself, the purpose and the seed alone.
+
+    Another word for a purpose would draw other parts.
+    """
     return hashlib.blake2b(content, key=purpose.encode(), digest_size=16).digest()

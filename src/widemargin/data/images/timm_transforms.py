@@ -42,7 +42,7 @@ def timm_transform_options(augment: Augment) -> dict[str, Any]:
         "ratio": augment.ratio,
         "hflip": augment.hflip if augment.flip == "random" else 0.0,
         "color_jitter": None,
-        "rand": augment.rand or None,
+        "auto_augment": augment.rand or None,
         "interpolation": augment.interpolation,
         "mean": mean,
         "std": std,
@@ -59,10 +59,10 @@ def make_timm_transform(augment: Augment) -> Callable[[Image.Image], Tensor]:
             raise InputError(f"{what} has {len(values)} numbers, the images have 3 channels")
     data = _import_timm("timm.data")
     try:
-        made: Callable[[Image.Image], Tensor] = data.create_transform(**timm_transform_options(augment))
+        transform: Callable[[Image.Image], Tensor] = data.create_transform(**timm_transform_options(augment))
     except (AssertionError, KeyError, ValueError):
         raise InputError(f"timm cannot read rand={augment.rand!r}; write it like rand-m9-mstd0.5-inc1") from None
-    return made
+    return transform
 
 
 def _import_timm(module: str) -> Any:
@@ -100,8 +100,8 @@ class TimmImageLoader:
 
     def _get_executor(self) -> ProcessPoolExecutor:
         if self._executor is None:
-            make_timm_transform(self.augment)  # a mistake is told here, before any process is started
-            spawn = multiprocessing.get_context("spawn")  # safe beside the threads of torch, the same on every system
+            make_timm_transform(self.augment)  # a mistake is an error here, before any process is started
+            spawn = multiprocessing.get_context("spawn")  # safe with the threads of torch, the same on every system
             self._executor = ProcessPoolExecutor(self.workers, mp_context=spawn, initializer=_init_worker)
         return self._executor
 
@@ -113,7 +113,7 @@ def _init_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears the interrupt and ends this one
     end_with_parent(None)  # one that is killed cannot end the others, and they would wait for work for ever
     torch.set_num_threads(1)
-    patch_posterize(_import_timm("timm.data.rand"))
+    patch_posterize(_import_timm("timm.data.auto_augment"))
 
 
 def _load_and_transform(augment: Augment, path: Path, seed: int) -> NDArray[np.float32]:

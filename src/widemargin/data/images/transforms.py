@@ -1,7 +1,9 @@
-"""Crops, flips and new sizes for whole batches of small images [N, C, H, W], bytes or floats, without a loop over them.
+"""Crops, flips, new sizes, erasing and mixing for whole batches of small images [N, C, H, W], without a loop over them.
 
-Each function takes the batch and a source of random numbers and gives a batch of the same dtype; the same source
-gives the same images.
+Each function takes the batch, bytes or floats, and a source of random numbers and gives a batch of the same dtype; the
+same source gives the same images. Mixing (mixup, CutMix) is in pairs of neighbours, 0 with 1, 2 with 3 and so on, so
+that a process that has an even number of rows of a batch has both of every pair. Whoever makes the batches sees to it
+that neighbours are no copies of one image.
 """
 
 from __future__ import annotations
@@ -103,7 +105,7 @@ def random_resized_crop(
 
 
 def draw_crop_uniforms(source: RandomSource, n: int) -> Tensor:
-    """The numbers [N, tries + 1, 2] that `compute_crop_boxes` makes boxes of, whatever the sizes of the images are."""
+    """The numbers [N, BOX_ATTEMPTS + 1, 2] that `compute_crop_boxes` makes boxes of, whatever the size of an image."""
     return uniform(source, n, BOX_ATTEMPTS + 1, 2)
 
 
@@ -132,7 +134,7 @@ def compute_crop_boxes(
 
 
 def _resampling(start: Tensor, length: Tensor, in_size: int, out_size: int, interpolation: str) -> Tensor:
-    """Weights [N, after, before] that make `after` pixels of `length` pixels from `start` on."""
+    """Weights [N, out_size, in_size] that make `out_size` pixels of `length` pixels from `start` on."""
     step = (length / out_size).view(-1, 1, 1)
     # Counted in the dtype of `start`: whole numbers plus a half would take the process's default dtype.
     centre = start.view(-1, 1, 1) + (_arange_like(out_size, start).view(1, -1, 1) + 0.5) * step
@@ -175,10 +177,7 @@ def centre_crop(x: Tensor, size: int) -> Tensor:
     return x[:, :, top : top + size, left : left + size]
 
 
-# Erasing a box of an image, and mixing images in pairs (mixup, CutMix), for whole batches.
-#
-# Partners are neighbours, 0 with 1, 2 with 3 and so on, so that a process that has an even number of rows of a batch
-# has both of every pair. Whoever makes the batches sees to it that neighbours are no relatives.
+# ---------------------------------------------------------------- erasing and mixing
 
 MixPartners = tuple[Tensor, Tensor]
 """Of each sample the row of its partner and its own share λ, both [N]."""

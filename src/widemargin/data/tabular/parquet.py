@@ -4,6 +4,12 @@ What a file says of itself is looked at first: rows × columns, the sizes of its
 pages are unpacked as their own headers say. Words are read as codes of a dictionary, so that a word which stands in a
 million rows is in memory once; columns of structures and bytes are not read at all. pyarrow starts no threads for this:
 with torch in the same process, its threads sometimes end the process with an abort when Python exits.
+
+A reader makes room for what the header of a page says, whatever the sizes at the end of the file say; so both are
+looked at before pyarrow reads anything. They are read here and not by pyarrow's own objects for them, which end the
+whole process on some damaged files (26.0.1). Both are structures of Thrift's compact protocol:
+https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
+https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 """
 
 from __future__ import annotations
@@ -17,14 +23,6 @@ import numpy as np
 from ...io.errors import InputError, shorten
 from .table import MemoryBudget, check_cells, quote_cell
 from .text import MAX_TABLE_BYTES, Cells, Grid, resolve_column_names
-
-# How much the columns and pages of a Parquet file unpack to, by what the file says of itself.
-#
-# A reader makes room for what the header of a page says, whatever the sizes at the end of the file say; so both are
-# looked at before pyarrow reads anything. They are read here and not by pyarrow's own objects for them, which end the
-# whole process on some damaged files (26.0.1). Both are structures of Thrift's compact protocol:
-# https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
-# https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 _MAX_THRIFT_DEPTH = 16
@@ -181,6 +179,8 @@ class _ThriftReader:
         value = self._read_varint()
         return (value >> 1) ^ -(value & 1)
 
+
+# ---------------------------------------------------------------- columns, read by pyarrow
 
 _ROWS_PER_BLOCK = 1 << 16
 _MAX_WORD_LENGTH = 131_072  # characters, as in CSV

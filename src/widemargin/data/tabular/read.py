@@ -4,8 +4,11 @@ Rules, each with a note when it changes something. Missing is an empty field, ?,
 A column is a number if all its values are, else a category. Left out: columns with no or one value, running numbers
 and ids, free text; rows without a label; classes with a single row. Refused: infinite numbers, a stray word among
 numbers, a number to be predicted as target, rows of another width than the header, and tables that would fill the
-memory (see `table_memory`). A file may also be a pipe, such as `<(zcat table.csv.gz)`, that sends something every 30
-seconds.
+memory (see `table.MemoryBudget`). A file may also be a pipe, such as `<(zcat table.csv.gz)`, that sends something
+every 30 seconds.
+
+Two steps follow the reading of cells: `read_labels` finds the column of classes and the rows to keep, `build_columns`
+decides of every other column whether it is a number or a category, or tells nothing.
 """
 
 from __future__ import annotations
@@ -36,8 +39,6 @@ from .table import (
     quote_cell,
 )
 from .text import PARQUET_MAGIC, Cells, Grid, decode_table_text, parse_grid, printable_path, read_table_bytes
-
-# Which kind a column is, number or category, and which columns tell nothing and are left out.
 
 MIN_NUMERIC_FRACTION = 0.9  # above this share of numbers, a word in a column is taken for a slip
 MAX_CATEGORY_NUMBERS = 10  # with no more different numbers than this, a column of numbers and words is a category
@@ -178,8 +179,9 @@ def _build_category(
     if share > MIN_NUMERIC_FRACTION and len({value for value in numbers if not np.isnan(value)}) > MAX_CATEGORY_NUMBERS:
         row, word = grid.line_numbers[kept_rows[non_numeric[0]]], words[non_numeric[0]]
         raise InputError(
-            f"{grid.file}: row {row}, column {quote_cell(name)}: {quote_cell(word)} is no number, but {int(100 * share)} % of "
-            "the column are; write a number, or leave the field empty if the value is missing"
+            f"{grid.file}: row {row}, column {quote_cell(name)}: {quote_cell(word)} is no number, "
+            f"but {int(100 * share)} % of the column are; "
+            "write a number, or leave the field empty if the value is missing"
         )
     levels = tuple(sorted(set(known)))
     column = Column(name, encode_levels(words, levels), levels)
@@ -193,7 +195,7 @@ def _build_category(
     return column, ""
 
 
-# The column of classes: which one, its labels, the rows that cannot be learnt from, and when it holds no classes.
+# ---------------------------------------------------------------- the column of classes
 
 FEW_VALUES = 20
 """Up to so many different numbers may be classes, whatever they are."""
@@ -259,7 +261,8 @@ def _target_index(grid: Grid, target: str) -> int:
     near = get_close_matches(wanted.lower(), lowered, n=1, cutoff=0.5)
     hint = f"; did you mean {quote_cell(lowered[near[0]])}?" if near else ""
     raise InputError(
-        f"{grid.file}: no column {quote_cell(target)}{hint} (its columns: {join_names(grid.column_names, max_names=12)})"
+        f"{grid.file}: no column {quote_cell(target)}{hint} "
+        f"(its columns: {join_names(grid.column_names, max_names=12)})"
     )
 
 

@@ -1,7 +1,8 @@
 """A table as numbers and codes: what every file and data set becomes before anything learns from it.
 
 Nothing here scales, imputes or encodes: those need statistics, and statistics belong to the training
-part of a split alone.
+part of a split alone. What a single cell means (a number, a word or nothing) and how cells are quoted in messages is
+here too, and so is the bound on the memory that a table may take while it is read.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from numpy.typing import NDArray
 from ...io.bounded import size_text
 from ...io.errors import InputError
 from ...io.resources import available_memory
-
-# What one cell of a table says: a number, a word or nothing; and how cells and names are shown in a message.
 
 MISSING_TOKENS = frozenset({"", "?", "na", "n/a", "nan", "null", "none", "-"})
 _MAX_MISSING_LENGTH = max(map(len, MISSING_TOKENS))
@@ -114,12 +113,6 @@ def encode_levels(words: Sequence[str], levels: tuple[str, ...]) -> NDArray[np.i
     return np.array([place.get(word, -1) for word in words], dtype=np.int64)
 
 
-# How much memory a table may take while it is read, counted as its cells come in.
-#
-# A packed file can hold far more cells than its size suggests: a gzip file up to three hundred times as much text, a
-# Parquet file any number of equal values in a few bytes. So the memory is bounded by the size of the file as it lies on
-# disk. Text that is not packed needs at most 40 times its size, which is below the bound for every file up to 128 MiB.
-
 MIN_MEMORY_BUDGET, MAX_MEMORY_BUDGET = 512 << 20, 8 << 30  # bytes that any table may take, and that none may exceed
 MEMORY_PER_FILE_BYTE = 64  # the size of the file on disk, between these two
 MAX_CELLS = 1 << 27  # rows × columns; one gibibyte as numbers
@@ -129,7 +122,13 @@ BYTES_PER_ROW = 128  # bytes: where the row began, whether it is kept, its label
 
 
 class MemoryBudget:
-    """Counts what a table takes, and refuses it in one line when that is too much."""
+    """Counts the memory that a table takes as its cells come in, and refuses it in one line when that is too much.
+
+    A packed file can hold far more cells than its size suggests: a gzip file up to three hundred times as much text, a
+    Parquet file any number of equal values in a few bytes. So the memory is bounded by the size of the file as it lies
+    on disk. Text that is not packed needs at most 40 times its size, which is below the bound for every file up to
+    128 MiB.
+    """
 
     def __init__(self, file: str, stored_bytes: int) -> None:
         self.file, self.used = file, 0
@@ -145,7 +144,8 @@ class MemoryBudget:
         if self.used > self.limit:
             limit = size_text(self.limit >> 20 << 20)
             raise InputError(
-                f"{self.file}: takes more than {limit} of memory as a table ({self.limit_reason}); take a sample of its rows"
+                f"{self.file}: takes more than {limit} of memory as a table ({self.limit_reason}); "
+                "take a sample of its rows"
             )
 
     def reserve_cells(self, rows: int, columns: int) -> None:

@@ -1,4 +1,8 @@
-"""Bytes of a file as text: what it is by its first bytes, which encoding, and one clear line for what is no table."""
+"""Bytes of a file as a grid of words: what it is by its first bytes, its encoding, its separator and its header.
+
+What is no table is refused in one line. Rows are known by the line of the file they begin in, since that is what an
+editor shows.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +67,7 @@ def printable_path(path: str | Path) -> str:
 def read_table_bytes(path: Path, suggest_names: Callable[[], Iterable[str]] = tuple) -> tuple[bytes, int]:
     """All bytes of a file or pipe, unpacked if gzipped, and how many there were before that.
 
-    `others` gives names to suggest besides the files around it.
+    `suggest_names` gives names to suggest besides the files around it.
     """
     file = printable_path(path)
     try:
@@ -101,7 +105,7 @@ def _suggest_file(path: Path, suggest_names: Callable[[], Iterable[str]]) -> str
 class EncodedText:
     """The bytes of a text and their encoding; decoded line by line, for all of it at once may take four times as much.
 
-    >>> list(EncodedText(b"a,b\\r\\n1,2", "utf-8").line_numbers())
+    >>> list(EncodedText(b"a,b\\r\\n1,2", "utf-8").lines())
     ['a,b\\r\\n', '1,2']
     """
 
@@ -185,9 +189,7 @@ def _check_table_text(text: EncodedText, file: str) -> EncodedText:
     return EncodedText(data, text.encoding)
 
 
-# Text as a grid of cells: the separator is found, the header checked, every row as wide as the header.
-#
-# Rows are known by the line of the file they begin in, since that is what an editor shows.
+# ---------------------------------------------------------------- the grid of cells
 
 Cells = Sequence[str] | NDArray[np.int64] | NDArray[np.float64]
 

@@ -18,7 +18,7 @@ from ..download import FetchError, atomic_write, cache_dir, fetch, mirror_url, s
 from .table import Column, Table, class_order, encode_levels
 from .uci_sets import MAX_UCI_BYTES, TABLE1_SET_NAMES, UCI_SETS, UciSet, UciSource, find_zip_members
 
-__all__ = ["UCI_SETS", "TABLE1_SET_NAMES", "load_uci_set", "uci_set_names"]
+__all__ = ["TABLE1_SET_NAMES", "UCI_SETS", "load_uci_set", "uci_set_names"]
 
 
 def uci_set_names() -> tuple[str, ...]:

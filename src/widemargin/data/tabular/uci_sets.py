@@ -1,6 +1,11 @@
-"""Where the originals of the UCI sets are: the archive of today, its old addresses, and a copy elsewhere.
+"""The 15 UCI sets of the ArcGrad paper's Table II: where their originals are, how these are cleaned, what they must be.
 
-Any of them may go or change; the SHA-256 of the cleaned table decides whether what came is the set.
+Sources: the archive of today, its old addresses, and a copy elsewhere. Any of them may go or change; the SHA-256 of
+the cleaned table decides whether what came is the set. A cleaner takes the bytes of the originals in order and gives
+that table as text: comma-separated, one header, digits as in the source, label last.
+
+The preprocessing is inferred: the rows and columns dropped are the ones that give the paper's counts. One
+doubt remains, Hayes-Roth: its three features here are age, education and marital status, the diagnostic ones.
 """
 
 from __future__ import annotations
@@ -49,7 +54,7 @@ def _source(urls: str | tuple[str, ...], files: tuple[str, ...]) -> UciSource:
 def _sources_with_fallbacks(
     archive: str, files: tuple[str, ...], old_paths: str | tuple[str, ...], copy_urls: str | tuple[str, ...]
 ) -> tuple[UciSource, ...]:
-    """The three places; `file_names` are taken from those that are archives."""
+    """The three places; `files` are taken from those that are archives."""
     olds = (old_paths,) if isinstance(old_paths, str) else old_paths
     places = (f"{UCI_URL}/{archive}", tuple(f"{UCI_OLD_URL}/{path}" for path in olds), copy_urls)
     return tuple(_source(urls, files) for urls in places)
@@ -134,10 +139,7 @@ UCI_SOURCES: dict[str, tuple[UciSource, ...]] = {
 }
 
 
-# The originals of the 15 sets → cleaned tables: comma-separated, one header, digits as in the source, label last.
-#
-# A cleaner takes the bytes of the originals in order and gives the text whose SHA-256 the catalogue knows,
-# so that a changed original is noticed whatever it is.
+# ---------------------------------------------------------------- cleaners
 
 Cleaner = Callable[[Sequence[bytes]], str]
 UciRow = list[str]
@@ -238,10 +240,7 @@ def _join_csv(header: str, rows: Iterable[UciRow]) -> str:
     return "".join(f"{line}\n" for line in (header, *(",".join(row) for row in rows)))
 
 
-# The 15 UCI sets of the ArcGrad paper's Table II: shape, SHA-256 of the cleaned table, cleaner, licence, citation.
-#
-# The preprocessing is inferred: the rows and columns dropped are the ones that give the paper's counts. One
-# doubt remains, Hayes-Roth: its three features here are age, education and marital status, the diagnostic ones.
+# ---------------------------------------------------------------- the sets
 
 PIMA_COLUMNS = "pregnancies,glucose,blood_pressure,skin_thickness,insulin,bmi,diabetes_pedigree,age,label"
 NUCLEUS_MEASUREMENTS = (

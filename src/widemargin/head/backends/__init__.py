@@ -1,5 +1,7 @@
-"""Roads to `L`, the logsumexp over the classes that are not the target's; one signature.
+"""Backends: how a head computes `L`, the logsumexp over the classes that are not the target's; one interface.
 
-`rays.py` has the definition of a class's logit, which every road uses; a road only decides how many
-classes it holds at a time. `dense` holds all of them, `stream` walks over blocks.
+`base.py` has that interface, the loss on it, and the one definition of a class's logit, which every backend uses; a
+backend only decides how many classes it holds at a time. `dense.py` holds all of them, `stream.py` one block at a time
+(loop in `class_blocks.py`, elementwise work in `kernels.py`), `sharded.py` those of this rank, `sampled.py` a random
+part, `stacked.py` those of many small models at once. `select.py` chooses the backend of a head.
 """

@@ -1,4 +1,11 @@
-"""Embeddings with their directions and lengths, and the one definition of a class's logit."""
+"""What all backends share: normalised embeddings, the definition of a logit, the interface, the loss, target angles.
+
+The loss (`compute_margin_loss`) is written once, on the `Backend` interface. `TargetGeometry` and what follows it serve
+the streaming backend, which reads the target's angle off the dot products where they know it. A cosine near ±1 has lost
+its angle's digits, so beyond `CHORD_COSINE_THRESHOLD` θ comes from the vectors. Its gradient goes through the products,
+as one more entry among those of the other classes, and costs nothing; only at the smallest angles (`_TINY_ANGLE_SINE`),
+where that difference of two nearly equal vectors would lose digits, is it computed separately.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +29,8 @@ from ...numerics import angles
 class NormalizedEmbeddings:
     """Embeddings [N, D] in the head's working dtype; their directions and lengths are worked out when they are wanted.
 
-    `raw` are the embeddings as they came. `moderate` says that their lengths were looked at and are far from 0 and
-    from overflow; they are then in `safe_norm`, without a gradient.
+    `raw` are the embeddings as they came. `safe_norm` are their lengths, without a gradient, where they were looked at
+    and are far from 0 and from overflow; else None.
     """
 
     def __init__(self, raw: Tensor) -> None:
@@ -88,7 +95,7 @@ class DotProducts(NamedTuple):
 def compute_dot_products(
     margin: Margin, embeddings: NormalizedEmbeddings, weight: Tensor, w_unit: Tensor, w_norm: Tensor
 ) -> DotProducts:
-    """The matrix product behind the logits of the classes of `weight` [C', D] with directions `unit`.
+    """The matrix product behind the logits of the classes of `weight` [C', D] with directions `w_unit`.
 
     Where φ is the cosine itself, the lengths a margin keeps fold into the factors, so nothing is
     divided out that would be multiplied in again.
@@ -107,9 +114,6 @@ def compute_logits(margin: Margin, product: DotProducts, bias: Tensor | None) ->
     if product.radius is not None:
         z = z * product.radius
     return z if bias is None else z + bias.to(z.dtype)
-
-
-# What every road offers, and the loss on any of them.
 
 
 class Target(NamedTuple):
@@ -131,7 +135,7 @@ class TargetLogit(NamedTuple):
 
 
 class NonTargetSums(NamedTuple):
-    """What a road brings back of the classes that are not the target's."""
+    """Sums over the classes that are not the target's."""
 
     log_sum: Tensor
     """`L` [N]."""
@@ -140,7 +144,7 @@ class NonTargetSums(NamedTuple):
 
 
 class Backend(Protocol):
-    """A way to `L`: one object per call, which holds the embeddings and class weights of that call."""
+    """Computes `L` and the target's logit: one object per call, which holds its embeddings and class weights."""
 
     num_classes: int
 
@@ -160,9 +164,9 @@ class Backend(Protocol):
     def target_and_non_target(
         self, margin: Margin, y: Tensor, with_logit_sum: bool
     ) -> tuple[Target | TargetLogit, NonTargetSums]:
-        """Target and others of the same margin together, where a road can do that with less.
+        """Target and others of the same margin together, where a backend can do that with less.
 
-        The target as a logit where the margin leaves that as it is (`Margin.plain_target`) and lengths are kept.
+        The target as a logit where the margin leaves that as it is (`Margin.has_plain_target`) and lengths are kept.
         """
         ...
 
@@ -189,7 +193,7 @@ def compute_margin_loss(
     label_smoothing: float = 0.0,
     gather: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Margin]:
-    """Loss [N] of a margin on a road, and the margin as it was used (adapted to this batch if `adapt`).
+    """Loss [N] of a margin on a backend, and the margin as it was used (adapted to this batch if `adapt`).
 
     `gather` turns rows of this process into those of all processes that share the adaptive numbers (None: one process).
     """
@@ -212,12 +216,6 @@ def compute_margin_loss(
         loss = apply_label_smoothing(loss, p, others.logit_sum, backend.num_classes, label_smoothing)
     return loss, margin
 
-
-# The target's angle on a streamed road: read off the products where they know it, from the chord where they do not.
-#
-# A cosine near ±1 has lost its angle's digits, so there (`CHORD_COSINE_THRESHOLD`) θ comes from the vectors. Its gradient goes the way of
-# the products, as one more entry among those of the other classes, and costs nothing; only at the smallest angles
-# (`_TINY_ANGLE_SINE`), where that difference of two nearly equal vectors would lose digits, is it worked out by itself.
 
 CHORD_COSINE_THRESHOLD = angles.MAX_ACCURATE_COSINE
 _TINY_ANGLE_SINE = 0.02
@@ -252,7 +250,7 @@ def compute_target_geometry(
 
 
 class TargetGradients(NamedTuple):
-    """What the gradient of θ_y wants of everything."""
+    """Gradients of θ_y with respect to the target's dot product and the norms."""
 
     grad_product: Tensor
     """Of the target's product [N]; 0 for the tiny angles."""

@@ -1,8 +1,8 @@
-"""A sweep over the classes, block by block: products once, sums forward, gradients backward.
+"""ClassBlocks: a pass over the classes, block by block: products once, sums forward, gradients backward.
 
-The products are kept where the gradient of the class weights will be: row j of the gradient has room for D numbers,
+The products are kept where the gradient of the class weights will be: row j of the gradient has space for D numbers,
 the products of class j with N embeddings are N. Backward reads a block of them and writes that block's gradient over
-them. So there is no N×C matrix and no fourth matrix product; where N is larger than the room, the rest is computed
+them. So there is no N×C matrix and no fourth matrix product; where N is larger than D, the rest is computed
 again. Never a normalised copy of the weights either: 1/‖w‖ is taken of a block while it is in cache.
 """
 
@@ -18,12 +18,9 @@ from ...numerics import angles
 from . import kernels
 from .kernels import Block, KernelSpec
 
-_BLOCK_ENTRIES = (
-    1 << 18
-)  # of one block×N matrix: large enough to make up for a block's fixed cost, small beside the rest
-_MAX_SEPARATE_PRODUCTS = (
-    1 << 20
-)  # products that are so few are kept by themselves where the gradient has no room for them
+# Entries of one block×N matrix: large enough to make up for a block's fixed cost, small compared with the rest.
+_BLOCK_ENTRIES = 1 << 18
+_MAX_SEPARATE_PRODUCTS = 1 << 20  # so few are kept in memory of their own where the gradient has no space for them
 _ANCHOR_ROWS = 64
 _MIN_EXP_SUM = 0.5
 _MIN_SAFE_NORM, _MAX_SAFE_NORM = 1e-15, 1e15  # lengths whose squares and inverses are safe in fp32
@@ -47,7 +44,7 @@ def balance_block_rows(num_classes: int, max_rows: int) -> int:
 
 
 class ClassBlocks:
-    """The products of embeddings `a` [N, D] with all class weights [C, D], kept as long as there is room."""
+    """The products of embeddings `a` [N, D] with all class weights [C, D], cached as far as there is space."""
 
     def __init__(self, divides_by_w_norm: bool, a: Tensor, weight: Tensor, grad_weight: Tensor | None) -> None:
         self.a, self.weight, self.grad_weight, self.divides_by_w_norm = a, weight, grad_weight, divides_by_w_norm
@@ -90,7 +87,7 @@ class ClassBlocks:
         return False
 
     def get_products(self, block: slice, rows: Tensor) -> Tensor:
-        """Products [B, N] of a block: kept ones if there are any, else computed, and kept as far as there is room."""
+        """Products [B, N] of a block: from the cache, else computed and cached as far as there is space."""
         size, count = block.stop - block.start, len(self.a)
         whole = self.product_cache is not None and self.cached_columns == count
         if whole:
@@ -129,7 +126,7 @@ class ClassBlocks:
         """A kernel on a block: compiled where the head is large and the block a full one."""
         if block.dot_products.shape[0] != self.block_rows:
             return function(spec, block, *inputs)
-        # The block is the same throughout a sweep; a kernel is compiled for the dtypes and shapes of the rest.
+        # The block is the same throughout a pass; a kernel is compiled for the dtypes and shapes of the rest.
         key = (function, spec, tuple((t.dtype, t.shape) for t in inputs))
         found = self.kernels.get(key)
         if found is None:
@@ -148,7 +145,7 @@ class ClassBlocks:
         margin_values = [number.detach() for number in margin_values]
         for _, _, _, block in self.iter_blocks(y, x_norm, bias):
             if anchor is None:
-                # The largest of the first few logits serves all: sums of exp have room for e^88 above it.
+                # The largest of the first few logits serves all: sums of exp can hold e^88 above it.
                 few = block._replace(
                     dot_products=block.dot_products[:_ANCHOR_ROWS],
                     inverse_norm=block.inverse_norm[:_ANCHOR_ROWS],
@@ -171,7 +168,7 @@ class ClassBlocks:
         return log_sum, self._target_products(y), torch.zeros_like(log_sum) if total is None else total.to(self.a.dtype)
 
     def _target_products(self, y: Tensor) -> Tensor:
-        """The products [N] of the targets, after a whole sweep; 0 where a target is another rank's."""
+        """The products [N] of the targets, after a whole pass; 0 where a target is another rank's."""
         rows = y.clamp(0, len(self.weight) - 1)
         if self.product_cache is not None and self.is_cache_filled and self.cached_columns == len(self.a):
             found = self.product_cache[rows, torch.arange(len(rows), device=rows.device)]
@@ -224,9 +221,10 @@ class ClassBlocks:
         needs_a_grad: bool,
         grad_weight: Tensor | None,
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None, list[Tensor]]:
-        """Gradients to the embeddings, their lengths, the bias and the learnt numbers; that of the weights in `into`.
+        """Gradients to the embeddings, their lengths, the bias and the learnt numbers; `grad_weight` gets the weights'.
 
-        `to_own` [N] pulls at the targets' products; `along_own` [N] lengthens their weights, if given.
+        `grad_target_product` [N] is the gradient of the targets' products; `target_w_coefficient` [N], if given, times
+        the target's weight is added to that weight's gradient.
         """
         margin_values, log_sum = [number.detach() for number in margin_values], log_sum.detach()
         grad_a = torch.zeros_like(self.a) if needs_a_grad else None

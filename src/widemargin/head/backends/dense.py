@@ -1,6 +1,9 @@
-"""The dense roads: all N×C logits at once, plain autograd.
+"""The dense backends: all N×C logits at once, from vectors or from cosines that are given.
 
-The fastest for few classes, differentiable twice, at home in `torch.func` and `torch.compile`.
+The fastest for few classes, differentiable twice, usable in `torch.func` and `torch.compile`. In eager mode on a CPU
+all cosines are one node of the graph: products divided by lengths, which with few classes is far cheaper than unit
+vectors, with cosines that are as good. Classes come first there, so that a row's samples lie side by side and sums over
+classes run down the columns. Forward mode, `torch.func` and `torch.compile` get the plain graph.
 """
 
 from __future__ import annotations
@@ -24,12 +27,6 @@ from .base import (
     compute_logits,
     compute_radius,
 )
-
-# Cosines of everything with everything, and the sum over the others, as one node of the graph each.
-#
-# Products divided by lengths: with few classes far cheaper than unit vectors, and the cosines are as good. Classes come
-# first, so that a row's samples lie side by side and sums over classes run down the columns. Both can be differentiated
-# twice; forward mode, `torch.func` and `torch.compile` want the plain graph of `dense`.
 
 
 class CosinesAndNorms(torch.autograd.Function):
@@ -89,7 +86,7 @@ class CosinesOnly(CosinesAndNorms):
 
 
 def _matmul_minus(subtrahend: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """`pull · others − along`, in the memory of `along` where nobody wants to go through it again."""
+    """`left · right − subtrahend`, in the memory of `subtrahend` where no second derivative is wanted."""
     if torch.is_grad_enabled():
         return torch.matmul(left, right) - subtrahend
     return (

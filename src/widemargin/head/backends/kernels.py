@@ -1,8 +1,13 @@
-"""Elementwise work on one block of classes: from products to sums, and from sums' gradients to products'.
+"""Kernels: elementwise work on one block of classes, from products to sums and back, plain or compiled.
 
 Everything is [B, N], classes first: a row's samples lie side by side, sums over classes run down the columns. The
-logit is `rays.logits_of`, the only definition; its slope is autograd's. These functions are plain PyTorch; `fused`
-turns them into one compiled loop each, where a compiler is at hand (which is why each returns a tuple).
+logit is `base.compute_logits`, the only definition; its slope is autograd's. The kernels are plain PyTorch functions;
+`get_kernel` traces them and turns each into one compiled loop where a compiler is available (which is why each returns
+a tuple), so that there is no second formula.
+
+Compiling takes some seconds, so it is for heads where a step takes long; the first call of every `KernelSpec` pays.
+`WIDEMARGIN_FUSED=1` compiles for small heads too, `0` never. Where there is no compiler, or it fails, the plain
+functions do the same work: slower, and but for the last digit of single precision the same.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ _MAX_PARTIAL_SUM_ROWS = 64  # rows that are added up in the working precision be
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """What does not change from block to block; two equal kinds are one compiled kernel."""
+    """What does not change from block to block; two equal specs are one compiled kernel."""
 
     margin: Margin
     value_names: tuple[str, ...]
@@ -41,7 +46,7 @@ class KernelSpec:
 
     @classmethod
     def from_margin(cls, margin: Margin, with_logit_sum: bool, requires_grad: dict[str, bool]) -> KernelSpec:
-        # Their values are no part of the kind, or every step of a schedule would be compiled anew.
+        # Their values are no part of the spec, or every step of a schedule would be compiled anew.
         bare = margin.with_values(**dict.fromkeys(requires_grad, 1.0)) if requires_grad else margin
         return cls(bare, tuple(requires_grad), tuple(requires_grad.values()), with_logit_sum)
 
@@ -160,10 +165,11 @@ def gradients(
     grad_target_product: Tensor,
     *margin_values: Tensor,
 ) -> tuple[Tensor, ...]:
-    """What pulls at the products, as the two matrix products want it, and what is added to each class weight.
+    """Gradients of the products, as the two matrix products need them, and the coefficient of each class weight.
 
-    Gives pull [B, N] and along [B], so that ∂/∂w = pull · a + along · w; then what the lengths of the embeddings [N],
-    the bias [B] and the learnt numbers want, as far as they are there.
+    Returns grad_dot_products [B, N] and w_coefficient [B], so that ∂/∂w = grad_dot_products · a + w_coefficient · w;
+    then the gradients of the lengths of the embeddings [N], of the bias [B] and of the learnt numbers, as far as there
+    are any.
     """
     inverse, w_norm = block.inverse_norm, _w_norm_or_placeholder(spec, block)
     with torch.enable_grad():
@@ -187,9 +193,8 @@ def gradients(
         ]
         grads = torch.autograd.grad(z, wanted, grad_logits, allow_unused=True)
         found = [torch.zeros_like(t) if g is None else g for g, t in zip(grads, wanted, strict=True)]
-    grad_value = torch.where(
-        target, grad_target_product, found.pop(0)
-    )  # the target's product pulls by its angle instead
+    # The gradient of the target's product comes from its angle instead.
+    grad_value = torch.where(target, grad_target_product, found.pop(0))
     with torch.no_grad():
         if spec.divides_by_w_norm:
             # A pull along the weight itself does not turn it: that part is taken off again.
@@ -201,12 +206,6 @@ def gradients(
             w_coefficient = w_coefficient + found.pop(1) * inverse
         return (grad_dot_products.contiguous(), w_coefficient, *found)
 
-
-# A block's elementwise work as one compiled loop: traced from `block`, so that there is no second formula.
-#
-# Compiling takes some seconds, so it is for heads where a step takes long; the first call of every kind pays.
-# `WIDEMARGIN_FUSED=1` compiles for small heads too, `0` never. Where there is no compiler, or it fails, the plain
-# functions do the same work: slower, and but for the last digit of single precision the same.
 
 KernelFunction = Callable[..., Any]
 
@@ -220,7 +219,7 @@ MIN_FORCED_COMPILE_LOGITS = 1 << 16  # where it was asked for; below this a step
 
 
 def is_compile_forced(logits: int) -> bool:
-    """Whether somebody wants them for a head of so many logits, which would do without."""
+    """Whether compiled kernels were asked for at so many logits, where plain ones would do."""
     return os.environ.get("WIDEMARGIN_FUSED") == "1" and logits >= MIN_FORCED_COMPILE_LOGITS
 
 
@@ -244,7 +243,7 @@ def _on_path(command: str) -> bool:
 
 
 def get_kernel(function: KernelFunction, spec: KernelSpec, block: Block, inputs: Sequence[Tensor]) -> KernelFunction:
-    """`function(kind, block, *inputs)` for blocks of this very shape, compiled; itself where that fails."""
+    """`function(spec, block, *inputs)` for blocks of this very shape, compiled; itself where that fails."""
     tensors = [t for t in block if t is not None] + list(inputs)
     key = (function, spec, tuple((t.shape, t.stride(), t.dtype, t.device) for t in tensors))
     with _kernel_cache_lock:
@@ -256,8 +255,8 @@ def get_kernel(function: KernelFunction, spec: KernelSpec, block: Block, inputs:
 def _compile_or_fallback(
     function: KernelFunction, spec: KernelSpec, block: Block, inputs: Sequence[Tensor]
 ) -> KernelFunction:
-    def plain(kind: KernelSpec, block: Block, *inputs: Tensor) -> Any:
-        return function(kind, block, *inputs)
+    def plain(spec: KernelSpec, block: Block, *inputs: Tensor) -> Any:
+        return function(spec, block, *inputs)
 
     try:
         compiled = _trace_and_compile(function, spec, block, inputs)
@@ -299,7 +298,7 @@ def _trace_and_compile(
         compiled: Any = compile_fx_inner(graph, [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"])
         compiled(given)  # fails here or never
 
-    def call(kind: KernelSpec, block: Block, *inputs: Tensor) -> Any:
+    def call(spec: KernelSpec, block: Block, *inputs: Tensor) -> Any:
         return compiled(flatten_inputs(block, inputs))
 
     return call

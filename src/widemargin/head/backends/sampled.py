@@ -1,8 +1,8 @@
-"""The sampled road (Partial FC): the classes of the batch and a random part of the others, drawn anew every step.
+"""The sampled backend (Partial FC): the classes of the batch and a random part of the others, drawn anew every step.
 
 Not the exact loss: the sum runs over the drawn classes alone, and adaptive numbers see only those. The gradient of the
 class weights is sparse, a row for every class drawn; `RowOptimizer` moves just these rows with any optimizer. With a
-rate of 1 nothing is drawn and everything is exact. Reference: Partial FC (arXiv 2010.05222).
+sample rate of 1 nothing is drawn and everything is exact. Reference: Partial FC (arXiv 2010.05222).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _SparseGradRows(torch.autograd.Function):
 
 @torch.no_grad()
 def sample_classes(y: Tensor, num_classes: int, sample_rate: float) -> Tensor:
-    """Classes of a step in rising order: all labels that lie within `num_classes`, and others up to the rate."""
+    """Classes of a step in rising order: all labels that lie within `num_classes`, and others up to the sample rate."""
     scores = torch.rand(num_classes, dtype=torch.float32, device=y.device)
     scores[y[(y >= 0) & (y < num_classes)]] = 2.0  # certain to be among the largest
     count = max(math.ceil(sample_rate * num_classes), int((scores == 2.0).sum()), 2)
@@ -46,7 +46,7 @@ def sample_classes(y: Tensor, num_classes: int, sample_rate: float) -> Tensor:
 
 
 class SampledBackend:
-    """A road over drawn classes; one drawing for everything that is asked about the same labels."""
+    """A backend over sampled classes; one sample for everything that is asked about the same labels."""
 
     def __init__(
         self,
@@ -69,12 +69,11 @@ class SampledBackend:
         self._stream_cache: tuple[Tensor, StreamBackend, Tensor] | None = None
 
     def _get_stream(self, y: Tensor) -> tuple[StreamBackend, Tensor]:
-        """The road over the classes drawn for these labels, and the labels counted among them."""
+        """The backend over the classes sampled for these labels, and the labels as indices into them."""
         if self._stream_cache is None or self._stream_cache[0] is not y:
             which = sample_classes(y, len(self.weight), self.sample_rate)
-            with torch.set_grad_enabled(
-                self._grad_enabled
-            ):  # who asks first may be an adaptive margin, without a gradient
+            # The first call may come from an adaptive margin, without a gradient.
+            with torch.set_grad_enabled(self._grad_enabled):
                 rows: Tensor = _SparseGradRows.apply(self.weight, which)  # type: ignore[no-untyped-call]
                 bias = None if self.bias is None else self.bias[which]
             place = torch.searchsorted(which, y)

@@ -1,4 +1,4 @@
-"""Which road a head takes."""
+"""Chooses the backend of a head, and checks the options that depend on it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 BACKENDS = ("dense", "stream", "sharded", "sampled")
-# Above this many logits auto streams: there the streamed road has compiled kernels and is the faster one, and the dense
-# road holds several copies of the logits.
+# From this many logits on `auto` streams: there the streaming backend has compiled kernels and is the faster one, and
+# the dense backend holds several copies of the logits.
 MIN_STREAM_LOGITS = kernels.MIN_COMPILE_LOGITS
 _UNCOMPILED_STREAM_FACTOR = 8  # times as many where nothing can be compiled
 
@@ -29,21 +29,23 @@ _UNCOMPILED_STREAM_FACTOR = 8  # times as many where nothing can be compiled
 def check_backend_options(
     backend: str, sample_rate: float, group: Any, label_smoothing: float, num_classes: int
 ) -> tuple[float, ClassShard | None]:
-    """The rate, and the part of the classes that is here where they are split."""
+    """The checked sample rate, and this rank's part of the classes where they are split."""
     if backend not in ("auto", *BACKENDS):
         raise unknown_name_error("backend", str(backend), ("auto", *BACKENDS))
     if isinstance(sample_rate, bool) or not isinstance(sample_rate, int | float) or not 0.0 < sample_rate <= 1.0:
-        raise InputError(f"rate={sample_rate!r} must be a number above 0 and at most 1")
+        raise InputError(f"sample_rate={sample_rate!r} must be a number above 0 and at most 1")
     if sample_rate < 1.0 and backend not in ("sampled", "sharded"):
-        raise InputError(f'rate={sample_rate:g} belongs to road="sampled" or road="sharded", not to {backend!r}')
+        raise InputError(
+            f'sample_rate={sample_rate:g} belongs to backend="sampled" or backend="sharded", not to {backend!r}'
+        )
     if sample_rate < 1.0 and label_smoothing:
-        raise InputError("label smoothing needs the logits of all classes: it cannot go with a rate below 1")
+        raise InputError("label smoothing needs the logits of all classes: it cannot go with a sample_rate below 1")
     check_group(group)
     return float(sample_rate), ClassShard.for_this_rank(num_classes, group) if backend == "sharded" else None
 
 
 def select_backend(backend: str, samples: int, num_classes: int, device: torch.device) -> str:
-    """The road that `auto` takes for so many samples and classes; any other name is its own."""
+    """The backend that `auto` means for so many samples and classes; any other name is returned as it is."""
     if backend != "auto":
         return backend
     logits = samples * num_classes
@@ -56,7 +58,7 @@ def select_backend(backend: str, samples: int, num_classes: int, device: torch.d
 
 
 def build_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
-    """The road of a head for a batch."""
+    """The backend of a head for a batch."""
     head.active_backend = select_backend(head.backend, len(embeddings), head.num_classes, head.weight.device)
     if head.active_backend == "dense":
         return DenseBackend(head.margin, embeddings, head.weight, head.bias)
@@ -68,7 +70,7 @@ def build_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
 
 
 def _build_stream_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
-    """Over the classes that are here: a part of them in training where a rate is given, else all."""
+    """Over the classes that are here: a part of them in training where a sample rate is given, else all."""
     if head.sample_rate < 1.0 and head.training:
         return SampledBackend(head.margin, embeddings, head.weight, head.bias, head.sample_rate, head.grad_buffer)
     return StreamBackend(head.margin, embeddings, head.weight, head.bias, head.grad_buffer)

@@ -1,7 +1,11 @@
-"""Which classes a process holds when a head is split over the ranks of a group, and what the ranks exchange.
+"""The sharded backend: the classes of a head split over the ranks of a group.
+
+Every rank streams over its own classes for the samples of all ranks. Exchanged are embeddings and labels (once), per
+sample one logsumexp, one angle and what goes with it, and back the gradients of these: nothing that grows with the
+number of classes. `ClassShard` says which classes a rank holds, and has the exchanges; `ShardedBackend` is the backend.
 
 Rank r holds a run of classes, cut as `torch.chunk` cuts (the last may be smaller), which is also how DTensor cuts: so
-a checkpoint written by any number of ranks can be read by any other. The exchanges below are differentiable. Losses
+a checkpoint written by any number of ranks can be read by any other. The exchanges are differentiable. Losses
 are each rank's own; as under DDP, gradients are those of the mean over ranks of what each rank differentiates.
 """
 
@@ -106,7 +110,7 @@ class ClassShard:
         """How many rows every rank has, and `x` as the backward passes of all ranks need it.
 
         Backward passes communicate, so either all ranks have one or none: where the embeddings of some rank want a
-        gradient those of all get one, wanted or not. `learns` says that the head's own parameters want one.
+        gradient those of all get one, wanted or not. `head_requires_grad`: the head's own parameters want one.
         """
         enabled = torch.is_grad_enabled()
         flags = [len(x), int(enabled), int(enabled and x.requires_grad), int(enabled and head_requires_grad)]
@@ -134,9 +138,9 @@ class ClassShard:
         )
 
     def copy_rows(self, local_rows: Tensor, destination: Tensor, target_shard: ClassShard) -> None:
-        """Rows of classes split this way to where they are under `other`, which has as many classes or more.
+        """Rows of classes split this way to where they are under `target_shard`, which has as many classes or more.
 
-        A rank after the other sends its rows, so that never more than one rank's are held beside one's own.
+        A rank after the other sends its rows, so that never more than one rank's are held besides one's own.
         """
         for rank in range(self.world_size):
             start, stop = rank * self.shard_size, min((rank + 1) * self.shard_size, self.num_classes)
@@ -238,7 +242,7 @@ def _refuse_second_derivative() -> None:
     if torch.is_grad_enabled():
         raise InputError(
             "a head split over several ranks cannot be differentiated twice (create_graph=True); "
-            'use road="dense" or "stream" for that'
+            'use backend="dense" or "stream" for that'
         )
 
 
@@ -257,7 +261,7 @@ class _AllGather(torch.autograd.Function):
         _refuse_second_derivative()
         shard: ClassShard = ctx.shard
         start = sum(ctx.sizes[: shard.rank])
-        # What the ranks' shards want of a sample adds up; they were told 1/R of each loss (see `_average_gradient`).
+        # Gradients of a sample from all ranks' shards add up; each was given 1/R of the loss (see `_average_gradient`).
         local_gradient = shard.all_reduce_sum_(gradient.contiguous().clone())[start : start + ctx.sizes[shard.rank]]
         return local_gradient * shard.world_size, None, None
 
@@ -315,16 +319,10 @@ class _ScaleGradient(torch.autograd.Function):
         return gradient * ctx.factor, None
 
 
-# The sharded road: every rank streams over its own classes for the samples of all ranks.
-#
-# Exchanged are embeddings and labels (once), per sample one logsumexp, one angle and what goes with it, and back the
-# gradients of these: nothing that grows with the number of classes.
-
-
 class ShardedBackend:
-    """A road for this rank's samples over the classes of all ranks; `inner` makes the road over this rank's own.
+    """This rank's samples over the classes of all ranks; `make_inner` makes the backend over this rank's own classes.
 
-    `learns` says whether parameters of the head want a gradient.
+    `head_requires_grad` says whether parameters of the head want a gradient.
     """
 
     def __init__(
@@ -394,8 +392,6 @@ def shard_logits(
         raise InputError("a sharded head gives logits without labels; its loss is head(x, y)")
     sizes = shard.gather_sizes(embeddings.norm)
     all_embeddings = NormalizedEmbeddings(shard.all_gather(embeddings.x, sizes))
-    here = (
-        DenseBackend(margin, all_embeddings, weight, bias).logits(margin).T.contiguous()
-    )  # classes first: they are gathered
+    here = DenseBackend(margin, all_embeddings, weight, bias).logits(margin).T.contiguous()  # classes first: gathered
     start = sum(sizes[: shard.rank])
     return shard.all_gather_classes(here).T[start : start + sizes[shard.rank]]

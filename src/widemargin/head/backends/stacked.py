@@ -1,4 +1,4 @@
-"""The stacked road: K small models at once, each with its own class weights, labels and numbers.
+"""The stacked backend: K small models at once, each with its own class weights, labels and numbers.
 
 Logits are [C, K, N], classes first, so that a number per model, [K, 1], meets target curves [K, N]
 and logits [C, K, N] alike, and the curves of a margin need not know of stacks. Cosines come from one
@@ -43,9 +43,7 @@ class StackedBackend:
         self._x, self._weight, self.num_classes = x, weight, weight.shape[1]
         self.bias = None if bias is None else bias.T.unsqueeze(2)  # [K, C] → [C, K, 1]
         self._cosines_cache: tuple[Tensor, Tensor, Tensor] | None = None
-        if (
-            margin.is_linear and margin.uses_x_norm and margin.uses_w_norm
-        ):  # nothing to divide out and multiply in again
+        if margin.is_linear and margin.uses_x_norm and margin.uses_w_norm:  # no lengths to divide out and multiply in
             self.product = DotProducts(_BatchedDotProducts.apply(x, weight), None)  # type: ignore[no-untyped-call]
         else:
             cosine, x_norm, w_norm = self._compute_cosines()

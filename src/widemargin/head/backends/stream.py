@@ -1,8 +1,11 @@
-"""The streamed road: blocks of classes, never an N×C matrix, never a normalised copy of the weights.
+"""The streaming backend: blocks of classes, never an N×C matrix, never a normalised copy of the weights.
 
-Exact, at three matrix products. `sweep` has the loop and where the products are kept, `block` what is done with them,
-`fused` the compiled form of that, `room` the gradient's memory from step to step. Runs on a GPU by the same code;
-none was at hand to try it.
+Exact, at three matrix products. `class_blocks.py` has the loop and where the products are kept, `kernels.py` what is
+done with them and its compiled form. Here are the backend, its autograd function, and `GradBuffer`: the memory of the
+weight gradient, used again in the next step once nobody else holds it. Fresh memory of that size is expensive: the
+system hands it out page by page and zeroed, at up to a sixth of a step's time. With `zero_grad()`, which drops
+gradients, the same memory serves step after step. A second derivative is computed densely, by plain autograd. Runs on a
+GPU by the same code; it has not been tried on one.
 """
 
 from __future__ import annotations
@@ -35,11 +38,6 @@ from .base import (
 from .class_blocks import ClassBlocks
 from .dense import compute_non_target_sums
 from .kernels import KernelSpec, safe_reciprocal
-
-# Room for the gradient of the class weights, used again in the next step once nobody holds it any more.
-#
-# Fresh memory of that size is dear: the system hands it out page by page and zeroed, at up to a sixth of a step's
-# time. With `zero_grad()`, which drops gradients, the same room serves step after step.
 
 _OWN_REFERENCES = 2  # references to the storage object: the attribute, and the argument of getrefcount
 
@@ -90,8 +88,6 @@ class GradBuffer:
         return GradBuffer, ()
 
 
-# Gradients of a streamed head that can themselves be differentiated: once more, densely, by plain autograd.
-
 _MAX_DOUBLE_BACKWARD_LOGITS = 1 << 24  # logits; a second derivative holds many copies of them
 
 
@@ -103,7 +99,7 @@ def dense_double_backward(ctx: Any, grad_outputs: tuple[Tensor | None, ...]) -> 
     a, unit, x_norm, weight, bias, *margin_values = inputs
     if len(a) * len(weight) > _MAX_DOUBLE_BACKWARD_LOGITS:
         raise InputError("so large a streamed head cannot be differentiated twice (create_graph): take fewer classes")
-    spec: KernelSpec = ctx.kind
+    spec: KernelSpec = ctx.spec
     margin = (
         spec.margin.with_values(**dict(zip(spec.value_names, margin_values, strict=True)))
         if margin_values
@@ -132,7 +128,7 @@ class _StreamFunction(torch.autograd.Function):
     """(a, directions, ‖x‖, weight, bias, numbers of the margin) → (L, Σ z, θ_y, ‖w_y‖ where it is kept, a·w_y).
 
     Target and others in one, so that the weights have one gradient: two would be two C×D matrices. Of the target either
-    θ_y and ‖w_y‖ or (`plain`) the product a·w_y; the others are None.
+    θ_y and ‖w_y‖ or (`plain_target`) the product a·w_y; the others are None.
     """
 
     @staticmethod
@@ -151,7 +147,7 @@ class _StreamFunction(torch.autograd.Function):
         *margin_values: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
         log_sum, value, total = blocks.compute_log_sum(spec, y, x_norm, bias, margin_values)
-        ctx.kind, ctx.plain, ctx.sweep, ctx.room = spec, plain_target, blocks, grad_buffer
+        ctx.spec, ctx.plain_target, ctx.blocks, ctx.grad_buffer = spec, plain_target, blocks, grad_buffer
         ctx.save_for_backward(y, log_sum, a, unit, x_norm, weight, bias, *margin_values)
         ctx.set_materialize_grads(False)
         if plain_target:
@@ -186,13 +182,13 @@ class _StreamFunction(torch.autograd.Function):
                 ctx, (grad_log_sum, grad_logit_sum, grad_theta, grad_w_norm, grad_product)
             )
         y, log_sum, a, unit, x_norm, weight, bias, *margin_values = ctx.saved_tensors
-        spec: KernelSpec = ctx.kind
+        spec: KernelSpec = ctx.spec
         zero = torch.zeros_like(log_sum)
         grad_theta = zero if grad_theta is None else grad_theta
         grad_value, target_w_coefficient, target_gradients = zero if grad_product is None else grad_product, None, None
         with autocast_disabled(a), torch.no_grad():
             blocks, grad_weight = _take_blocks_and_grad_weight(ctx, a, weight, ctx.needs_input_grad[8])
-            if not ctx.plain:
+            if not ctx.plain_target:
                 geometry: TargetGeometry = ctx.target
                 target_gradients = compute_target_gradients(geometry, grad_theta)
                 grad_value = target_gradients.grad_product
@@ -236,7 +232,7 @@ class _StreamFunction(torch.autograd.Function):
 def _add_tiny_angle_gradients(
     unit: Tensor, weight: Tensor, y: Tensor, grad_theta: Tensor, tiny_indices: Tensor, grad_weight: Tensor | None
 ) -> Tensor:
-    """Gradient to the directions of samples at tiny angles; that of their weights is added to `into`."""
+    """Gradient to the directions of samples at tiny angles; that of their weights is added to `grad_weight`."""
     rows = _clamp_labels(y, weight)[tiny_indices]
     with torch.enable_grad():
         some = weight.index_select(0, rows).to(unit.dtype).detach().requires_grad_()
@@ -256,16 +252,16 @@ def _clamp_labels(y: Tensor, weight: Tensor) -> Tensor:
 def _take_blocks_and_grad_weight(
     ctx: Any, a: Tensor, weight: Tensor, needs_weight_grad: bool
 ) -> tuple[ClassBlocks, Tensor | None]:
-    """The sweep with its kept products and the room they lie in, which the gradient is about to fill.
+    """The blocks with their cached products and the memory they lie in, which the gradient is about to fill.
 
-    Once given away the room is gone: a second backward pass computes its products again, in other room.
+    That memory is given away once: a second backward pass computes its products again, in other memory.
     """
-    blocks: ClassBlocks = ctx.sweep
+    blocks: ClassBlocks = ctx.blocks
     if not needs_weight_grad:
         return blocks, None
     grad_weight = blocks.grad_weight
     if grad_weight is None or not blocks.is_cache_filled:
-        grad_weight = ctx.room.allocate_like(weight)
+        grad_weight = ctx.grad_buffer.allocate_like(weight)
         return ClassBlocks(
             blocks.divides_by_w_norm, a, weight, None if blocks.product_cache is None else grad_weight
         ), grad_weight
@@ -352,7 +348,7 @@ class StreamBackend:
         return self.embeddings.x if margin.is_linear and margin.uses_x_norm else self.embeddings.unit
 
     def _get_blocks(self, margin: Margin) -> ClassBlocks:
-        """The sweep of this call: its products serve the adaptive numbers and the loss, and both labels of a mixup."""
+        """The blocks of this call: their products serve the adaptive numbers, the loss, and both labels of a mixup."""
         if self._blocks is None:
             factor = self._matmul_input(margin).detach()
             wanted = self.weight.requires_grad and (torch.is_grad_enabled() or bool(margin.adaptive_fields))

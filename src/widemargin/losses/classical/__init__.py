@@ -1,1 +1,1 @@
-"""Classical losses, one per file; the catalogue finds them by file name."""
+"""Classical losses, one per file; the registry finds them by file name."""

@@ -6,7 +6,7 @@ When: labels do not exclude one another, or there is a single question.
 Reference: Good 1952; torch.nn.functional.binary_cross_entropy_with_logits.
 
 >>> import torch, widemargin as wm
->>> round(wm.BCE(check_probabilities=True)(torch.tensor([0.1]), torch.tensor([1.0])).item(), 2)
+>>> round(wm.BCE(probabilities=True)(torch.tensor([0.1]), torch.tensor([1.0])).item(), 2)
 2.3
 """
 

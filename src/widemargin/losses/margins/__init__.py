@@ -1,1 +1,1 @@
-"""Margin losses, one per file; the catalogue finds them by file name."""
+"""Margin losses, one per file; the registry finds them by file name."""

@@ -53,7 +53,8 @@ class AdaAcos(Margin):
             resolved = resolved.with_values(s=max(resolved.floor, scale))
         if resolved.s == 0.0:
             warnings.warn(
-                f"adaacos with {num_classes} classes has a scale of 0 and cannot learn: give it one, as in adaacos(s=6)",
+                f"adaacos with {num_classes} classes has a scale of 0 and cannot learn: give it one, "
+                "as in adaacos(s=6)",
                 stacklevel=3,
             )
         return resolved

@@ -2,7 +2,7 @@
 
 Formula: z_j = −s θ_j for every class.
 Domain: s > 0. Scale and gap are inversely proportional: of all scales, s = (W₀((C−1)/e) + 1)/gap moves samples of
-that angular gap fastest, so a small s asks for a wide gap. `suggest_scale(classes, gap)` gives it; where a small s
+that angular gap fastest, so a small s asks for a wide gap. `suggest_scale(num_classes, gap)` gives it; where a small s
 starts slowly, `s=decay(40, 5, steps=…)`.
 When: in doubt: one number, and a rule for it. Tables, images and open sets alike.
 Reference: Wu and Wang, ArcGrad (IJCNN 2020, doi 10.1109/IJCNN48605.2020.9207251), Eq. 11.

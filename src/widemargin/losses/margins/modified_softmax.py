@@ -2,7 +2,7 @@
 
 Formula: z_j = ‖x‖ cos θ_j.
 Domain: no number to choose; the length of the embedding plays the scale.
-When: to see what unit class weights do by themselves; a step on the road more than a first choice.
+When: to see what unit class weights do by themselves; an intermediate step more than a first choice.
 Reference: SphereFace (arXiv 1704.08063), Eq. 4.
 
 >>> import torch, widemargin as wm

@@ -1,1 +1,1 @@
-"""Losses on embeddings, one per file; the catalogue finds them by file name."""
+"""Losses on pairs and triplets of embeddings, one per file; the registry finds them by file name."""

@@ -1,10 +1,10 @@
-"""Center: each embedding near the centre of its class; used beside a softmax, `softmax + 0.02*center`.
+"""Center: each embedding near the centre of its class; used together with a softmax, `softmax + 0.02*center`.
 
 Formula: ½ ‖x_i − c_{y_i}‖². After the loss of a training batch, without gradient: c_j ← c_j − α Σ_{y_i=j}(c_j −
 x_i)/(1 + n_j), counts over all ranks of the objective's `group`; frozen in evaluation. `learn=True` makes the centres
 parameters instead.
 Domain: 0 ≤ α ≤ 1. Its weight in the objective is the paper's λ.
-When: beside a softmax, for classes that shall be compact. Not alone: one point for everything would be its best.
+When: together with a softmax, for classes that shall be compact. Not alone: one point for everything would be its best.
 Reference: Wen et al., ECCV 2016, Eq. 2 to 4; ArcGrad (IJCNN 2020), Eq. 5 and 6.
 
 >>> import torch, widemargin as wm
@@ -33,7 +33,9 @@ class Center(PairLoss):
     learn: bool = option(False, "centres as parameters", flag=True, hide_default=True)
 
     def loss_and_stats(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        raise InputError('center keeps a centre per class: use wm.Objective("softmax + 0.02*center", dim, classes)')
+        raise InputError(
+            'center keeps a centre per class: use wm.Objective("softmax + 0.02*center", embedding_dim, num_classes)'
+        )
 
     def build(self, embedding_dim: int, num_classes: int) -> PairLossModule:
         return CenterModule(self, embedding_dim, num_classes)
@@ -44,11 +46,11 @@ class CenterModule(PairLossModule):
 
     centers: Tensor
 
-    def __init__(self, term: Center, embedding_dim: int, num_classes: int) -> None:
-        super().__init__(term)
-        self.alpha, self.learn = term.alpha, term.learn
+    def __init__(self, pair_loss: Center, embedding_dim: int, num_classes: int) -> None:
+        super().__init__(pair_loss)
+        self.alpha, self.learn = pair_loss.alpha, pair_loss.learn
         start = torch.zeros(num_classes, embedding_dim)
-        if term.learn:
+        if pair_loss.learn:
             self.centers = nn.Parameter(start)
         else:
             self.register_buffer("centers", start)
@@ -77,7 +79,7 @@ class CenterModule(PairLossModule):
         count = torch.bincount(index, minlength=len(before)).to(x.dtype).unsqueeze(1)
         step = (count * before - sums) / (1.0 + count)
         moved = (before - self.alpha * step).to(self.centers.dtype)
-        if present is None:  # see numbers.py: buffers are replaced
+        if present is None:  # see head/state.py: buffers are replaced, not written into
             self.centers = moved
         elif torch.compiler.is_compiling():
             self.centers = self.centers.index_copy(0, present, moved)

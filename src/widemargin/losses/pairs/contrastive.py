@@ -4,7 +4,7 @@ Formula: per anchor the mean over its pairs; a pair of one class costs D, a pair
 (`form=squared`) or max(0, m − √D)² (`form=hadsell`). D is the squared Euclidean distance, on
 unit embeddings unless `normalize=False`.
 Domain: m > 0, a distance; on the unit sphere distances end at 2.
-When: only pairs are known to be alike or not, or beside a margin, with several samples of a class in a batch.
+When: only pairs are known to be alike or not, or together with a margin, and several samples of a class in a batch.
 Reference: Hadsell, Chopra and LeCun, CVPR 2006, Eq. 4 (up to its factor ½).
 
 >>> import torch, widemargin as wm

@@ -5,7 +5,7 @@ reported (`stats["anchors_without"]`). D is the squared Euclidean distance, on u
 `normalize=False`.
 Domain: α ≥ 0; mining = all, hard (farthest positive, nearest negative), semihard (D_ap < D_an < D_ap + α), distance
 (distance-weighted draw, unit embeddings only) or pool (draw `pool_size` triplets, keep the semi-hard).
-When: few samples per class, or identities that come and go; alone or beside a margin, with several samples of a
+When: few samples per class, or identities that come and go; alone or together with a margin, and several samples of a
 class in a batch.
 Reference: FaceNet (arXiv 1503.03832), Eq. 3 and 4; distance weighting: arXiv 1706.07567, Eq. 4.
 

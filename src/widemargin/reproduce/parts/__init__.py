@@ -1,1 +1,1 @@
-"""What several recipes share; not recipes themselves."""
+"""Code that several recipes share; no recipes."""

@@ -1,4 +1,8 @@
-"""Runs of the paper's image experiments: its own settings, and a size that two CPU cores can do."""
+"""Runs of the paper's image experiments: the paper's settings, a size for two CPU cores, options, execution.
+
+All image recipes take the options of `add_image_arguments`; `complete_image_runs` trains what is missing, here or as
+jobs, and writes the records.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,10 @@ from ...io.errors import InputError, unknown_name_error
 from ...io.locks import lock_folder
 from ...training.config import TrainConfig
 from .runs import missing_configs, run_folder, unique_configs, write_records
-from .table1_comparison import TABLE1_LOSSES as TABLE1
+from .table1_comparison import TABLE1_LOSSES
 
 # The paper's columns and our spelling of them: Table I's, but for ArcGrad's scale.
-IMAGE_LOSSES = {method: loss for method, loss in TABLE1.items() if not method.startswith("arcgrad")}
+IMAGE_LOSSES = {method: loss for method, loss in TABLE1_LOSSES.items() if not method.startswith("arcgrad")}
 IMAGE_LOSSES["arcgrad"] = "arcgrad(s=10)"
 # Not in the paper: its author's later loss, and the margin ArcFace is most often compared with.
 EXTRA_LOSSES = {"adaacos": "adaacos", "cosface": "cosface(s=20, m=0.1)"}
@@ -61,10 +65,10 @@ HEADLINE_CONFIG = TrainConfig(
 def make_image_config(
     size: str, data: str, loss: str, seed: int, *, as_printed: bool = True, **overrides: Any
 ) -> TrainConfig:
-    """The run of a size on a data set; `changed` are fields that an experiment varies.
+    """The run of a size on a data set; `overrides` are fields that an experiment varies.
 
-    >>> make_image_config("full", "cifar10", "softmax", 0).lr, make_image_config("full", "cifar10", "softmax", 0, as_printed=False).lr
-    (0.1, 0.001)
+    >>> [make_image_config("full", "cifar10", "softmax", 0, as_printed=printed).lr for printed in (True, False)]
+    [0.1, 0.001]
     """
     if size not in SIZES:
         raise unknown_name_error("size", size, SIZES)
@@ -72,9 +76,6 @@ def make_image_config(
     if size == "full" and not as_printed:
         base = replace(base, lr=_WORKING_LR)
     return replace(base, loss=loss, seed=seed, **overrides)
-
-
-# Options that all image recipes take, and the way from a list of runs to their records.
 
 
 def add_image_arguments(
@@ -115,7 +116,7 @@ def seed_range(options: argparse.Namespace) -> range:
 
 
 def complete_image_runs(configs: Iterable[TrainConfig], options: argparse.Namespace, recipe: str) -> Path:
-    """Do what is missing, here or as jobs, and write the records of all that is finished; the folder for the page."""
+    """Train what is missing, here or as jobs, and write the records of all finished runs; the folder for the page."""
     all_configs, runs_dir = unique_configs(configs), Path(options.runs_dir)
     out = Path(options.out or recipe)
     todo = missing_configs(all_configs, runs_dir)

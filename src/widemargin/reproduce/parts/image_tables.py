@@ -1,4 +1,7 @@
-"""A table of the paper on images: runs of all methods, their figures in columns, ours beside theirs."""
+"""Tables of the paper on images: runs of all methods, a column per metric, ours beside the paper's.
+
+Printed in the terminal, and written to a page as a table and a picture per column.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def angle_metric(kind: str) -> RecordMetric:
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """A column: what all its runs share, the figure that is read off each, and the paper's by its own method names."""
+    """A column: what all its runs share, the metric of each record, and the paper's values by its method names."""
 
     title: str
     config_overrides: Mapping[str, Any]
@@ -105,12 +108,9 @@ def _describe_setting(options: argparse.Namespace) -> str:
     return f"The paper's settings (its Table III) {rate}"
 
 
-# Ours beside the paper's, method by method: in the terminal, as a table of a page, and as a picture.
-
-
 @dataclass(frozen=True)
 class MetricColumn:
-    """One figure of every method: what each seed reached, and what the paper prints."""
+    """One metric of every method: what each seed reached, and what the paper prints."""
 
     title: str
     seed_values: Mapping[str, Sequence[float]]

@@ -1,4 +1,9 @@
-"""The claim of AdaAcos: without tuning as good as a tuned ArcFace, and better than AdaCos."""
+"""Two open-set experiments: the claim of AdaAcos, and six digits on a sphere.
+
+The claim: without tuning AdaAcos is as good as a tuned ArcFace, and better than AdaCos. ArcFace's scale and margin are
+chosen from a grid on validation images. The sphere: six digits of MNIST in three dimensions, to see what A-Softmax's m
+and ArcGrad do to the embeddings and to the angles of pairs.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +36,7 @@ _CLAIM_DIGITS_CONFIG = replace(DIGITS_CONFIG, embedding_dim=16, epochs=8, train_
 
 @dataclass(frozen=True)
 class ClaimDataset:
-    """A data set to try the claim on: how it is trained, the figure it is judged by, and ArcFace's scales."""
+    """A data set to test the claim on: how it is trained, the metric that decides, and ArcFace's scales."""
 
     title: str
     base_config: TrainConfig
@@ -78,16 +83,18 @@ def run_tuning_claim(options: argparse.Namespace, seeds: range) -> None:
     """Train what is missing, choose ArcFace's setting on held-out images, say whether the claim holds."""
     from ...viz import page
 
-    grids = [ground.arcface_grid() for ground in CLAIM_DATASETS]
-    untuned_by_dataset = [ground.untuned_methods() for ground in CLAIM_DATASETS]
-    lines = [line for grid, others in zip(grids, untuned_by_dataset, strict=True) for line in (*grid.values(), *others)]
-    out = complete_openset_runs(lines, seeds, options, "adaacos")
+    grids = [dataset.arcface_grid() for dataset in CLAIM_DATASETS]
+    untuned_by_dataset = [dataset.untuned_methods() for dataset in CLAIM_DATASETS]
+    methods = [
+        method for grid, others in zip(grids, untuned_by_dataset, strict=True) for method in (*grid.values(), *others)
+    ]
+    out = complete_openset_runs(methods, seeds, options, "adaacos")
     if out is None:
         return
     title = "AdaAcos without tuning against a tuned ArcFace and AdaCos"
     body: list[str] = []
-    for ground, grid, others in zip(CLAIM_DATASETS, grids, untuned_by_dataset, strict=True):
-        body += _report_dataset(ground, grid, others, seeds, Path(options.runs_dir))
+    for dataset, grid, others in zip(CLAIM_DATASETS, grids, untuned_by_dataset, strict=True):
+        body += _report_dataset(dataset, grid, others, seeds, Path(options.runs_dir))
     body += [page.heading("Again"), page.code(f"widemargin reproduce openset adaacos --seeds {len(seeds)}")]
     sub = "ArcFace's scale and margin are chosen on held-out training images, its choice is framed"
     path = out / "report.html"
@@ -102,28 +109,28 @@ def _report_dataset(
     seeds: range,
     runs_dir: Path,
 ) -> list[str]:
-    """What one data set says, printed and as parts of the page."""
+    """The result on one data set, printed and as sections of the page."""
     from ...viz import page
     from ...viz.charts import loss_colour
     from ...viz.matrices import draw_heatmap
 
-    found = {spot: metric_values(line, seeds, runs_dir, dataset.metric) for spot, line in grid.items()}
+    values = {spot: metric_values(method, seeds, runs_dir, dataset.metric) for spot, method in grid.items()}
     chosen = _tuned_setting(grid, seeds, runs_dir)
     if chosen is None:
         return []
-    best = max((spot for spot in found if found[spot]), key=lambda spot: statistics.fmean(found[spot]))
+    best = max((spot for spot in values if values[spot]), key=lambda spot: statistics.fmean(values[spot]))
     rows = [
-        (f"arcface tuned on held-out images: s={chosen[0]:g}, m={chosen[1]:g}", found[chosen]),
-        (f"arcface with hindsight: s={best[0]:g}, m={best[1]:g}", found[best]),
-        *((line.name, metric_values(line, seeds, runs_dir, dataset.metric)) for line in untuned_methods),
+        (f"arcface tuned on held-out images: s={chosen[0]:g}, m={chosen[1]:g}", values[chosen]),
+        (f"arcface with hindsight: s={best[0]:g}, m={best[1]:g}", values[best]),
+        *((method.name, metric_values(method, seeds, runs_dir, dataset.metric)) for method in untuned_methods),
     ]
     print(f"\n{dataset.title}: {dataset.unit}")
     for name, numbers in rows:
         print(f"  {name}: {format_mean_interval(numbers, 2)}")
-    said = _claim_sentences(dataset, grid[chosen], untuned_methods, seeds, runs_dir)
-    for sentence in said:
+    verdicts = _claim_sentences(dataset, grid[chosen], untuned_methods, seeds, runs_dir)
+    for sentence in verdicts:
         print(f"  {sentence}")
-    cells = {(f"s = {s:g}", f"m = {m:g}"): statistics.fmean(v) for (s, m), v in found.items() if v}
+    cells = {(f"s = {s:g}", f"m = {m:g}"): statistics.fmean(v) for (s, m), v in values.items() if v}
     picture = draw_heatmap(
         [f"s = {s:g}" for s in dataset.scales],
         [f"m = {m:g}" for m in MARGINS],
@@ -135,7 +142,7 @@ def _report_dataset(
     table = page.table(
         ["method", dataset.unit], [[(name, ""), (format_mean_interval(numbers, 2), "")] for name, numbers in rows]
     )
-    sentences = [page.paragraph(sentence, "verdict") for sentence in said]
+    sentences = [page.paragraph(sentence, "verdict") for sentence in verdicts]
     return [
         page.heading(dataset.title),
         *sentences,
@@ -149,31 +156,29 @@ def _claim_sentences(
     dataset: ClaimDataset, tuned: OpenSetMethod, untuned_methods: Sequence[OpenSetMethod], seeds: range, runs_dir: Path
 ) -> list[str]:
     """Each against the tuned ArcFace, and AdaAcos against AdaCos."""
-    figures = {line.name: metric_by_seed(line, seeds, runs_dir, dataset.metric) for line in untuned_methods}
-    pairs = [(name, "the tuned ArcFace", metric_by_seed(tuned, seeds, runs_dir, dataset.metric)) for name in figures]
-    pairs += [(name, "AdaCos", figures["adacos"]) for name in figures if name.startswith("adaacos")]
-    found = []
+    values = {method.name: metric_by_seed(method, seeds, runs_dir, dataset.metric) for method in untuned_methods}
+    pairs = [(name, "the tuned ArcFace", metric_by_seed(tuned, seeds, runs_dir, dataset.metric)) for name in values]
+    pairs += [(name, "AdaCos", values["adacos"]) for name in values if name.startswith("adaacos")]
+    sentences = []
     for name, other, theirs in pairs:
-        kind, _, rest = describe_paired_difference(figures[name], theirs).partition(" (")
+        kind, _, rest = describe_paired_difference(values[name], theirs).partition(" (")
         if kind:
-            found.append(f"{name} is {kind} {other} ({rest}")
-    return found
+            sentences.append(f"{name} is {kind} {other} ({rest}")
+    return sentences
 
 
 def _tuned_setting(
     grid: dict[tuple[float, float], OpenSetMethod], seeds: range, runs_dir: Path
 ) -> tuple[float, float] | None:
-    """The setting with the best mean on held-out images."""
+    """The setting with the best mean on validation images."""
     means = {}
-    for spot, line in grid.items():
-        records = [read_record(line.config_for_seed(seed), runs_dir) for seed in seeds]
-        held_out_scores = [record["held_out"] for record in records if record is not None]
-        if held_out_scores:
-            means[spot] = statistics.fmean(held_out_scores)
+    for spot, method in grid.items():
+        records = [read_record(method.config_for_seed(seed), runs_dir) for seed in seeds]
+        val_scores = [record["val"] for record in records if record is not None]
+        if val_scores:
+            means[spot] = statistics.fmean(val_scores)
     return max(means, key=lambda spot: means[spot]) if means else None
 
-
-# Six digits in three dimensions: what A-Softmax's m and ArcGrad do to the sphere, and to the angles of pairs.
 
 # Six of the ten digits are seen; a tenth of their images is held out for the pictures.
 SPHERE_CONFIG = replace(
@@ -187,7 +192,7 @@ SPHERE_CONFIG = replace(
 )
 # λ must fall within these thousand steps, or every m is the same curve; SphereFace's own floor is 5.
 SPHERE_LOSSES = (*(f"a_softmax(m={m}, lam=anneal(100, gamma=1, floor=1))" for m in (1, 2, 3, 4)), "arcgrad(s=10)")
-_POINTS_PER_CLASS = 150  # of each class
+_POINTS_PER_CLASS = 150
 _NUM_ANGLE_PAIRS = 5000
 
 
@@ -195,19 +200,19 @@ def run_sphere(options: argparse.Namespace, seeds: range) -> None:
     """Train what is missing, draw the spheres and the angles of pairs."""
     from ...viz import page
 
-    lines = [OpenSetMethod(loss, replace(SPHERE_CONFIG, loss=loss), train_method) for loss in SPHERE_LOSSES]
-    out = complete_openset_runs(lines, seeds, options, "sphere")
+    methods = [OpenSetMethod(loss, replace(SPHERE_CONFIG, loss=loss), train_method) for loss in SPHERE_LOSSES]
+    out = complete_openset_runs(methods, seeds, options, "sphere")
     if out is None:
         return
-    spheres, spreads = [], []
-    for line in lines:
-        first = line.config_for_seed(seeds[0])
+    spheres, histograms = [], []
+    for method in methods:
+        first = method.config_for_seed(seeds[0])
         folder = run_folder(first, Path(options.runs_dir))
         if (folder / "record.json").exists():
-            picture, spread, said = _draw_sphere_and_angles(first, folder, options.data_dir)
-            print(f"{line.name}: {said}")
+            picture, histogram, summary = _draw_sphere_and_angles(first, folder, options.data_dir)
+            print(f"{method.name}: {summary}")
             spheres.append(f'<div class="ball">{picture}</div>')
-            spreads += [page.heading(line.name, said), page.figure(spread)]
+            histograms += [page.heading(method.name, summary), page.figure(histogram)]
     title = "Six digits in three dimensions"
     sub = f"MNIST, seed {seeds[0]}; held-out images of the six digits the network was trained on"
     style = "<style>.balls { display: flex; flex-wrap: wrap; } .ball svg { min-width: 0; width: 300px; }</style>"
@@ -216,7 +221,7 @@ def run_sphere(options: argparse.Namespace, seeds: range) -> None:
         page.heading("On the sphere", "Rays are the class weights; what lies behind is pale."),
         f'<div class="balls">{"".join(spheres)}</div>',
         page.heading("Angles of pairs"),
-        *spreads,
+        *histograms,
         page.heading("Again"),
         page.code("widemargin reproduce openset sphere"),
     ]
@@ -226,7 +231,7 @@ def run_sphere(options: argparse.Namespace, seeds: range) -> None:
 
 
 def _draw_sphere_and_angles(config: TrainConfig, folder: Path, data_dir: str | None) -> tuple[str, str, str]:
-    """The sphere, the spread of pair angles, and a line about them."""
+    """The sphere, the histogram of pair angles, and a summary of them."""
     from ...models.attach import embed
     from ...numerics.angles import angle_between, unit_and_norm
     from ...recognition.evaluation import distinct_pairs
@@ -235,26 +240,26 @@ def _draw_sphere_and_angles(config: TrainConfig, folder: Path, data_dir: str | N
     from ...viz.embeddings import draw_embedding_sphere
     from ...viz.pair_charts import draw_angle_histogram
 
-    done = load_run(folder)
+    run = load_run(folder)
     inputs = load_inputs(config, data_dir)
-    held: Any = inputs.val
-    x, y = embed(done.model, inputs.eval_batches(held))
+    val: Any = inputs.val
+    x, y = embed(run.model, inputs.eval_batches(val))
     unit = unit_and_norm(x.double())[0]
     first, second, same = distinct_pairs(y, config.seed, _NUM_ANGLE_PAIRS)
     degrees = angle_between(unit[first], unit[second]).rad2deg().numpy()
     kinds = same.numpy()
-    head = done.model.objective.head
+    head = run.model.objective.head
     assert head is not None
     weights = unit_and_norm(head.weight.detach().double())[0].numpy()
     rows = torch.cat([(y == k).nonzero().squeeze(1)[:_POINTS_PER_CLASS] for k in range(len(inputs.class_names))])
     name = config.loss.partition(", lam")[0] + (")" if ", lam" in config.loss else "")
     picture = draw_embedding_sphere(unit[rows].numpy(), y[rows].numpy(), inputs.class_names, weights, name)
-    said = (
+    summary = (
         f"pairs of one digit {np.mean(degrees[kinds]):.1f}° apart, of two {np.mean(degrees[~kinds]):.1f}°; "
         f"{_format_threshold_error(degrees, kinds)} of pairs on the wrong side of the best threshold"
     )
     assert math.isfinite(float(degrees.sum()))
-    return picture, draw_angle_histogram(degrees, kinds, f"Angles of pairs under {name}"), said
+    return picture, draw_angle_histogram(degrees, kinds, f"Angles of pairs under {name}"), summary
 
 
 def _format_threshold_error(degrees: Any, same: Any) -> str:

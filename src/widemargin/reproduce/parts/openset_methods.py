@@ -1,4 +1,8 @@
-"""What the open-set recipes compare, line by line, and who does the work of a line's run."""
+"""The methods that the open-set recipes compare, how each is trained, and how it is evaluated.
+
+Four kinds: our losses; losses of pytorch-metric-learning in our training loop (the same network, batches and
+optimizer); Siamese networks on pairs; and no learning at all: pixels or their histogram as features, the L1 distance.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +36,9 @@ from ...recognition.evaluation import (
     EVALUATION_VERSION,
     EmbeddingMetrics,
     distinct_pairs,
+    embedding_metrics_of_verification,
     episode_metrics,
     sampled_pairs,
-    verification_metrics,
 )
 from ...recognition.protocols import verify_scored_pairs
 from ...training.config import TrainConfig
@@ -47,7 +51,7 @@ if TYPE_CHECKING:
 
 ExecuteFunction = Callable[[TrainConfig, Path, str | None], None]
 EvaluateFunction = Callable[[TrainConfig, Path, str | None], tuple[EmbeddingMetrics, tuple[str, ...]] | None]
-"""A finished run's judgement on its unseen classes, and their names; None where the run kept too little for it."""
+"""Metrics of a finished run on its unseen classes, and their names; None where the run kept too little for it."""
 
 # One setting for all losses, none of it tuned. Flips would make other characters; faces are the same in a mirror.
 _COMMON_SETTINGS: dict[str, Any] = {
@@ -106,7 +110,7 @@ PEER_LOSSES = {
 
 @dataclass(frozen=True)
 class OpenSetMethod:
-    """A row of the table: its name, its run but for the seed, what does the work, and what judges it again."""
+    """A row of the table: its name, its config but for the seed, how to train it, and how to evaluate it again."""
 
     name: str
     config: TrainConfig
@@ -118,8 +122,7 @@ class OpenSetMethod:
 
 
 def list_methods(base_config: TrainConfig, *, siamese: bool) -> list[OpenSetMethod]:
-    """All rows for a data set."""
-
+    """All methods for a data set."""
     rows = [
         OpenSetMethod(loss, replace(base_config, loss=loss), train_method, evaluate_saved_network)
         for loss in OPENSET_LOSSES
@@ -176,29 +179,29 @@ def train_peer(config: TrainConfig, folder: Path, data_dir: str | None) -> None:
 def evaluate_saved_network(
     config: TrainConfig, folder: Path, data_dir: str | None
 ) -> tuple[EmbeddingMetrics, tuple[str, ...]]:
-    """The embeddings that a kept network gives the unseen classes."""
+    """Metrics of the embeddings that a saved network gives the unseen classes."""
     from ...models.attach import embed
     from ...recognition.evaluation import compute_embedding_metrics
     from ...training.run import load_run
 
-    done = load_run(
+    run = load_run(
         folder, objective_factory=peer_objective_factory(config.loss) if config.loss.startswith(PEER_PREFIX) else None
     )
-    inputs = done.load_inputs(data_dir)
-    x, y = embed(done.model, inputs.eval_batches(inputs.test))
+    inputs = run.load_inputs(data_dir)
+    x, y = embed(run.model, inputs.eval_batches(inputs.test))
     return compute_embedding_metrics(x, y, seed=config.seed), inputs.test.class_names
 
 
 def run_l1_baseline(config: TrainConfig, folder: Path, data_dir: str | None) -> None:
     """Pixels or histograms, nothing learned."""
-    found, _ = evaluate_l1_baseline(config, folder, data_dir)
-    write_record(config, folder, found, 0.0)
+    metrics, _ = evaluate_l1_baseline(config, folder, data_dir)
+    write_record(config, folder, metrics, 0.0)
 
 
 def evaluate_l1_baseline(
     config: TrainConfig, folder: Path, data_dir: str | None
 ) -> tuple[EmbeddingMetrics, tuple[str, ...]]:
-    """The same again; nothing is kept but the figures."""
+    """Metrics of pixels or histograms, computed anew: nothing is saved but the metrics."""
     from ...training.inputs import load_inputs
 
     unseen: Any = load_inputs(replace(config, batch_size=1, per_class=0), data_dir).test
@@ -208,7 +211,7 @@ def evaluate_l1_baseline(
 
 
 def train_siamese_method(config: TrainConfig, folder: Path, data_dir: str | None) -> None:
-    """A Siamese network on pairs of the seen classes, judged on pairs of the unseen; its weights are kept."""
+    """Train a Siamese network on pairs of the seen classes, evaluate it on pairs of the unseen, save its weights."""
     from safetensors.torch import save_file
 
     from ...io.tensor_files import clone_contiguous
@@ -217,7 +220,9 @@ def train_siamese_method(config: TrainConfig, folder: Path, data_dir: str | None
 
     inputs = load_inputs(replace(config, per_class=0), data_dir)
     begun = time.perf_counter()
-    network = train_siamese(_siamese(config), sample_training_pairs(inputs.train, config.seed + 1), inputs.augment)
+    network = train_siamese(
+        _siamese_config(config), sample_training_pairs(inputs.train, config.seed + 1), inputs.augment
+    )
     spent = time.perf_counter() - begun
     folder.mkdir(parents=True, exist_ok=True)
     save_file(clone_contiguous(network.state_dict()), folder / _SIAMESE_WEIGHTS_FILE)
@@ -227,7 +232,7 @@ def train_siamese_method(config: TrainConfig, folder: Path, data_dir: str | None
 def evaluate_saved_siamese(
     config: TrainConfig, folder: Path, data_dir: str | None
 ) -> tuple[EmbeddingMetrics, tuple[str, ...]] | None:
-    """A kept Siamese network; None for a run of before, which kept none."""
+    """Metrics of a saved Siamese network; None for a run of an older version, which saved none."""
     from ...io.tensor_files import read_safetensors_header
     from ...training.checkpoint import restore_module
     from ...training.inputs import load_inputs
@@ -236,13 +241,13 @@ def evaluate_saved_siamese(
     if not (folder / _SIAMESE_WEIGHTS_FILE).is_file():
         return None
     inputs = load_inputs(replace(config, per_class=0), data_dir)
-    network = PairNetwork(_siamese(config), inputs.input_spec["channels"], inputs.input_spec["size"])
-    kept = read_safetensors_header(folder / _SIAMESE_WEIGHTS_FILE)
-    restore_module(network, kept.read(), str(kept.path), kept.sources)
+    network = PairNetwork(_siamese_config(config), inputs.input_spec["channels"], inputs.input_spec["size"])
+    saved = read_safetensors_header(folder / _SIAMESE_WEIGHTS_FILE)
+    restore_module(network, saved.read(), str(saved.path), saved.sources)
     return evaluate_siamese(network.eval(), inputs.test, inputs.augment, config.seed), inputs.test.class_names
 
 
-def _siamese(config: TrainConfig) -> SiameseConfig:
+def _siamese_config(config: TrainConfig) -> SiameseConfig:
     """How the pair network of a run is trained."""
     from ...training.siamese import SiameseConfig
 
@@ -261,9 +266,7 @@ _SIAMESE_WEIGHTS_FILE = "network.safetensors"
 
 
 def write_record(config: TrainConfig, folder: Path, evaluation: EmbeddingMetrics, seconds: float) -> None:
-    """The record of a run that the training loop knows nothing of."""
-    import torch
-
+    """Write the config and the record of a run that was not trained by the training loop."""
     from ...io.provenance import source_commit, versions
 
     record = {
@@ -293,13 +296,11 @@ def _command(config: TrainConfig) -> str:
     return f"widemargin reproduce openset {recipe} --seeds {config.seed + 1}"
 
 
-# Losses of pytorch-metric-learning inside our own loop: the same network, batches and optimizer, another loss.
-
 PEER_PREFIX = "pml:"
 
 
 class PeerObjective(Objective):
-    """A loss on embeddings and labels, with a miner if it has one; it only embeds, as far as we are concerned."""
+    """A loss on embeddings and labels, with a miner if it has one; for us a loss that only embeds."""
 
     def __init__(self, loss: nn.Module, miner: nn.Module | None = None) -> None:
         nn.Module.__init__(self)
@@ -313,25 +314,26 @@ class PeerObjective(Objective):
 
 
 def peer_objective_factory(name: str) -> ObjectiveFactory:
-    """What makes a peer's loss, by our name for it: `pml:arcface(s=16, m=0.2)`, `pml:triplet(alpha=0.2)`, …"""
+    """The factory of a peer's loss, by our name for it: `pml:arcface(s=16, m=0.2)`, `pml:triplet(alpha=0.2)`, …"""
     from ...losses.grammar import parse_call
 
     kind, options = parse_call(name.removeprefix(PEER_PREFIX), "the loss")
 
-    def make_objective(dim: int, classes: int) -> Objective:
+    def make_objective(embedding_dim: int, num_classes: int) -> Objective:
         try:
             losses: Any = importlib.import_module("pytorch_metric_learning.losses")
             miners: Any = importlib.import_module("pytorch_metric_learning.miners")
         except ImportError:
-            raise InputError("the peers want it: pip install pytorch-metric-learning==2.9.0") from None
+            raise InputError("the peers need it: pip install pytorch-metric-learning==2.9.0") from None
         # What is no part of a loss is as ours: class weights begin as long, distances are squared.
-        begin = {"weight_init_func": lambda weight: nn.init.normal_(weight, std=dim**-0.5)}
-        if kind == "arcface":  # takes degrees
-            return PeerObjective(
-                losses.ArcFaceLoss(classes, dim, margin=math.degrees(options["m"]), scale=options["s"], **begin)
+        init = {"weight_init_func": lambda weight: nn.init.normal_(weight, std=embedding_dim**-0.5)}
+        if kind in ("arcface", "cosface"):
+            loss, margin = (
+                (losses.ArcFaceLoss, math.degrees(options["m"]))  # takes degrees
+                if kind == "arcface"
+                else (losses.CosFaceLoss, options["m"])
             )
-        if kind == "cosface":
-            return PeerObjective(losses.CosFaceLoss(classes, dim, margin=options["m"], scale=options["s"], **begin))
+            return PeerObjective(loss(num_classes, embedding_dim, margin=margin, scale=options["s"], **init))
         squared = importlib.import_module("pytorch_metric_learning.distances").LpDistance(power=2)
         miner = miners.TripletMarginMiner(options["alpha"], "semihard", distance=squared)
         return PeerObjective(losses.TripletMarginLoss(options["alpha"], distance=squared), miner)
@@ -339,27 +341,26 @@ def peer_objective_factory(name: str) -> ObjectiveFactory:
     return make_objective
 
 
-# What came before learned embeddings: pixels or their histogram as features, the L1 distance as similarity.
-
 FEATURES = ("pixels", "histograms")
 _BINS = 32
 
 
 def evaluate_l1_features(images: Tensor, y: Tensor, size: int, kind: str, seed: int) -> EmbeddingMetrics:
-    """The figures of uint8 images [N, C, H, W], as far as they need no embedding."""
+    """Metrics of uint8 images [N, C, H, W] by the L1 distance, as far as they need no embedding."""
     x = resize(images, size, "bicubic").float().flatten(1)
     features = x if kind == "pixels" else histograms(x)
     near = -torch.cdist(features, features, p=1.0)
     labels = np.unique(y.numpy(), return_inverse=True)[1].astype(np.int64)
     i, j = np.triu_indices(len(labels), 1)
     pairs = ScoredPairs(near.double().numpy()[i, j], labels[i], labels[j])
-    result = verification_metrics(verification_metrics_of_pairs(pairs, identity_folds(labels)))
+    result = embedding_metrics_of_verification(verification_metrics_of_pairs(pairs, identity_folds(labels)))
     others = near.fill_diagonal_(-torch.inf)
-    found = y[others.topk(5, 1).indices] == y.unsqueeze(1)
-    for name, hits in (("recall1", found[:, 0]), ("recall5", found.any(1))):
+    correct = y[others.topk(5, 1).indices] == y.unsqueeze(1)
+    for name, hits in (("recall1", correct[:, 0]), ("recall5", correct.any(1))):
         sums, counts = np.bincount(labels, hits.double().numpy()), np.bincount(labels)
-        value, without = 100.0 * float(hits.double().mean()), 100.0 * leave_one_out_means(sums, counts)
-        result += EmbeddingMetrics({name: value}, {name: percent(mean_interval(sums, counts))}, {name: without})
+        value, leave_one_out = 100.0 * float(hits.double().mean()), 100.0 * leave_one_out_means(sums, counts)
+        interval = percent(mean_interval(sums, counts))
+        result += EmbeddingMetrics({name: value}, {name: interval}, {name: leave_one_out})
 
     def is_correct(known: Tensor, asked: Tensor, answers: Tensor) -> Tensor:
         return near[asked][:, known.squeeze(1)].argmax(1) == answers
@@ -373,14 +374,12 @@ def histograms(x: Tensor) -> Tensor:
     return torch.zeros(len(x), _BINS).scatter_add_(1, bins, torch.ones_like(x)) / x.shape[1]
 
 
-# Pairs for a Siamese network, and what its answers on other pairs are worth.
-
 _PAIRS_PER_KIND = 6000
 _SIAMESE_EPISODES = 100  # every question is asked pair by pair
 
 
 def sample_training_pairs(images: Any, seed: int, count: int = _PAIRS_PER_KIND) -> ImagePairs:
-    """So many same and as many different pairs of images in memory, to learn from."""
+    """`count` same and as many different pairs of images in memory, to train on."""
     return ImagePairs(images.x, *sampled_pairs(images.y, seed, count))
 
 
@@ -392,7 +391,7 @@ def evaluate_siamese(network: PairNetwork, images: Any, augment: Augment, seed: 
     pairs = ImagePairs(images.x, *distinct_pairs(images.y, seed, _PAIRS_PER_KIND))
     scores = pair_scores(network, pairs, augment)
     first, second = (images.y[places].numpy() for places in (pairs.first, pairs.second))
-    checked = verification_metrics(verify_scored_pairs(scores, first, second))
+    verification = embedding_metrics_of_verification(verify_scored_pairs(scores, first, second))
 
     def is_correct(known: Tensor, asked: Tensor, answers: Tensor) -> Tensor:
         ways = len(known)
@@ -401,4 +400,5 @@ def evaluate_siamese(network: PairNetwork, images: Any, augment: Augment, seed: 
         said = torch.from_numpy(pair_scores(network, questions, augment)).view(len(asked), ways)
         return said.argmax(1) == answers
 
-    return checked + episode_metrics(evaluate_episodes(images.y, is_correct, episodes=_SIAMESE_EPISODES, seed=seed))
+    episodes = evaluate_episodes(images.y, is_correct, episodes=_SIAMESE_EPISODES, seed=seed)
+    return verification + episode_metrics(episodes)

@@ -1,7 +1,16 @@
-"""The table of an open-set recipe: lines and seeds, done as far as they are missing, with intervals and verdicts.
+"""The table of an open-set recipe: runs of all methods and seeds, intervals, comparisons, and the page.
 
-Runs whose figures an older version computed are judged again from what they kept; only what kept nothing is trained
-again.
+Missing runs are trained. Runs whose metrics an older version computed are evaluated again from what they kept; only a
+run that kept nothing is trained again.
+
+A method's value is its mean over splits (one per seed). Two things make it uncertain: the identities it was evaluated
+on, and the training of the network. The first is the jackknife variance of the mean, leaving out each identity in turn
+in every split that has it: splits overlap, so their identities are counted once. The second is the variance over
+splits, which holds some of the first as well; both are added, so that intervals are wide rather than narrow.
+
+Three splits say little of their variance, and one of many pairs of methods has a small one by chance. So a pair has at
+least the typical variance over splits: the median over all pairs, corrected for the median of χ² over its degrees of
+freedom.
 """
 
 from __future__ import annotations
@@ -39,16 +48,6 @@ from ...training.config import TrainConfig
 from .openset_methods import PEER_LOSSES, OpenSetMethod
 from .runs import read_record, run_folder, write_records
 
-# What is kept of a run for intervals over identities, and which lines of a table these tell apart.
-#
-# A figure of a line is its mean over splits. Two things make it uncertain: the identities that happened to be judged on,
-# and how a network happened to be trained. The first is the spread of the mean without each identity in turn, which
-# leaves every split where it was judged: splits overlap, so their identities are counted once. The second is the spread
-# over the splits, which holds some of the first as well; both are added, so that intervals are wide rather than narrow.
-#
-# Three splits say little of their spread, and one of many pairs of lines has a small one by luck. So a pair has at least
-# the spread over splits that pairs have in the middle: their median, less that of χ² over its degrees of freedom.
-
 IDENTITIES_FILE = "identities.json"
 ALPHA = 0.05
 Floats = NDArray[np.float64]
@@ -56,7 +55,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class SplitScore:
-    """A figure of one run, in percent, and the same without each of its identities."""
+    """A metric of one run, in percent, and the same without each of its identities."""
 
     value: float
     leave_one_out: Mapping[str, float]
@@ -64,7 +63,7 @@ class SplitScore:
 
 @dataclass(frozen=True)
 class MethodComparison:
-    """Two lines: their difference with its 95 % interval, and the p-value after Holm's correction over all pairs."""
+    """Two methods: their difference with its 95 % interval, and the p-value after Holm's correction over all pairs."""
 
     method_a: str
     method_b: str
@@ -78,22 +77,26 @@ class MethodComparison:
 
 
 def save_evaluation(folder: Path, evaluation: EmbeddingMetrics, identity_names: Sequence[str]) -> None:
-    """Write a judgement beside the run's record, and the record's figures anew."""
+    """Write an evaluation into the run's record, and its leave-one-out values to a file next to it."""
     path = folder / "record.json"
     record = bounded.read_json(path)
-    figures = {name: value for name, value in evaluation.values.items() if name != "angles"}
+    metrics = {name: value for name, value in evaluation.values.items() if name != "angles"}
     angles = {**record.get("angles", {}), **evaluation.values.get("angles", {})}
-    record |= {"test": figures, "angles": angles, "intervals": evaluation.intervals, "evaluation": EVALUATION_VERSION}
-    without = {
+    record |= {"test": metrics, "angles": angles, "intervals": evaluation.intervals, "evaluation": EVALUATION_VERSION}
+    leave_one_out = {
         name: values.tolist() for name, values in evaluation.leave_one_out.items() if len(values) == len(identity_names)
     }
-    facts = {"evaluation": EVALUATION_VERSION, "identities": list(identity_names), "without": without}
-    write_text_atomic(folder / IDENTITIES_FILE, json.dumps(facts, ensure_ascii=False))
+    content = {
+        "evaluation": EVALUATION_VERSION,
+        "identities": list(identity_names),
+        "leave_one_out": leave_one_out,
+    }
+    write_text_atomic(folder / IDENTITIES_FILE, json.dumps(content, ensure_ascii=False))
     write_text_atomic(path, json.dumps(record, indent=1))
 
 
 def is_current(folder: Path) -> bool:
-    """Whether a finished run's figures and identities are of this version."""
+    """True if a finished run was evaluated by this version."""
     try:
         return all(
             bounded.read_json(folder / name).get("evaluation") == EVALUATION_VERSION
@@ -104,27 +107,27 @@ def is_current(folder: Path) -> bool:
 
 
 def read_split_score(folder: Path, metric: str, value: float | None) -> SplitScore | None:
-    """A figure of a run; None where it is refused or not known without each identity."""
+    """A metric of a run; None where there is no value or its leave-one-out values are not known."""
     try:
-        facts = bounded.read_json(folder / IDENTITIES_FILE)
-        values = facts["without"].get(metric)
+        content = bounded.read_json(folder / IDENTITIES_FILE)
+        values = content["leave_one_out"].get(metric)
         if value is None or values is None:
             return None
-        return SplitScore(value, dict(zip(facts["identities"], map(float, values), strict=True)))
+        return SplitScore(value, dict(zip(content["identities"], map(float, values), strict=True)))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise InputError(
-            f"{folder / IDENTITIES_FILE}: not what a recipe writes; delete it to have the run judged again"
+            f"{folder / IDENTITIES_FILE}: not what a recipe writes; delete it to have the run evaluated again"
         ) from None
 
 
 def _leave_one_out_means(splits: Sequence[SplitScore]) -> Floats:
-    """The mean over splits without each identity that any of them has."""
+    """Means over splits, leaving out each identity that any of them has."""
     names = sorted({name for split in splits for name in split.leave_one_out})
     table = [[split.leave_one_out.get(name, split.value) for name in names] for split in splits]
-    found: Floats = np.array(table).mean(0)
-    return found
+    means: Floats = np.array(table).mean(0)
+    return means
 
 
 def pooled_interval(splits: Sequence[SplitScore]) -> tuple[float, float] | None:
@@ -133,48 +136,49 @@ def pooled_interval(splits: Sequence[SplitScore]) -> tuple[float, float] | None:
     if len(means) < MIN_IDENTITIES:
         return None
     shares = [split.value / 100.0 for split in splits]
-    parts = [jackknife_variance(logit(means)), *_split_spread(logit(shares))]
+    parts = [jackknife_variance(logit(means)), *_split_variance(logit(shares))]
     ends = logit_interval(float(np.mean(shares)), sum_variances(parts))
     return None if ends is None else (100.0 * ends[0], 100.0 * ends[1])
 
 
-def _split_spread(values: Floats) -> list[VarianceEstimate]:
-    """The spread of a mean of values, of two or more."""
+def _split_variance(values: Floats) -> list[VarianceEstimate]:
+    """The variance of a mean of values, as a list of one; empty for fewer than two values."""
     count = len(values)
     return [VarianceEstimate(float(values.var(ddof=1)) / count, count - 1.0)] if count > 1 else []
 
 
 def compare_methods(scores_by_method: Mapping[str, Mapping[int, SplitScore]]) -> list[MethodComparison]:
-    """Every two lines on the splits that both have, by seed; none where fewer than two splits are shared."""
+    """Every two methods on the splits that both have, by seed; none where fewer than two splits are shared."""
     from scipy.special import stdtrit
 
-    gaps: dict[tuple[str, str], Floats] = {}
-    of_identities: dict[tuple[str, str], VarianceEstimate] = {}
+    differences: dict[tuple[str, str], Floats] = {}
+    identity_variances: dict[tuple[str, str], VarianceEstimate] = {}
     for one, other in combinations(scores_by_method, 2):
         seeds = [seed for seed in scores_by_method[one] if seed in scores_by_method[other]]
         ours, theirs = ([scores_by_method[name][seed] for seed in seeds] for name in (one, other))
         if any(a.leave_one_out.keys() != b.leave_one_out.keys() for a, b in zip(ours, theirs, strict=True)):
-            raise InputError(f"{one} and {other} were judged on other identities; delete the older of their runs")
-        without = _leave_one_out_means(ours) - _leave_one_out_means(theirs) if len(seeds) > 1 else np.empty(0)
-        if len(without) >= MIN_IDENTITIES:
-            gaps[one, other] = np.array([a.value - b.value for a, b in zip(ours, theirs, strict=True)])
-            of_identities[one, other] = jackknife_variance(without)
-    if not gaps:
+            raise InputError(f"{one} and {other} were evaluated on other identities; delete the older of their runs")
+        leave_one_out = _leave_one_out_means(ours) - _leave_one_out_means(theirs) if len(seeds) > 1 else np.empty(0)
+        if len(leave_one_out) >= MIN_IDENTITIES:
+            differences[one, other] = np.array([a.value - b.value for a, b in zip(ours, theirs, strict=True)])
+            identity_variances[one, other] = jackknife_variance(leave_one_out)
+    if not differences:
         return []
-    found = []
-    for pair, of_splits in zip(gaps, _apply_median_floor(list(gaps.values()), len(scores_by_method)), strict=True):
-        total, difference = sum_variances([of_identities[pair], of_splits]), float(gaps[pair].mean())
-        reach = float(stdtrit(total.degrees_of_freedom, 1 - ALPHA / 2)) * float(np.sqrt(total.variance))
-        found.append(MethodComparison(*pair, difference, reach, difference_p_value(difference, total)))
-    adjusted = holm([each.p for each in found])
-    return [replace(each, p=float(p)) for each, p in zip(found, adjusted, strict=True)]
+    split_variances = _apply_median_floor(list(differences.values()), len(scores_by_method))
+    comparisons = []
+    for pair, split_variance in zip(differences, split_variances, strict=True):
+        total, difference = sum_variances([identity_variances[pair], split_variance]), float(differences[pair].mean())
+        half_width = float(stdtrit(total.degrees_of_freedom, 1 - ALPHA / 2)) * float(np.sqrt(total.variance))
+        comparisons.append(MethodComparison(*pair, difference, half_width, difference_p_value(difference, total)))
+    adjusted = holm([each.p for each in comparisons])
+    return [replace(each, p=float(p)) for each, p in zip(comparisons, adjusted, strict=True)]
 
 
 def _apply_median_floor(differences: Sequence[Floats], num_methods: int) -> list[VarianceEstimate]:
-    """Spread of each mean of differences over splits: its own, or that of pairs in the middle if that is larger."""
+    """Variance of each mean of differences over splits: its own, or the typical one of all pairs if that is larger."""
     from scipy.special import gammaincinv
 
-    own = [_split_spread(each)[0] for each in differences]
+    own = [_split_variance(each)[0] for each in differences]
     # Per split, over the median of χ² / its degrees of freedom: a single pair's variance has that one.
     per_split = [
         each.variance
@@ -183,17 +187,17 @@ def _apply_median_floor(differences: Sequence[Floats], num_methods: int) -> list
         / (2 * float(gammaincinv(each.degrees_of_freedom / 2, 0.5)))
         for each, values in zip(own, differences, strict=True)
     ]
-    usual = float(np.median(per_split))
-    found = []
+    typical = float(np.median(per_split))
+    floored = []
     for each, values in zip(own, differences, strict=True):
         pooled = VarianceEstimate(
-            usual / len(values), max((num_methods - 1) * each.degrees_of_freedom / 2, each.degrees_of_freedom)
+            typical / len(values), max((num_methods - 1) * each.degrees_of_freedom / 2, each.degrees_of_freedom)
         )
-        found.append(each if each.variance > pooled.variance else pooled)
-    return found
+        floored.append(each if each.variance > pooled.variance else pooled)
+    return floored
 
 
-# Figure of a record → its title, whether high or low is good, digits.
+# Metric of a record → its title, whether high or low is good, digits.
 METRICS: dict[str, tuple[str, str, int]] = {
     "auc": ("AUC", "high", 2),
     "eer": ("EER", "low", 2),
@@ -206,35 +210,36 @@ METRICS: dict[str, tuple[str, str, int]] = {
 }
 _PLOTTED_METRICS = ("auc", "recall1", "five_way_one_shot")
 COMPARED_METRICS = ("auc", "eer", "pair_accuracy", "recall1", "map_at_r")
-"""Figures by which all lines are compared with each other."""
+"""Metrics by which all methods are compared with each other."""
+_NOT_DIFFERENT = "not told apart from"
 
 
 def complete_openset_runs(
     methods: Sequence[OpenSetMethod], seeds: range, options: argparse.Namespace, recipe: str
 ) -> Path | None:
-    """Do what is missing, seed by seed; write the records of all that is finished. None where only a list was asked."""
+    """Train what is missing, seed by seed, and write the records of all that is finished; None if only listed."""
     runs_dir, out = Path(options.runs_dir), Path(options.out or f"openset_{recipe}")
-    wanted = [(line, line.config_for_seed(seed)) for seed in seeds for line in methods]
-    todo = [(line, run) for line, run in wanted if read_record(run, runs_dir) is None]
+    wanted = [(method, method.config_for_seed(seed)) for seed in seeds for method in methods]
+    todo = [(method, config) for method, config in wanted if read_record(config, runs_dir) is None]
     if options.list:
-        for line, run in wanted:
-            print(_run_state(line, run, runs_dir), run_folder(run, runs_dir))
+        for method, config in wanted:
+            print(_run_state(method, config, runs_dir), run_folder(config, runs_dir))
         return None
     with lock_folder(out):
         _execute_missing(todo, runs_dir, options.data_dir)
         _reevaluate_outdated(
             [each for each in wanted if _run_state(*each, runs_dir) == _STATE_OUTDATED], runs_dir, options.data_dir
         )
-        count = write_records([run for _, run in wanted], runs_dir, out / "records.jsonl")
+        count = write_records([config for _, config in wanted], runs_dir, out / "records.jsonl")
     print(f"{count} of {len(wanted)} runs are finished")
     return out
 
 
-_STATE_MISSING, _STATE_OUTDATED, _STATE_FINISHED = "missing ", "to judge", "finished"
+_STATE_MISSING, _STATE_OUTDATED, _STATE_FINISHED = "missing ", "outdated", "finished"
 
 
 def _run_state(method: OpenSetMethod, config: TrainConfig, runs_dir: Path) -> str:
-    """Whether a run is to be done, to be judged again, or neither."""
+    """Whether a run is to be trained, to be evaluated again, or neither."""
     if read_record(config, runs_dir) is None:
         return _STATE_MISSING
     return (
@@ -245,45 +250,45 @@ def _run_state(method: OpenSetMethod, config: TrainConfig, runs_dir: Path) -> st
 
 
 def _execute_missing(todo: Sequence[tuple[OpenSetMethod, TrainConfig]], runs_dir: Path, data_dir: str | None) -> None:
-    """One run after the other; one that diverges does not keep the others from being done."""
+    """Train one run after the other; one that diverges does not keep the others from being done."""
     from ...io.resources import keep_freed_memory
     from ...training.trainer import DivergedError
 
     keep_freed_memory()
-    for number, (line, run) in enumerate(todo, 1):
-        print(f"run {number} of {len(todo)}: {line.name}, seed {run.seed}", file=sys.stderr, flush=True)
+    for number, (method, config) in enumerate(todo, 1):
+        print(f"run {number} of {len(todo)}: {method.name}, seed {config.seed}", file=sys.stderr, flush=True)
         try:
-            line.execute(run, run_folder(run, runs_dir), data_dir)
+            method.execute(config, run_folder(config, runs_dir), data_dir)
         except DivergedError as error:
-            print(f"{line.name}, seed {run.seed}: {error}", file=sys.stderr, flush=True)
+            print(f"{method.name}, seed {config.seed}: {error}", file=sys.stderr, flush=True)
 
 
 def _reevaluate_outdated(
     outdated: Sequence[tuple[OpenSetMethod, TrainConfig]], runs_dir: Path, data_dir: str | None
 ) -> None:
-    """Figures of finished runs from what they kept, and without each identity; one that kept nothing is done again."""
-    for number, (line, run) in enumerate(outdated, 1):
-        folder = run_folder(run, runs_dir)
-        print(f"judging {number} of {len(outdated)}: {line.name}, seed {run.seed}", file=sys.stderr, flush=True)
-        assert line.evaluate is not None
-        found = line.evaluate(run, folder, data_dir)
-        if found is None:
-            print(f"{line.name}, seed {run.seed}: kept no network and is trained again", file=sys.stderr, flush=True)
-            line.execute(run, folder, data_dir)
-            found = line.evaluate(run, folder, data_dir)
-        if found is not None:
-            save_evaluation(folder, *found)
+    """Evaluate finished runs from what they kept; one that kept nothing is trained again."""
+    for number, (method, config) in enumerate(outdated, 1):
+        folder, name = run_folder(config, runs_dir), f"{method.name}, seed {config.seed}"
+        print(f"evaluating {number} of {len(outdated)}: {name}", file=sys.stderr, flush=True)
+        assert method.evaluate is not None
+        evaluation = method.evaluate(config, folder, data_dir)
+        if evaluation is None:
+            print(f"{name}: kept no network and is trained again", file=sys.stderr, flush=True)
+            method.execute(config, folder, data_dir)
+            evaluation = method.evaluate(config, folder, data_dir)
+        if evaluation is not None:
+            save_evaluation(folder, *evaluation)
 
 
 def metric_by_seed(method: OpenSetMethod, seeds: range, runs_dir: Path, metric: str) -> dict[int, float]:
-    """A figure of the finished runs of a line."""
-    found = {}
+    """A metric of the finished runs of a method."""
+    values = {}
     for seed in seeds:
         record = read_record(method.config_for_seed(seed), runs_dir)
         value = None if record is None else record["test"].get(metric, record["angles"].get(metric))
         if value is not None:
-            found[seed] = float(value)
-    return found
+            values[seed] = float(value)
+    return values
 
 
 def metric_values(method: OpenSetMethod, seeds: range, runs_dir: Path, metric: str) -> list[float]:
@@ -315,18 +320,17 @@ def describe_paired_difference(ours: Mapping[int, float], theirs: Mapping[int, f
     if half is None:
         return ""
     mean = statistics.fmean(gaps)
-    word = "better than" if mean > half else "worse than" if mean < -half else "not told apart from"
+    word = "better than" if mean > half else "worse than" if mean < -half else _NOT_DIFFERENT
     return f"{word} ({mean:+.2f} ± {half:.2f})"
 
 
 def split_scores_by_seed(method: OpenSetMethod, seeds: range, runs_dir: Path, metric: str) -> dict[int, SplitScore]:
-    """A figure of the finished runs of a line with what it is without each identity, by seed."""
-    values_of = metric_by_seed(method, seeds, runs_dir, metric)
-    found = {
+    """A metric of the finished runs of a method with its leave-one-out values, by seed."""
+    scores = {
         seed: read_split_score(run_folder(method.config_for_seed(seed), runs_dir), metric, value)
-        for seed, value in values_of.items()
+        for seed, value in metric_by_seed(method, seeds, runs_dir, metric).items()
     }
-    return {seed: split for seed, split in found.items() if split is not None}
+    return {seed: score for seed, score in scores.items() if score is not None}
 
 
 def format_metric_interval(method: OpenSetMethod, seeds: range, runs_dir: Path, metric: str) -> str:
@@ -337,9 +341,10 @@ def format_metric_interval(method: OpenSetMethod, seeds: range, runs_dir: Path, 
     if not numbers:
         return "–"
     splits = list(split_scores_by_seed(method, seeds, runs_dir, metric).values())
-    given = [record for seed in seeds if (record := read_record(method.config_for_seed(seed), runs_dir)) is not None]
-    refused = any(record.get("intervals", {}).get(metric) is None for record in given)  # few events, in one split
-    ends = None if refused or len(splits) < len(numbers) else pooled_interval(splits)
+    records = [record for seed in seeds if (record := read_record(method.config_for_seed(seed), runs_dir)) is not None]
+    # One split without an interval (too few events) is enough for none.
+    missing = any(record.get("intervals", {}).get(metric) is None for record in records)
+    ends = None if missing or len(splits) < len(numbers) else pooled_interval(splits)
     mean = f"{statistics.fmean(numbers):.{digits}f}"
     return mean if ends is None else f"{mean} ({ends[0]:.{digits}f} to {ends[1]:.{digits}f})"
 
@@ -347,14 +352,14 @@ def format_metric_interval(method: OpenSetMethod, seeds: range, runs_dir: Path, 
 def compare_methods_by_metric(
     methods: Sequence[OpenSetMethod], seeds: range, runs_dir: Path, metric: str
 ) -> list[MethodComparison]:
-    """Every two lines by a figure."""
-    return compare_methods({line.name: split_scores_by_seed(line, seeds, runs_dir, metric) for line in methods})
+    """Every two methods by a metric."""
+    return compare_methods({each.name: split_scores_by_seed(each, seeds, runs_dir, metric) for each in methods})
 
 
 def significant_differences(
     comparisons: Sequence[MethodComparison], metric: str
 ) -> dict[str, tuple[list[str], list[str]]]:
-    """For every line those that it is better and those that it is worse than."""
+    """For every method those that it is better than, and those that it is worse than."""
     names = dict.fromkeys(name for each in comparisons for name in (each.method_a, each.method_b))
     result: dict[str, tuple[list[str], list[str]]] = {name: ([], []) for name in names}
     for each in comparisons:
@@ -367,25 +372,25 @@ def significant_differences(
 
 
 def _better_than_sentences(comparisons: Sequence[MethodComparison], metric: str) -> list[str]:
-    """A sentence for every line that is better than others."""
-    apart = significant_differences(comparisons, metric)
-    return [f"{name} is better than {', '.join(better)}" for name, (better, _) in apart.items() if better]
+    """A sentence for every method that is better than others."""
+    differences = significant_differences(comparisons, metric)
+    return [f"{name} is better than {', '.join(better)}" for name, (better, _) in differences.items() if better]
 
 
 def verdict_sentences(comparisons_by_metric: Mapping[str, Sequence[MethodComparison]]) -> list[str]:
-    """How many lines each figure tells apart, and ours against the peer's of the same kind."""
+    """How many pairs of methods differ by each metric, and ours against the peer's of the same kind."""
     sentences = []
-    for figure, rows in comparisons_by_metric.items():
+    for metric, rows in comparisons_by_metric.items():
         if rows:
-            apart = sum(each.is_significant for each in rows)
-            sentences.append(f"{METRICS[figure][0]}: {apart} of {len(rows)} pairs of lines are told apart")
-    for figure, rows in comparisons_by_metric.items():
+            count = sum(each.is_significant for each in rows)
+            sentences.append(f"{METRICS[metric][0]}: {count} of {len(rows)} pairs of methods are told apart")
+    for metric, rows in comparisons_by_metric.items():
         for each in rows:
             if PEER_LOSSES.get(each.method_b) == each.method_a:
-                ahead = (each.difference > 0) == (METRICS[figure][1] == "high")
-                word = ("better than" if ahead else "worse than") if each.is_significant else "not told apart from"
+                ahead = (each.difference > 0) == (METRICS[metric][1] == "high")
+                word = ("better than" if ahead else "worse than") if each.is_significant else _NOT_DIFFERENT
                 gap = f"{each.difference:+.2f} ± {each.half_width:.2f}, p = {each.p:.2g}"
-                sentences.append(f"{each.method_a}, {METRICS[figure][0]}: {word} {each.method_b} ({gap})")
+                sentences.append(f"{each.method_a}, {METRICS[metric][0]}: {word} {each.method_b} ({gap})")
     return sentences
 
 
@@ -400,49 +405,50 @@ def write_openset_report(
     from ...viz.terminal import console
 
     place = Path(options.runs_dir)
-    cells = {(line.name, figure): metric_values(line, seeds, place, figure) for line in methods for figure in METRICS}
-    best = {figure: _best_method_name(methods, cells, figure) for figure in METRICS}
+    cells = {(each.name, metric): metric_values(each, seeds, place, metric) for each in methods for metric in METRICS}
+    best = {metric: _best_method_name(methods, cells, metric) for metric in METRICS}
     grid = Table(title=title, title_justify="left", title_style="bold")
     grid.add_column("loss", no_wrap=True)
     for name, _, _ in METRICS.values():
         grid.add_column(name, justify="right")
     rows = []
-    for line in methods:
-        texts = [(format_metric_interval(line, seeds, place, f), best[f] == line.name) for f in METRICS]
-        grid.add_row(line.name, *(f"[bold]{text}[/]" if wins else text for text, wins in texts))
-        rows.append([(line.name, ""), *((text, "best" if wins else "") for text, wins in texts)])
+    for each in methods:
+        texts = [(format_metric_interval(each, seeds, place, metric), best[metric] == each.name) for metric in METRICS]
+        grid.add_row(each.name, *(f"[bold]{text}[/]" if wins else text for text, wins in texts))
+        rows.append([(each.name, ""), *((text, "best" if wins else "") for text, wins in texts)])
     console(width=240).print(grid)
-    found = {figure: compare_methods_by_metric(methods, seeds, place, figure) for figure in COMPARED_METRICS}
-    write_text_atomic(out / "compared.json", json.dumps(_comparison_rows(found), indent=1, ensure_ascii=False) + "\n")
-    said = verdict_sentences(found)
-    for sentence in said:
+    comparisons = {metric: compare_methods_by_metric(methods, seeds, place, metric) for metric in COMPARED_METRICS}
+    content = json.dumps(_comparison_rows(comparisons), indent=1, ensure_ascii=False) + "\n"
+    write_text_atomic(out / "compared.json", content)
+    verdicts = verdict_sentences(comparisons)
+    for sentence in verdicts:
         print(sentence)
-    for figure in COMPARED_METRICS:
-        for sentence in _better_than_sentences(found[figure], figure):
-            print(f"{METRICS[figure][0]}: {sentence}")
+    for metric in COMPARED_METRICS:
+        for sentence in _better_than_sentences(comparisons[metric], metric):
+            print(f"{METRICS[metric][0]}: {sentence}")
     body = [page.table(["loss", *(name for name, _, _ in METRICS.values())], rows)]
-    if said:
+    if verdicts:
         body += [
             page.heading("What is told apart", _COMPARISON_NOTE),
-            *(page.paragraph(sentence, "note") for sentence in said),
+            *(page.paragraph(sentence, "note") for sentence in verdicts),
         ]
-    for figure in COMPARED_METRICS:
-        ahead = _better_than_sentences(found[figure], figure)
-        if found[figure]:
-            body += [page.heading(f"Told apart by {METRICS[figure][0]}", "" if ahead else "None are.")]
+    for metric in COMPARED_METRICS:
+        ahead = _better_than_sentences(comparisons[metric], metric)
+        if comparisons[metric]:
+            body += [page.heading(f"Told apart by {METRICS[metric][0]}", "" if ahead else "None are.")]
             body += [page.paragraph(sentence) for sentence in ahead]
-    for figure in _PLOTTED_METRICS:
-        there = [line.name for line in methods if cells[line.name, figure]]
-        if there:
+    for metric in _PLOTTED_METRICS:
+        measured = [each.name for each in methods if cells[each.name, metric]]
+        if measured:
             picture = draw_strip_plot(
-                there,
-                [cells[name, figure] for name in there],
-                [None] * len(there),
-                [loss_colour(name) for name in there],
+                measured,
+                [cells[name, metric] for name in measured],
+                [None] * len(measured),
+                [loss_colour(name) for name in measured],
                 "percent",
-                METRICS[figure][0],
+                METRICS[metric][0],
             )
-            body += [page.heading(METRICS[figure][0], "A dot is a split, the bar their mean."), page.figure(picture)]
+            body += [page.heading(METRICS[metric][0], "A dot is a split, the bar their mean."), page.figure(picture)]
     body += [page.heading("Again"), page.code(f"widemargin reproduce openset {options.which} --seeds {len(seeds)}")]
     path = out / "report.html"
     path.write_text(page.html_page(title, sub, body), encoding="utf-8")
@@ -452,14 +458,14 @@ def write_openset_report(
 def _comparison_rows(comparisons_by_metric: Mapping[str, Sequence[MethodComparison]]) -> list[dict[str, Any]]:
     """Every comparison, for a file."""
     return [
-        {"figure": name, **asdict(each), "apart": each.is_significant}
+        {"metric": name, **asdict(each), "is_significant": each.is_significant}
         for name, rows in comparisons_by_metric.items()
         for each in rows
     ]
 
 
 _COMPARISON_NOTE = (
-    "Every two lines on the same splits and identities: the difference of their means with its 95 % interval over "
+    "Every two methods on the same splits and identities: the difference of their means with its 95 % interval over "
     f"identities and splits. Told apart are those with p of at most {ALPHA:g} after Holm's correction over all pairs "
     "(p is given after it); all others are not, whatever their order in the table."
 )
@@ -468,7 +474,7 @@ _COMPARISON_NOTE = (
 def _best_method_name(
     methods: Sequence[OpenSetMethod], cells: Mapping[tuple[str, str], list[float]], metric: str
 ) -> Any:
-    means = {line.name: statistics.fmean(cells[line.name, metric]) for line in methods if cells[line.name, metric]}
+    means = {each.name: statistics.fmean(cells[each.name, metric]) for each in methods if cells[each.name, metric]}
     kind = METRICS[metric][1]
     if not means or kind == "none":
         return None

@@ -1,4 +1,7 @@
-"""A list of runs on disk: each in a folder of its own, shared by all recipes, finished ones never repeated."""
+"""Runs of recipes on disk: each in a folder of its own, shared by all recipes, finished ones never repeated.
+
+Missing runs are trained here one after the other, or as jobs of a cluster (submitit).
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,7 @@ from ...training.config import TrainConfig
 
 Record = dict[str, Any]
 _RECORD_FIELDS = ("data", "loss", "model", "seed", "epochs", "seconds", "cores", "test", "angles", "command", "commit")
-
-_OPTIONAL_RECORD_FIELDS = ("held_out", "intervals", "evaluation")
+_OPTIONAL_RECORD_FIELDS = ("val", "intervals", "evaluation")
 
 
 def run_folder(config: TrainConfig, runs_dir: Path) -> Path:
@@ -27,7 +29,7 @@ def run_folder(config: TrainConfig, runs_dir: Path) -> Path:
 
     Only what differs from a plain run counts, so that a field which runs gain later leaves the old ones where they are.
 
-    >>> run_folder(Run(loss="arcgrad(s=10)", seed=3), Path("runs")).name.rpartition("-")[0]
+    >>> run_folder(TrainConfig(loss="arcgrad(s=10)", seed=3), Path("runs")).name.rpartition("-")[0]
     'cifar10-resnet18-arcgrad_s=10-120e-seed3'
     """
     plain_run = asdict(TrainConfig())
@@ -51,9 +53,9 @@ def read_record(config: TrainConfig, runs_dir: Path) -> Record | None:
     if not path.exists():
         return None
     try:
-        found: Record = bounded.read_json(path)
-        float(next(iter(found["test"].values())))
-        return found
+        record: Record = bounded.read_json(path)
+        float(next(iter(record["test"].values())))
+        return record
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration):
         raise InputError(f"{path}: not the record of a run; delete its folder to do it again") from None
 
@@ -71,7 +73,9 @@ def write_records(configs: Iterable[TrainConfig], runs_dir: Path, path: Path) ->
         if record is not None:
             line = {name: record.get(name) for name in _RECORD_FIELDS}
             line |= {name: record[name] for name in _OPTIONAL_RECORD_FIELDS if name in record}
-            lines.append(json.dumps({**line, "augment": run.augment, "share": run.train_fraction}, ensure_ascii=False))
+            lines.append(
+                json.dumps({**line, "augment": run.augment, "train_fraction": run.train_fraction}, ensure_ascii=False)
+            )
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
     fresh.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
@@ -79,15 +83,13 @@ def write_records(configs: Iterable[TrainConfig], runs_dir: Path, path: Path) ->
     return len(lines)
 
 
-# Who does a list of runs: this process, one after the other, or a cluster, each as a job (submitit).
-
 EXECUTORS = ("local", "slurm")
 _JOB_FILE = "job.txt"  # in a run's folder: the number of the job that does it
-_MAX_JOB_FILE_BYTES = 1000  # bytes
+_MAX_JOB_FILE_BYTES = 1000
 
 
 def run_locally(configs: Sequence[TrainConfig], runs_dir: Path, data_dir: str | None) -> None:
-    """One run after the other; one that diverges does not keep the others from being done."""
+    """Train one run after the other; one that diverges does not keep the others from being done."""
     from ...io.resources import keep_freed_memory
     from ...training.train import train
     from ...training.trainer import DivergedError

@@ -52,7 +52,8 @@ def run_seed_recipe(options: argparse.Namespace, recipe: str, command: str, name
         return
     test = record["test"]
     print(
-        f"{wanted.model}, {wanted.loss}, {wanted.epochs} epochs of {100 * wanted.train_fraction:g} % of the training images:"
+        f"{wanted.model}, {wanted.loss}, {wanted.epochs} epochs of {100 * wanted.train_fraction:g} % "
+        "of the training images:"
     )
     print(f"{format_metrics(test)} ({record['seconds']:.0f} s)")
     note = (

@@ -14,6 +14,23 @@ from ...viz import page
 from ...viz.terminal import console
 from ..paper import paper_table1
 
+# The paper's columns and our spelling of them.
+TABLE1_LOSSES = {
+    "soft": "softmax",
+    "center": "softmax + 0.02*center(alpha=0.5)",
+    "m_soft": "m_softmax(m=0.5)",
+    "arcface": "arcface(s=20, m=0.1)",
+    "adacos": "adacos",
+    "arcgrad30": "arcgrad(s=30)",
+    "arcgrad5": "arcgrad(s=5)",
+}
+ADACOS_WITH_FLOOR = "adacos(floor=2)"
+TABLE1_ARCGRAD = "arcgrad(s=5)"
+_ADACOS_FLOOR_NOTE = (
+    "With two classes AdaCos' scale is √2 log(C−1) = 0: there is no gradient, and the network stays as it was drawn, "
+    "in the paper and here. floor=2 keeps the scale from falling below 2, and AdaCos learns like the others."
+)
+
 
 def print_paper_comparison(comparison: Comparison) -> None:
     """Ours minus theirs, in percent points."""
@@ -88,12 +105,6 @@ def print_floor(results: Sequence[Result], floor_results: Sequence[Result]) -> N
     console().print(Text(_ADACOS_FLOOR_NOTE))
 
 
-_ADACOS_FLOOR_NOTE = (
-    "With two classes AdaCos' scale is √2 log(C−1) = 0: there is no gradient, and the network stays as it was drawn, "
-    "in the paper and here. floor=2 keeps the scale from falling below 2, and AdaCos learns like the others."
-)
-
-
 def _floor_rows(results: Sequence[Result], floor_results: Sequence[Result]) -> list[list[str]]:
     theirs = paper_table1()
     known = {result.key: result for result in results}
@@ -138,27 +149,8 @@ def floor_section(results: Sequence[Result], floor_results: Sequence[Result]) ->
     return page.heading("Why AdaCos is at chance on two classes", _ADACOS_FLOOR_NOTE) + page.table(head, rows)
 
 
-# The paper's columns and our spelling of them.
-TABLE1_LOSSES = {
-    "soft": "softmax",
-    "center": "softmax + 0.02*center(alpha=0.5)",
-    "m_soft": "m_softmax(m=0.5)",
-    "arcface": "arcface(s=20, m=0.1)",
-    "adacos": "adacos",
-    "arcgrad30": "arcgrad(s=30)",
-    "arcgrad5": "arcgrad(s=5)",
-}
-
-
-ADACOS_WITH_FLOOR = "adacos(floor=2)"
-
-
-TABLE1_ARCGRAD = "arcgrad(s=5)"
-
-
 def compare_with_paper(our_comparison: Comparison) -> list[tuple[str, str, float, float]]:
     """(set, method, ours, theirs) for everything the paper has."""
-
     theirs = paper_table1()
     ours = {result.key: result for one in our_comparison.sets for result in one.results}
     return [

@@ -1,4 +1,4 @@
-"""What a head can be, as data, and an independent fp64 reference for all of it: for test_every_head.py and its ranks.
+"""What a head can be, as data, and an independent fp64 reference for all of it: for laws/test_heads.py and its ranks.
 
 A case is a loss with its numbers, a backend, compiled kernels or not, a dtype, a size, one operation of a head's life,
 and class weights of ordinary or extreme length. `run` puts a head through three training calls; `expected` does the
@@ -44,7 +44,7 @@ OPERATIONS = (
     "frozen",
 )
 
-# Every loss of the catalogue has its entries here: options as the reference reads them.
+# Every loss of the registry has its entries here: options as the reference reads them.
 LOSSES: dict[str, tuple[dict[str, Any], ...]] = {
     "softmax": ({}, {"bias": True}),
     "modified_softmax": ({},),
@@ -82,13 +82,13 @@ class Case:
     size: str = "small"
     operation: str = "none"
     weights: str = "ordinary"
-    smoothing: float = 0.0
+    label_smoothing: float = 0.0
     seed: int = 0
 
     def __str__(self) -> str:
         options = ", ".join(f"{name}={value}" for name, value in LOSSES[self.loss][self.variant].items())
         compiled = ", compiled" if self.compiled else ""
-        smooth = f", smoothing {self.smoothing}" if self.smoothing else ""
+        smooth = f", label_smoothing {self.label_smoothing}" if self.label_smoothing else ""
         return (
             f"{self.loss}({options}), {self.backend}{compiled}, {self.dtype}, {self.size}, {self.operation}, "
             f"{self.weights} weights{smooth}"
@@ -176,7 +176,7 @@ class Seen:
 
 
 def make_head(case: Case, classes: int, group: Any = None, **other: Any) -> wm.Head:
-    options = {"road": case.backend, "smoothing": case.smoothing, "group": group, **other}
+    options = {"backend": case.backend, "label_smoothing": case.label_smoothing, "group": group, **other}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return wm.Head(SIZES[case.size][2], classes, case.spec(classes), dtype=getattr(torch, case.dtype), **options)
@@ -260,7 +260,7 @@ def _operate(case: Case, head: wm.Head, group: Any) -> wm.Head:
         fresh.load_state_dict(head.state_dict())
         return fresh
     if operation == "become":
-        other = make_head(case, head.num_classes, group, road="stream", smoothing=0.25)
+        other = make_head(case, head.num_classes, group, backend="stream", label_smoothing=0.25)
         other.eval()
         other.assign_from(head)
         assert (other.backend, other.label_smoothing, other.training) == (
@@ -292,7 +292,7 @@ class Reference:
         if self.case.loss == "adaacos" and "s" not in self.options:
             self.adaptive.s = textbook.AdaAcos(classes).s
 
-    def numbers(self, classes: int) -> dict[str, Any]:
+    def current_options(self, classes: int) -> dict[str, Any]:
         """The options as they stand in this call."""
         now = dict(self.options)
         for name, value in now.items():
@@ -307,7 +307,7 @@ class Reference:
 
     def loss(self, x: Tensor, W: Tensor, bias: Tensor, y: Tensor, seen_as: Tensor | None = None) -> Tensor:
         """Losses [N]; numbers per class and the target are looked up at `y`."""
-        case, now = self.case, self.numbers(len(W))
+        case, now = self.case, self.current_options(len(W))
         if self.adaptive is not None:
             z = self.adaptive.logits(x, W, y)
         elif case.loss == "softmax":
@@ -322,7 +322,7 @@ class Reference:
             z = textbook.arcface_straight_through(x, W, y, **now)
         else:
             z = getattr(textbook, case.loss)(x, W, y, **now)
-        return textbook.loss(z, y, case.smoothing)
+        return textbook.loss(z, y, case.label_smoothing)
 
     def train(self, x: Tensor, W: Tensor, bias: Tensor, y: Tensor, other: Tensor | None) -> Tensor:
         """One training call; with `other` labels 0.7 of the one and 0.3 of the other loss."""
@@ -433,7 +433,7 @@ def cases(count: int, seed: int, **fixed: Any) -> list[Case]:
         "size": ("small",),
         "operation": OPERATIONS,
         "weights": WEIGHTS,
-        "smoothing": (0.0, 0.1),
+        "label_smoothing": (0.0, 0.1),
     }
     dimensions |= {name: value if isinstance(value, tuple) else (value,) for name, value in fixed.items()}
     covered: set[tuple[Any, ...]] = set()

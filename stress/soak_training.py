@@ -1,4 +1,4 @@
-"""Training, resuming and judging for a long time in one process, and what that process holds meanwhile."""
+"""Training, resuming and evaluating for a long time in one process, and what that process holds meanwhile."""
 
 from __future__ import annotations
 
@@ -61,11 +61,12 @@ def soak(argv: list[str]) -> int:
         load_run(out).evaluate()
         usage_samples.append(read_process_usage())
         print(json.dumps(usage_samples[-1]), file=sys.stderr, flush=True)
-    Path(result).write_text(json.dumps({"seen": usage_samples, "epochs": _epochs(Path(out))}), encoding="utf-8")
+    summary = {"usage_samples": usage_samples, "epochs": _count_epochs(Path(out))}
+    Path(result).write_text(json.dumps(summary), encoding="utf-8")
     return 0
 
 
-def _epochs(out: Path) -> int:
+def _count_epochs(out: Path) -> int:
     """Lines of the log, one for each epoch."""
     return len((out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
 

@@ -1,14 +1,18 @@
-"""One case after another against what reads it: success or one clear line, within a time and a memory bound.
+"""Fuzzing: cases of the corpus and made ones against what reads them, within a time and a memory bound.
 
 A case survives if it succeeds or raises `InputError` whose text is one printable line of bearable length that names the
-place. Anything else is a failure: another exception; a case that computes for longer than `MAX_CPU_SECONDS`, or lasts longer
-than `MAX_WALL_SECONDS` (a busy machine may hold a process up for a while, which is no fault of it); cases that make the
-process grow by more than their bound (peak resident memory; the address space is fenced above it).
+place. Anything else is a failure: another exception; a case that computes for longer than `MAX_CPU_SECONDS`, or lasts
+longer than `MAX_WALL_SECONDS` (a busy machine may hold a process up for a while, which is no fault of it); cases that
+make the process grow by more than their bound (peak resident memory; the address space is limited above it).
+
+The corpus, the folder `corpus/`, holds small good inputs of every kind to make bad ones from, and every case that once
+failed.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import re
 import signal
 import time
@@ -25,15 +29,26 @@ from widemargin.io.text import escape_unprintable
 
 from .check import CheckContext, Outcome
 
+CORPUS_DIR = Path(__file__).parent / "corpus"
 MAX_CPU_SECONDS, MAX_WALL_SECONDS = 10.0, 600.0
 """A case that takes longer hangs, for all a user knows: of the processor's time, and by the clock."""
 MAX_GROWTH_MEGABYTES = 256
 """Growth of the process over all cases of a surface, unless the surface says otherwise."""
-_ADDRESS_SPACE_MARGIN_BYTES = (
-    4 << 30
-)  # bytes of address space above that bound: what runs into it fails instead of filling the machine
-_MAX_MESSAGE_CHARS = 1000  # characters of a message
-_MAX_REPORTED_FAILURES = 3  # failures that a note tells
+# Address space above that bound: what runs into it fails instead of filling the machine.
+_ADDRESS_SPACE_MARGIN_BYTES = 4 << 30
+_MAX_MESSAGE_CHARS = 1000
+_MAX_REPORTED_FAILURES = 3
+
+
+def load_corpus_cases(name: str) -> list[Any]:
+    """The cases of `NAME.jsonl`, one JSON value per line."""
+    text = (CORPUS_DIR / f"{name}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def load_corpus_files(name: str) -> dict[str, bytes]:
+    """The files of the folder NAME by their names."""
+    return {path.name: path.read_bytes() for path in sorted((CORPUS_DIR / name).iterdir())}
 
 
 class TooLongError(BaseException):
@@ -41,8 +56,8 @@ class TooLongError(BaseException):
 
 
 @dataclass
-class Trial:
-    """Counts cases of one surface."""
+class FuzzTally:
+    """Runs the cases of one surface and counts how they ended."""
 
     name: str
     max_megabytes: int = MAX_GROWTH_MEGABYTES
@@ -54,7 +69,7 @@ class Trial:
     growth_megabytes: float = 0.0
 
     def run_case(self, description: Any, attempt: Callable[[], Any], expected_text: str = "") -> None:
-        """Try one case; `what` it is is told if it fails, `place` is what its message must name."""
+        """Try one case; `description` is quoted if it fails, `expected_text` is what its message must contain."""
         self.tried += 1
         begun = time.process_time()
         wrong = self._case_problem(attempt, expected_text)
@@ -81,7 +96,8 @@ class Trial:
     def outcome(self) -> Outcome:
         """All cases together."""
         bound = f"at most {MAX_CPU_SECONDS:g} s and {self.max_megabytes} MB"
-        note = f"{self.refused:,} refused in one line; slowest {self.slowest:.2f} s, grew by {self.growth_megabytes:.0f} MB ({bound})"
+        note = f"{self.refused:,} refused in one line; slowest {self.slowest:.2f} s, "
+        note += f"grew by {self.growth_megabytes:.0f} MB ({bound})"
         if self.growth_megabytes > self.max_megabytes:
             self.failed += 1
             self.failures.append("grew beyond the bound")
@@ -115,19 +131,19 @@ def run_fuzz_cases(
     expected_text: str = "",
     max_megabytes: int = MAX_GROWTH_MEGABYTES,
 ) -> Outcome:
-    """The kept cases of a corpus, then `counts` (few, and many with --long) made ones, each given to `run_attempt`."""
-    trial = Trial(name, max_megabytes)
-    with limit_memory(trial), warnings.catch_warnings():
+    """The cases of a corpus, then `counts` (few, and many with --long) made ones, each given to `attempt`."""
+    tally = FuzzTally(name, max_megabytes)
+    with limit_memory(tally), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for case in corpus_cases:
-            trial.run_case(case, lambda case=case: attempt(case), expected_text)  # type: ignore[misc]
+            tally.run_case(case, lambda case=case: attempt(case), expected_text)  # type: ignore[misc]
         count = counts[context.long]
         for number in range(count):
             case = make_case()
-            trial.run_case(case, lambda case=case: attempt(case), expected_text)  # type: ignore[misc]
+            tally.run_case(case, lambda case=case: attempt(case), expected_text)  # type: ignore[misc]
             if number % 1000 == 999:
                 context.on_progress(f"{name}: {number + 1:,} of {count:,}")
-    return trial.outcome()
+    return tally.outcome()
 
 
 @contextmanager
@@ -143,7 +159,7 @@ def _alarm() -> Iterator[None]:
             (signal.ITIMER_REAL, signal.SIGALRM, MAX_WALL_SECONDS),
         )
         before = [signal.signal(number, ring) for _, number, _ in kinds]
-    except (AttributeError, ValueError):  # no such signal, or not the main thread: no limit, but the time is told
+    except (AttributeError, ValueError):  # no such signal, or not the main thread: no limit, but the time is reported
         yield
         return
     for kind, _, seconds in kinds:
@@ -157,20 +173,20 @@ def _alarm() -> Iterator[None]:
 
 
 @contextmanager
-def limit_memory(trial: Trial) -> Iterator[None]:
-    """Watch the peak of the resident memory, and keep the address space below a fence, where Linux can do both."""
+def limit_memory(tally: FuzzTally) -> Iterator[None]:
+    """Watch the peak of the resident memory, and limit the address space, where Linux can do both."""
     status = Path("/proc/self/status")
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before = _kilobytes(status, "VmRSS")
     taken = _kilobytes(status, "VmSize") * 1024
     with (
-        _limit_address_space(taken + (trial.max_megabytes << 20) + _ADDRESS_SPACE_MARGIN_BYTES)
+        _limit_address_space(taken + (tally.max_megabytes << 20) + _ADDRESS_SPACE_MARGIN_BYTES)
         if taken
         else nullcontext()
     ):
         yield
-    trial.growth_megabytes = max(0.0, (_kilobytes(status, "VmHWM") - before) / 1024)
+    tally.growth_megabytes = max(0.0, (_kilobytes(status, "VmHWM") - before) / 1024)
 
 
 @contextmanager

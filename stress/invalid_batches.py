@@ -1,8 +1,8 @@
 """Every public function with batches it cannot take, and with odd ones it must: an explicit table of what happens.
 
-A spoiled batch is REFUSED (one line of ours) or WORKS; one that is laid out otherwise gives EQUAL results, bit for bit;
-one of huge or tiny numbers gives FINITE ones. `BATCH_CALLS` are the calls, `BATCH_MUTATIONS` what is done to their batch with what
-must follow; a call may differ from that where it says so.
+An invalid batch is REFUSED (one line of ours) or WORKS; one of another memory layout gives EQUAL results, bit for bit;
+one of huge or tiny numbers gives FINITE ones. `BATCH_CALLS` are the calls, `BATCH_MUTATIONS` what is done to their
+batch with what must follow; `BatchCall.expected_overrides` are the exceptions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from widemargin import metrics, theory  # noqa: F401
+from widemargin import theory
 from widemargin.head.functional import margin_softmax
 from widemargin.head.head import Head
 from widemargin.head.objective import Objective
@@ -32,7 +32,7 @@ EMBEDDING_DIM, NUM_CLASSES, NUM_SAMPLES = 4, 3, 12
 
 @dataclass(frozen=True)
 class BatchCall:
-    """`call(x, y)`; `expected_overrides` are the spoils that end otherwise here, and how."""
+    """`call(x, y)`; `expected_overrides` are the mutations that end otherwise here, and how."""
 
     name: str
     call: Callable[[Any, Any], Any]
@@ -65,7 +65,7 @@ def _objective_call(spec: str) -> Callable[[Any, Any], Any]:
     return call
 
 
-def _term_call(spec: str) -> Callable[[Any, Any], Any]:
+def _criterion_call(spec: str) -> Callable[[Any, Any], Any]:
     def call(x: Any, y: Any) -> Any:
         torch.manual_seed(1)
         return parse(spec)(x, y)
@@ -104,19 +104,19 @@ def _call_attached_model(x: Any, y: Any) -> Any:
     return attach(network, "arcface(s=8)", NUM_CLASSES, at="1")(x, y)
 
 
-def _call_open_set(x: Any, y: Any) -> Any:
+def _call_open_set_metrics(x: Any, y: Any) -> Any:
     draw = torch.Generator().manual_seed(1)
     return open_set_metrics(x, y, torch.randn(6, EMBEDDING_DIM, generator=draw), torch.tensor([0, 0, 1, 1, 0, 1]))
 
 
-def _call_verify(x: Any, y: Any) -> Any:
+def _call_verification_metrics(x: Any, y: Any) -> Any:
     scores = x[:, 0].numpy() if isinstance(x, Tensor) and x.ndim == 2 and not x.is_meta and not x.is_sparse else x
     same = (y == 0).numpy() if isinstance(y, Tensor) and not y.is_meta else y
     return verification_metrics(scores, same)
 
 
 _ANY_LABEL_OVERRIDES = {"a label too large": WORKS, "a label below 0": WORKS, "embeddings of another length": WORKS}
-_TERM_OVERRIDES = {"embeddings of another length": WORKS, "a label too large": WORKS}
+_PAIR_LOSS_OVERRIDES = {"embeddings of another length": WORKS, "a label too large": WORKS}
 _NAN_OVERRIDES = {"NaN in an embedding": WORKS, "infinity in an embedding": WORKS}
 _LOGIT_OVERRIDES = {**_NAN_OVERRIDES, "embeddings of another length": WORKS, "huge embeddings": WORKS}
 _PAIR_SCORE_OVERRIDES = {
@@ -145,8 +145,8 @@ _REGRESSION_OVERRIDES = {
 }
 BATCH_CALLS: tuple[BatchCall, ...] = (
     *(BatchCall(f"Head({name})", _head_call(name)) for name in _MARGINS),
-    *(BatchCall(f"Head({name}, road=stream)", _head_call(name, "stream")) for name in _MARGINS),
-    BatchCall("Head(arcface, road=sampled)", _head_call("arcface", "sampled", rate=0.9)),
+    *(BatchCall(f"Head({name}, backend=stream)", _head_call(name, "stream")) for name in _MARGINS),
+    BatchCall("Head(arcface, backend=sampled)", _head_call("arcface", "sampled", sample_rate=0.9)),
     BatchCall("Head(ignore_index=-1)", _head_call("arcface", ignore_index=-1), {"a label below 0": WORKS}),
     BatchCall("Head.logits", _head_call("arcface", method_name="logits"), {"no labels": WORKS}),
     BatchCall("Head.target_angles", _head_call("arcface", method_name="target_angles")),
@@ -158,32 +158,34 @@ BATCH_CALLS: tuple[BatchCall, ...] = (
         "Objective(cross_entropy)", _objective_call("cross_entropy"), {**_NAN_OVERRIDES, "huge embeddings": WORKS}
     ),
     *(
-        BatchCall(f"triplet(mining={mining})", _term_call(f"triplet(mining={mining})"), _TERM_OVERRIDES)
+        BatchCall(f"triplet(mining={mining})", _criterion_call(f"triplet(mining={mining})"), _PAIR_LOSS_OVERRIDES)
         for mining in ("all", "hard", "semihard", "distance", "pool")
     ),
-    BatchCall("contrastive", _term_call("contrastive"), _TERM_OVERRIDES),
-    BatchCall("contrastive(hadsell)", _term_call("contrastive(form=hadsell)"), _TERM_OVERRIDES),
-    BatchCall("cross_entropy", _term_call("cross_entropy"), _LOGIT_OVERRIDES),
-    BatchCall("focal", _term_call("focal"), _LOGIT_OVERRIDES),
+    BatchCall("contrastive", _criterion_call("contrastive"), _PAIR_LOSS_OVERRIDES),
+    BatchCall("contrastive(hadsell)", _criterion_call("contrastive(form=hadsell)"), _PAIR_LOSS_OVERRIDES),
+    BatchCall("cross_entropy", _criterion_call("cross_entropy"), _LOGIT_OVERRIDES),
+    BatchCall("focal", _criterion_call("focal"), _LOGIT_OVERRIDES),
     *(BatchCall(name, _regression_call(name), _REGRESSION_OVERRIDES) for name in ("l1", "l2", "huber", "bce")),
     BatchCall("angles", lambda x, y: angles(x, y, torch.eye(NUM_CLASSES, EMBEDDING_DIM)), {"an empty batch": WORKS}),
     BatchCall("AngleMeter", _call_angle_meter),
     BatchCall("theory.gaps", lambda x, y: theory.gaps(x, y, torch.eye(NUM_CLASSES, EMBEDDING_DIM))),
     BatchCall(
-        "retrieve", lambda x, y: retrieval_metrics(x, y, ks=(1,)), {**_ANY_LABEL_OVERRIDES, **_EMPTY_BATCH_OVERRIDES}
+        "retrieval_metrics",
+        lambda x, y: retrieval_metrics(x, y, ks=(1,)),
+        {**_ANY_LABEL_OVERRIDES, **_EMPTY_BATCH_OVERRIDES},
     ),
     BatchCall("knn_accuracy", knn_accuracy, {**_ANY_LABEL_OVERRIDES, **_EMPTY_BATCH_OVERRIDES}),
     BatchCall(
-        "few_shot",
+        "few_shot_metrics",
         lambda x, y: few_shot_metrics(x, y, ways=2, episodes=3),
         {**_ANY_LABEL_OVERRIDES, **_EMPTY_BATCH_OVERRIDES},
     ),
     BatchCall(
-        "open_set",
-        _call_open_set,
+        "open_set_metrics",
+        _call_open_set_metrics,
         {**_ANY_LABEL_OVERRIDES, **_EMPTY_BATCH_OVERRIDES, "embeddings of another length": REFUSED},
     ),
-    BatchCall("verify", _call_verify, {**_PAIR_SCORE_OVERRIDES, **_EMPTY_BATCH_OVERRIDES}),
+    BatchCall("verification_metrics", _call_verification_metrics, {**_PAIR_SCORE_OVERRIDES, **_EMPTY_BATCH_OVERRIDES}),
     BatchCall("attach", _call_attached_model, {"embeddings of three dimensions": WORKS, "no labels": WORKS}),
 )
 
@@ -253,7 +255,7 @@ def batch_call_problem(call: BatchCall, mutation: str) -> str:
     """What goes otherwise than the table says, if anything does."""
     from widemargin.io.errors import InputError
 
-    from .trial import message_problem
+    from .fuzzing import message_problem
 
     change, usual = BATCH_MUTATIONS[mutation]
     expected = call.expected_overrides.get(mutation, usual)

@@ -1,4 +1,4 @@
-"""Public functions and classes that take numbers, words and settings, with what they must refuse: an explicit table."""
+"""Public functions and classes with arguments that they must refuse: a table of numbers, words and settings."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from widemargin.metrics.verification import verification_metrics
 from widemargin.models.attach import attach
 from widemargin.tabular.estimator import MarginClassifier
 
-from .calls import make_valid_batch
-from .trial import message_problem
+from .fuzzing import message_problem
+from .invalid_batches import make_valid_batch
 
 NOT_POSITIVE_INTS: tuple[Any, ...] = (0, -1, 2.5, "3", None, True, [3], math.nan, 10**40, torch.tensor(3.5))
 NOT_POSITIVE: tuple[Any, ...] = (0, -1.0, "1", None, True, [1.0], math.nan, math.inf, 1j, 10**400)
@@ -49,13 +49,13 @@ def _fit_classifier(**options: Any) -> Any:
 _ANGLES = torch.linspace(0.1, 3, 5)
 NOT_ANGLES: tuple[Any, ...] = (None, 0.5, [0.1, 0.2], torch.tensor([1, 2]), "0.5", torch.tensor([1j]))
 
-CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
-    "Head(dim)": (lambda v: Head(v, 3), NOT_POSITIVE_INTS),
-    "Head(classes)": (lambda v: Head(4, v), (*NOT_POSITIVE_INTS, 1)),
+ARGUMENT_CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
+    "Head(embedding_dim)": (lambda v: Head(v, 3), NOT_POSITIVE_INTS),
+    "Head(num_classes)": (lambda v: Head(4, v), (*NOT_POSITIVE_INTS, 1)),
     "Head(margin)": (lambda v: Head(4, 3, v), (*NOT_A_LOSS, "triplet", "arcface + center")),
-    "Head(road)": (lambda v: Head(4, 3, backend=v), (None, 3, "", "strem", ["dense"])),
-    "Head(rate)": (lambda v: Head(4, 3, backend="sampled", sample_rate=v), NOT_POSITIVE),
-    "Head(smoothing)": (lambda v: Head(4, 3, label_smoothing=v), (-0.1, 1.0, "0.1", None, math.nan, True, [0.1])),
+    "Head(backend)": (lambda v: Head(4, 3, backend=v), (None, 3, "", "strem", ["dense"])),
+    "Head(sample_rate)": (lambda v: Head(4, 3, backend="sampled", sample_rate=v), NOT_POSITIVE),
+    "Head(label_smoothing)": (lambda v: Head(4, 3, label_smoothing=v), (-0.1, 1.0, "0.1", None, math.nan, True, [0.1])),
     "Head(class_weight)": (
         lambda v: Head(4, 3, class_weight=v),
         ([1, 2], [1, 2, -1], [1, 2, math.nan], "abc", 3, [[1, 2, 3]], ["a", "b", "c"], [1, 2, None]),
@@ -75,7 +75,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
         lambda v: Head(4, 3)(_x(), _y(), sample_weight=v),
         (1.0, [1.0] * 12, torch.ones(3), torch.ones(12, 1), torch.ones(12, device="meta"), torch.ones(12) * 1j),
     ),
-    "Head.take_over": (
+    "Head.load_class_weights": (
         lambda v: Head(4, 3).load_class_weights(v),
         (None, 3, {}, {"weight": 3}, {"weight": torch.ones(2, 4)}, {"weight": torch.ones(3, 5)}, [], "nowhere.pt", [3]),
     ),
@@ -87,7 +87,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
         lambda v: ArcFace(s=v),
         (0, -1, "a", None, True, [1.0], math.nan, 10**400, 1j, torch.tensor(1.0, device="meta"), torch.tensor(1j)),
     ),
-    "losses": (list_losses, (3, "margin", ["margins"], b"margins")),
+    "list_losses": (list_losses, (3, "margin", ["margins"], b"margins")),
     "parse_list": (parse_list, NOT_A_LOSS),
     "MarginClassifier(loss)": (lambda v: _fit_classifier(loss=v), NOT_A_LOSS),
     "MarginClassifier(hidden)": (lambda v: _fit_classifier(hidden=v), ((), (0,), "64", 3, None, (2.5,), (True,))),
@@ -99,10 +99,10 @@ CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
         (0, 1, "0.1", None, math.nan),
     ),
     "Objective": (lambda v: Objective(v, 4, 3), NOT_A_LOSS),
-    "Objective(dim)": (lambda v: Objective("arcface", v, 3), NOT_POSITIVE_INTS),
+    "Objective(embedding_dim)": (lambda v: Objective("arcface", v, 3), NOT_POSITIVE_INTS),
     "Objective(options)": (
         lambda v: Objective("arcface", 4, 3, **v),
-        ({"smothing": 1}, {"backend": "x"}, {"sample_rate": 2}),
+        ({"label_smothing": 1}, {"backend": "x"}, {"sample_rate": 2}),
     ),
     "parse": (parse, NOT_A_LOSS),
     "attach(model)": (lambda v: attach(v, "arcface", 3), (None, "resnet18", torch.nn.Identity(), torch.ones(3))),
@@ -125,47 +125,56 @@ CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
     "Decay": (lambda v: Decay(1, v, steps=10), NOT_POSITIVE),
     "Anneal": (Anneal, (-1, "1", None, math.nan, math.inf, True)),
     "Learnable": (Learnable, NOT_POSITIVE),
-    "AngleMeter(classes)": (lambda v: AngleMeter(v, 4), NOT_POSITIVE_INTS),
-    "AngleMeter(dim)": (lambda v: AngleMeter(3, v), NOT_POSITIVE_INTS),
+    "AngleMeter(num_classes)": (lambda v: AngleMeter(v, 4), NOT_POSITIVE_INTS),
+    "AngleMeter(embedding_dim)": (lambda v: AngleMeter(3, v), NOT_POSITIVE_INTS),
     "AngleMeter.merge": (lambda v: AngleMeter(3, 4).merge(v), (None, 3, AngleMeter(3, 5))),
     "AngleMeter.compute": (
         lambda v: AngleMeter(3, 4).compute(v),
         (None, [[1.0]], torch.ones(3), torch.ones(3, 4).long(), torch.ones(4, 3)),
     ),
     "angles(W)": (lambda v: angles(_x(), _y(), v), (None, torch.ones(3), torch.ones(3, 4).long(), torch.ones(3, 9))),
-    "suggest_scale(classes)": (lambda v: theory.suggest_scale(v, 0.5), (*NOT_POSITIVE_INTS, 1)),
+    "suggest_scale(num_classes)": (lambda v: theory.suggest_scale(v, 0.5), (*NOT_POSITIVE_INTS, 1)),
     "suggest_scale(gap)": (lambda v: theory.suggest_scale(10, v), NOT_POSITIVE),
-    "theoretical_gap(classes)": (lambda v: theory.theoretical_gap(v, 1.0), (*NOT_POSITIVE_INTS, 1)),
+    "theoretical_gap(num_classes)": (lambda v: theory.theoretical_gap(v, 1.0), (*NOT_POSITIVE_INTS, 1)),
     "theoretical_gap(scale)": (lambda v: theory.theoretical_gap(10, v), NOT_POSITIVE),
     "gap_loss(gap)": (lambda v: theory.gap_loss(v, 1.0, 10), NOT_FINITE),
     "gap_loss(scale)": (lambda v: theory.gap_loss(0.5, v, 10), NOT_FINITE),
     "gap_gradient(scale)": (lambda v: theory.gap_gradient(0.5, v, 10), NOT_FINITE),
     "target_curve(theta)": (lambda v: theory.target_curve("arcface", v), NOT_ANGLES),
     "target_curve(margin)": (lambda v: theory.target_curve(v, _ANGLES), (*NOT_A_LOSS, "triplet")),
-    "target_curve(classes)": (lambda v: theory.target_curve("arcface", _ANGLES, v), (*NOT_POSITIVE_INTS, 1)),
+    "target_curve(num_classes)": (lambda v: theory.target_curve("arcface", _ANGLES, v), (*NOT_POSITIVE_INTS, 1)),
     "target_slope(theta)": (lambda v: theory.target_slope("arcface", v), NOT_ANGLES),
-    "pull_curve(theta)": (lambda v: theory.gradient_curve("arcface", v), NOT_ANGLES),
-    "pull_curve(others)": (
+    "gradient_curve(theta)": (lambda v: theory.gradient_curve("arcface", v), NOT_ANGLES),
+    "gradient_curve(other_angle)": (
         lambda v: theory.gradient_curve("arcface", _ANGLES, other_angle=v),
         ("1", None, math.nan, [1]),
     ),
-    "boundary(theta2)": (lambda v: theory.decision_function("arcface", _ANGLES, v), (*NOT_ANGLES, torch.ones(3))),
-    "boundary_angle(between)": (lambda v: theory.boundary_angle("arcface", v), (*NOT_POSITIVE, 4.0)),
-    "angular_margin(between)": (lambda v: theory.angular_margin("arcface", v), (*NOT_POSITIVE, 4.0)),
-    "retrieve(ks)": (lambda v: retrieval_metrics(_x(), _y(), ks=v), ((), (0,), (-1,), ("1",), (1.5,))),
-    "retrieve(batch)": (lambda v: retrieval_metrics(_x(), _y(), batch_size=v), (0, -1, 1.5, "1", None)),
-    "retrieve(gallery)": (lambda v: retrieval_metrics(_x(), _y(), v), (_x(), torch.ones(3, 9), "a")),
+    "decision_function(theta2)": (
+        lambda v: theory.decision_function("arcface", _ANGLES, v),
+        (*NOT_ANGLES, torch.ones(3)),
+    ),
+    "boundary_angle(class_angle)": (lambda v: theory.boundary_angle("arcface", v), (*NOT_POSITIVE, 4.0)),
+    "angular_margin(class_angle)": (lambda v: theory.angular_margin("arcface", v), (*NOT_POSITIVE, 4.0)),
+    "retrieval_metrics(ks)": (lambda v: retrieval_metrics(_x(), _y(), ks=v), ((), (0,), (-1,), ("1",), (1.5,))),
+    "retrieval_metrics(batch_size)": (lambda v: retrieval_metrics(_x(), _y(), batch_size=v), (0, -1, 1.5, "1", None)),
+    "retrieval_metrics(gallery)": (lambda v: retrieval_metrics(_x(), _y(), v), (_x(), torch.ones(3, 9), "a")),
     "knn_accuracy(k)": (lambda v: knn_accuracy(_x(), _y(), k=v), (*NOT_POSITIVE_INTS[:9], 12)),
     "knn_accuracy(gallery)": (lambda v: knn_accuracy(_x(), _y(), v), (_x(), torch.ones(3, 9), "a")),
-    "few_shot(ways)": (lambda v: few_shot_metrics(_x(), _y(), ways=v), (*NOT_POSITIVE_INTS, 4)),
-    "few_shot(shots)": (lambda v: few_shot_metrics(_x(), _y(), ways=2, shots=v), (*NOT_POSITIVE_INTS, 4)),
-    "few_shot(episodes)": (lambda v: few_shot_metrics(_x(), _y(), ways=2, episodes=v), (0, -1, 2.5, "3", None, True)),
-    "verify(same)": (
+    "few_shot_metrics(ways)": (lambda v: few_shot_metrics(_x(), _y(), ways=v), (*NOT_POSITIVE_INTS, 4)),
+    "few_shot_metrics(shots)": (lambda v: few_shot_metrics(_x(), _y(), ways=2, shots=v), (*NOT_POSITIVE_INTS, 4)),
+    "few_shot_metrics(episodes)": (
+        lambda v: few_shot_metrics(_x(), _y(), ways=2, episodes=v),
+        (0, -1, 2.5, "3", None, True),
+    ),
+    "verification_metrics(same)": (
         lambda v: verification_metrics(_x()[:, 0], v),
         (["False", "True"] * 6, [2] * 12, None, [0] * 12, [0, 1]),
     ),
-    "verify(folds)": (lambda v: verification_metrics(_x()[:, 0], _y() == 0, v), ([1, 2], [0] * 12, 3)),
-    "verify(fars)": (lambda v: verification_metrics(_x()[:, 0], _y() == 0, fars=v), ((0,), (2,), ("a",), (math.nan,))),
+    "verification_metrics(folds)": (lambda v: verification_metrics(_x()[:, 0], _y() == 0, v), ([1, 2], [0] * 12, 3)),
+    "verification_metrics(fars)": (
+        lambda v: verification_metrics(_x()[:, 0], _y() == 0, fars=v),
+        ((0,), (2,), ("a",), (math.nan,)),
+    ),
     "RowOptimizer": (lambda v: RowOptimizer(v, torch.optim.SGD, lr=0.1), (None, 3, torch.ones(3), [[1.0]])),
     "RowOptimizer.load_state_dict": (
         lambda v: RowOptimizer(torch.ones(3, 2), torch.optim.SGD, lr=0.1).load_state_dict(v),
@@ -174,9 +183,9 @@ CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
 }
 
 
-def value_call_problem(name: str, index: int) -> str:
+def argument_problem(name: str, index: int) -> str:
     """What goes otherwise than refusal in one line, if anything does."""
-    call, values = CALLS[name]
+    call, values = ARGUMENT_CALLS[name]
     try:
         found = call(values[index])
     except InputError as error:

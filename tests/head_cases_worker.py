@@ -1,4 +1,4 @@
-"""One rank of test_every_head.py: puts its part of many heads through their training calls and writes down what it saw.
+"""One rank of laws/test_heads.py: puts its part of many heads through their training calls and writes down what it saw.
 
 Heads on a part of the ranks are tried while the others do something else: what a head sends must stay in its group.
 """
@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from every_head import OPERATIONS, Case, cases, run
+from head_cases import OPERATIONS, Case, cases, run
 from widemargin.head.backends import class_blocks
 
 
 def cases_of(count: int, seed: int, world: int) -> list[tuple[Case, tuple[int, ...]]]:
-    """Cases and the ranks that each is for: all of them, a group of two beside a third, or one rank alone."""
+    """Cases and the ranks that each is for: all of them, a group of two next to a third, or one rank alone."""
     found = []
     everyone = tuple(range(world))
     operations = tuple(operation for operation in OPERATIONS if operation != "pickle")  # no group comes out of a pickle

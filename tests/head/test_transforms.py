@@ -1,0 +1,130 @@
+"""Heads under torch.compile, torch.func, forward mode and double backward."""
+
+import copy
+import shutil
+
+import pytest
+import torch
+
+import widemargin as wm
+from head_batch import C, D, batch
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler(request):
+    if "compiled" in request.node.name:
+        torch._dynamo.reset()  # graphs of other tests count towards its limit of recompilations
+
+
+@pytest.mark.parametrize(
+    "spec", ["arcface(s=16)", "arcgrad", "adacos", "adaacos(s=8)", "a_softmax", "softmax(bias=True)"]
+)
+def test_compiled_head_is_the_head(spec):
+    head = wm.Head(D, C, spec, backend="dense", label_smoothing=0.1)
+    compiled = torch.compile(copy.deepcopy(head), backend="aot_eager", fullgraph=True)
+    x, y = batch()
+    for _ in range(3):
+        one, other = head(x, y), compiled(x, y)
+        torch.testing.assert_close(one, other)
+    gradients = [torch.autograd.grad(loss.sum(), x, retain_graph=True)[0] for loss in (one, other)]
+    torch.testing.assert_close(*gradients)
+    assert int(compiled.margin_state.steps) == 3
+
+
+@pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+def test_compiled_by_inductor():
+    head = wm.Head(D, C, "arcface(s=16, m=warmup(0, 0.5, steps=10))", backend="dense")
+    compiled = torch.compile(copy.deepcopy(head), fullgraph=True)
+    x, y = batch()
+    for _ in range(2):
+        one, other = head(x, y), compiled(x, y)
+        torch.testing.assert_close(one, other)
+        gradients = [torch.autograd.grad(loss.sum(), x)[0] for loss in (one, other)]
+        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
+
+
+# Where a graph breaks, dynamo itself looks at the .grad of tensors that have none, and warns.
+breaks_graphs = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+
+
+@breaks_graphs
+@pytest.mark.parametrize("spec", ["arcgrad", "adaacos(s=8)", "a_softmax"])
+def test_streamed_head_inside_a_compiled_step(spec):
+    head = wm.Head(D, C, spec, backend="stream")
+    compiled = torch.compile(copy.deepcopy(head), backend="aot_eager")
+    x, y = batch()
+    for _ in range(2):
+        one, other = head(x, y), compiled(x, y)
+        torch.testing.assert_close(one, other)
+        gradients = [torch.autograd.grad(loss.sum(), x)[0] for loss in (one, other)]
+        torch.testing.assert_close(*gradients)
+
+
+def test_compiled_adaptive_head_takes_many_batch_sizes():
+    head = wm.Head(D, C, "adacos", backend="dense")
+    compiled = torch.compile(copy.deepcopy(head), backend="aot_eager", fullgraph=True)
+    for n in range(4, 16):
+        x, y = batch(n)
+        torch.testing.assert_close(compiled(x, y), head(x, y))
+
+
+@breaks_graphs
+def test_compiled_objective_with_centres_has_the_right_gradient():
+    objective = wm.Objective("softmax + 0.5*center", D, C)
+    compiled = torch.compile(copy.deepcopy(objective), backend="aot_eager")
+    x, y = batch()
+    for _ in range(3):
+        one, other = objective(x, y), compiled(x, y)
+        torch.testing.assert_close(one, other)
+        gradients = [torch.autograd.grad(loss.sum(), x)[0] for loss in (one, other)]
+        torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("spec", ["arcface(s=16)", "arcgrad", "l_softmax", "cosface(m=[0.1, 0.2, 0.3, 0.1, 0.1])"])
+def test_per_sample_gradients_by_torch_func(spec):
+    head = wm.Head(D, C, spec, backend="dense", dtype=torch.float64).eval()
+    x, y = batch(dtype=torch.float64)
+    parameters = {name: p.detach() for name, p in head.named_parameters()}
+
+    def loss_of_one(values, sample, label):
+        return torch.func.functional_call(head, values, (sample.unsqueeze(0), label.unsqueeze(0)))[0]
+
+    per_sample = torch.func.vmap(torch.func.grad(loss_of_one), (None, 0, 0))(parameters, x.detach(), y)["weight"]
+    (whole,) = torch.autograd.grad(head(x, y).sum(), [head.weight])
+    torch.testing.assert_close(per_sample.sum(0), whole, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("spec", ["arcface(s=4, m=0.2)", "arcgrad(s=3)", "l_softmax(lam=1)"])
+def test_forward_mode_agrees_with_backward_mode(spec):
+    head = wm.Head(4, 3, spec, backend="dense", dtype=torch.float64).eval()
+    x, y = batch(3, torch.float64, d=4, c=3)
+    function = lambda v: head(v, y)  # noqa: E731
+    torch.testing.assert_close(torch.func.jacfwd(function)(x.detach()), torch.func.jacrev(function)(x.detach()))
+    hessian = torch.func.hessian(lambda v: head(v, y).sum())(x.detach())
+    torch.testing.assert_close(hessian, torch.autograd.functional.hessian(lambda v: head(v, y).sum(), x.detach()))
+
+
+@pytest.mark.parametrize("spec", ["arcface(s=4, m=0.2)", "arcgrad(s=3)", "l_softmax(lam=1)"])
+def test_dense_backend_differentiates_twice(spec):
+    head = wm.Head(4, 3, spec, backend="dense", dtype=torch.float64).eval()
+    x, y = batch(3, torch.float64, d=4, c=3)
+    assert torch.autograd.gradgradcheck(lambda v: head(v, y).sum(), (x,))
+
+
+@pytest.mark.parametrize("spec", ["softmax(bias=True)", "arcface(s=8)", "arcgrad", "a_softmax"])
+def test_second_derivatives_of_a_streamed_head(spec, monkeypatch):
+    from widemargin.head.backends import stream
+
+    x, y = batch(dtype=torch.float64)
+    found = []
+    for backend in ("dense", "stream"):
+        torch.manual_seed(0)
+        head = wm.Head(D, C, spec, backend=backend, dtype=torch.float64)
+        first = torch.autograd.grad(head(x, y).sum(), (x, head.weight), create_graph=True)
+        second = torch.autograd.grad(sum((g**2).sum() for g in first), (x, head.weight))
+        found.append((*first, *second))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+    monkeypatch.setattr(stream, "_MAX_DOUBLE_BACKWARD_LOGITS", 10)
+    with pytest.raises(wm.InputError, match="cannot be differentiated twice"):
+        torch.autograd.grad(head(x, y).sum(), x, create_graph=True)
