@@ -1,4 +1,4 @@
-"""`python -m benchmarks NAME`: ours beside peers and limits, measured in one run."""
+"""`python -m benchmarks NAME`: ours against peers and limits, measured in one run."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from collections.abc import Sequence
 
 from widemargin.cli.parser import CommandParser, run_command_line
 
+PROG = "python -m benchmarks"
 BENCHMARKS = {
     "numerics": "gradient errors against fp64, and what is finite",
     "crossval": "time per fit against plain PyTorch and scikit-learn",
     "protocol": "how compare's default MLPConfig was chosen, on inner folds",
     "coverage": "how often intervals of verification hold the truth",
-    "head": "time, memory and gradients of heads, ours beside others'",
+    "head": "time, memory and gradients of heads, ours and others'",
     "pages": "how long lab, tour and report take to make, and how large they are",
-    "retrieval": "exact retrieval against a bare matrix product and topk",
-    "train": "the training loop against a bare one, ArcGrad's head beside softmax's",
+    "retrieval": "exact retrieval against a matrix product and topk",
+    "train": "the training loop against a bare one, ArcGrad's head against softmax's",
 }
 
 
 def build_parser(argv: Sequence[str] | None = None) -> CommandParser:
     """The parser; only the benchmark that `argv` names is imported."""
-    top = CommandParser(prog="python -m benchmarks", description="Benchmarks against peers, in one run.")
+    top = CommandParser(prog=PROG, description="Benchmarks against peers, in one run.")
     subparsers = top.add_subparsers(dest="benchmark", metavar="BENCHMARK", parser_class=CommandParser)
     typed = next((word for word in argv if not word.startswith("-")), "") if argv is not None else None
     for name, summary in BENCHMARKS.items():
@@ -34,7 +35,7 @@ def build_parser(argv: Sequence[str] | None = None) -> CommandParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a benchmark and return the exit code."""
-    return run_command_line(build_parser, argv)
+    return run_command_line(build_parser, argv, PROG)
 
 
 if __name__ == "__main__":

@@ -131,10 +131,10 @@ def estimate_truth(population: Population, pairs: int, seed: int) -> Truth:
         left -= size
     roc = binned_roc(counts[0], counts[1], pair_counts.bin_edges())
     found = {"auc": auc(roc), "eer": eer(roc), "tar": tar_at(roc, FAR)}
-    return Truth(**found, errors=_errors(roc.far, roc.tar, found, pairs))
+    return Truth(**found, errors=_standard_errors(roc.far, roc.tar, found, pairs))
 
 
-def _errors(far: Floats, tar: Floats, estimates: dict[str, float], pairs: int) -> dict[str, float]:
+def _standard_errors(far: Floats, tar: Floats, estimates: dict[str, float], pairs: int) -> dict[str, float]:
     """Standard errors: of AUC after DeLong, of the others by the slope of the curve at their point."""
     above, below = (tar[1:] + tar[:-1]) / 2, 1.0 - (far[1:] + far[:-1]) / 2  # what each score is worth
     spread = sum(
@@ -197,7 +197,7 @@ def run_trials(
             ends.setdefault(IDENTITY_BOOTSTRAP, []).append(_bootstrap_identities(pairs, identities, found, draw))
             ends.setdefault(PAIR_BOOTSTRAP, []).append(_bootstrap_pairs(pairs, found, draw))
         on_progress(1.0)
-    return [_cell(name, identities, kind, rows, truth) for kind, rows in ends.items()]
+    return [_make_cell(name, identities, kind, rows, truth) for kind, rows in ends.items()]
 
 
 def _reported_intervals(verification: VerificationMetrics) -> dict[str, tuple[float, float] | None]:
@@ -209,7 +209,7 @@ def _reported_intervals(verification: VerificationMetrics) -> dict[str, tuple[fl
     }
 
 
-def _cell(
+def _make_cell(
     name: str, identities: int, kind: str, rows: Sequence[dict[str, tuple[float, float] | None]], truth: Truth
 ) -> Cell:
     coverage_percent: dict[str, float | None] = dict.fromkeys(METRIC_NAMES)
@@ -399,14 +399,14 @@ def _format_number(value: float | None, digits: int) -> str:
 def markdown(record: Mapping[str, Any]) -> str:
     """The table for the docs."""
     head, *lines = coverage_rows(record)
-    made: Sequence[str] = ["| " + " | ".join(head) + " |", "|---|---:|---|---:|---:|---:|---:|---:|"]
-    judged = f"Wanted of {JACKKNIFE}: {MIN_COVERAGE_PERCENT:g} to {MAX_COVERAGE_PERCENT:g} %; {verdict(record)}."
+    head_lines: Sequence[str] = ["| " + " | ".join(head) + " |", "|---|---:|---|---:|---:|---:|---:|---:|"]
+    summary = f"Wanted of {JACKKNIFE}: {MIN_COVERAGE_PERCENT:g} to {MAX_COVERAGE_PERCENT:g} %; {verdict(record)}."
     truths = []
     for name, truth in record["truth"].items():
         said = ", ".join(f"{_TITLES[k]} {100 * truth[k]:.2f} ± {100 * truth['errors'][k]:.3f} %" for k in METRIC_NAMES)
         truths.append(f"- {name}: {said}")
     return "\n".join(
-        [*made, *("| " + " | ".join(line) + " |" for line in lines), "", judged, "", "The truth:", "", *truths]
+        [*head_lines, *("| " + " | ".join(line) + " |" for line in lines), "", summary, "", "The truth:", "", *truths]
     )
 
 
@@ -420,7 +420,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--populations", nargs="+", metavar="NAME", help="of families, uneven and even (default: all three)"
     )
     parser.add_argument(
-        "--bootstrap-trials", type=int, default=200, metavar="N", help="trials with two bootstraps beside (default 200)"
+        "--bootstrap-trials",
+        type=int,
+        default=200,
+        metavar="N",
+        help="trials with two bootstraps too (default 200)",
     )
     parser.add_argument(
         "--truth-pairs", type=int, default=10_000_000, metavar="N", help="pairs for the truth (default 10,000,000)"

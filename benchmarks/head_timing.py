@@ -241,7 +241,7 @@ def make_step(head: nn.Module, x: Tensor, y: Tensor, keep_grad: bool = False) ->
     return step
 
 
-def batch(samples: int, embedding_dim: int, num_classes: int) -> tuple[Tensor, Tensor]:
+def random_batch(samples: int, embedding_dim: int, num_classes: int) -> tuple[Tensor, Tensor]:
     """Random embeddings and labels, the same for all."""
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(samples, embedding_dim, generator=draw)
@@ -285,7 +285,7 @@ def _time_interleaved(
     on_progress: Callable[[float], None],
 ) -> dict[str, list[float]]:
     samples, dim, classes = shape
-    x, y = batch(samples, dim, classes)
+    x, y = random_batch(samples, dim, classes)
     steps: dict[str, Callable[[], None]] = {"limit": make_matmul_limit(samples, dim, classes)}
     for one in implementations:
         torch.manual_seed(1)  # not the embeddings' own draw, or weights would lie along them
@@ -349,11 +349,11 @@ def _measure_step_memory(name: str, shape: tuple[int, int, int], threads: int) -
         # The small head shall warm up the kernels of the large one.
         kernels.MIN_COMPILE_LOGITS = select.MIN_STREAM_LOGITS = 0
     few = min(classes, 2 * class_blocks.balance_block_rows(classes, class_blocks.max_block_rows(samples, dim)))
-    x, y = batch(samples, dim, few)
+    x, y = random_batch(samples, dim, few)
     warm = implementation.make(dim, few)
     make_step(warm, x, y)()
     del warm
-    x, y = batch(samples, dim, classes)
+    x, y = random_batch(samples, dim, classes)
     head = implementation.make(dim, classes)
     step = make_step(head, x, y)
     x.grad = torch.zeros_like(x)
@@ -415,7 +415,7 @@ def _measure_rank(shape: tuple[int, int, int], loss: str, rounds: int) -> dict[s
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     samples, dim, classes = shape
-    x, y = batch(samples, dim, classes)
+    x, y = random_batch(samples, dim, classes)
     own_part = slice(samples * rank // world, samples * (rank + 1) // world)
     mine, labels = x.detach()[own_part].clone().requires_grad_(), y[own_part]
     backend = "stream" if world == 1 else "sharded"

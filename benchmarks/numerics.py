@@ -115,7 +115,7 @@ def _make_per_sample_reducer(reducer: Any) -> Any:
 
 def measure_gradient_accuracy(implementation: LossImplementation) -> GradientAccuracy:
     """All figures of one loss."""
-    x, y, weight = inputs(implementation.embedding_norm)
+    x, y, weight = random_inputs(implementation.embedding_norm)
     return GradientAccuracy(
         name=implementation.name,
         library=implementation.library,
@@ -125,7 +125,7 @@ def measure_gradient_accuracy(implementation: LossImplementation) -> GradientAcc
     )
 
 
-def inputs(embedding_norm: float) -> tuple[Tensor, Tensor, Tensor]:
+def random_inputs(embedding_norm: float) -> tuple[Tensor, Tensor, Tensor]:
     """Embeddings [N, D] in random directions, labels [N], class weights [C, D] of length about 1."""
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(NUM_SAMPLES, EMBEDDING_DIM, generator=draw)
@@ -235,7 +235,7 @@ def print_numerics(requested_losses: str | None, backend: str, json_path: str | 
     screen.print("finite: loss and gradients at x = w_y, −w_y, another class's weight, and 0")
     screen.print("–: out of reach, the scale bounds the loss from below; red: above 2e-6 at the start or 2e-5 later")
     if all(row.library.startswith("widemargin") for row in rows):
-        screen.print("for the peers beside: pip install pytorch-metric-learning==2.9.0")
+        screen.print("to compare with: pip install pytorch-metric-learning==2.9.0")
     if json_path is not None:
         facts = {"widemargin": __version__, "torch": torch.__version__, "python": platform.python_version()}
         Path(json_path).write_text(

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 
 from widemargin.cli.parser import CommandParser, run_command_line
 
+PROG = "python -m stress"
+
 
 def build_parser(argv: Sequence[str] | None = None) -> CommandParser:
     """The parser."""
     parser = CommandParser(
-        prog="python -m stress",
+        prog=PROG,
         description="Tries faults, bad input and attacks on this machine and says what was lost; 1 if anything was.",
     )
     parser.add_argument("--long", action="store_true", help="as often as docs/reliability.md says; about an hour")
@@ -57,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the checks and return the exit code."""
-    return run_command_line(build_parser, argv)
+    return run_command_line(build_parser, argv, PROG)
 
 
 if __name__ == "__main__":

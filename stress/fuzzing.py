@@ -82,7 +82,7 @@ class FuzzTally:
     def _case_problem(self, attempt: Callable[[], Any], expected_text: str) -> str:
         """What is wrong with how a case ended, if anything is."""
         try:
-            with _alarm(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            with _limit_time(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
                 attempt()
         except InputError as error:
             self.refused += 1
@@ -147,10 +147,10 @@ def run_fuzz_cases(
 
 
 @contextmanager
-def _alarm() -> Iterator[None]:
+def _limit_time() -> Iterator[None]:
     """Raise `TooLongError` after `MAX_CPU_SECONDS`, where there are such signals and this thread gets them."""
 
-    def ring(number: int, frame: FrameType | None) -> None:
+    def raise_too_long(number: int, frame: FrameType | None) -> None:
         raise TooLongError
 
     try:
@@ -158,7 +158,7 @@ def _alarm() -> Iterator[None]:
             (signal.ITIMER_PROF, signal.SIGPROF, MAX_CPU_SECONDS),
             (signal.ITIMER_REAL, signal.SIGALRM, MAX_WALL_SECONDS),
         )
-        before = [signal.signal(number, ring) for _, number, _ in kinds]
+        before = [signal.signal(number, raise_too_long) for _, number, _ in kinds]
     except (AttributeError, ValueError):  # no such signal, or not the main thread: no limit, but the time is reported
         yield
         return

@@ -18,7 +18,7 @@ def _mount(*args: str) -> bool:
 
 @contextmanager
 def small_disk(path: Path, size: int) -> Iterator[bool]:
-    """A file system of so many bytes at `place`; False where it may not be mounted."""
+    """A file system of so many bytes at `path`; False where it may not be mounted."""
     path.mkdir(parents=True, exist_ok=True)
     mounted = _mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path))
     try:
@@ -28,8 +28,8 @@ def small_disk(path: Path, size: int) -> Iterator[bool]:
             _unmount(path)
 
 
-def enlarge(path: Path, size: int) -> bool:
-    """More room on a small disk."""
+def enlarge_disk(path: Path, size: int) -> bool:
+    """More space on a small disk."""
     return _mount("-o", f"remount,size={size}", str(path))
 
 

@@ -90,7 +90,7 @@ class Mutator:
                 data[self.rng.randrange(len(data))] ^= 1 << self.rng.randrange(8)
         return bytes(data)
 
-    def _set(self, data: bytearray, _: Sequence[bytes]) -> bytes:
+    def _overwrite(self, data: bytearray, _: Sequence[bytes]) -> bytes:
         start, end = self._draw_span(len(data))
         data[start : min(end, start + 8)] = bytes([self.rng.choice(_BYTES)]) * (min(end, start + 8) - start)
         return bytes(data)
@@ -117,7 +117,7 @@ class Mutator:
         return bytes(data[:start] + what + data[start:])
 
     _byte_mutations: tuple[Callable[..., bytes], ...] = (
-        *(_flip, _flip, _set, _drop, _truncate, _duplicate, _splice, _insert),
+        *(_flip, _flip, _overwrite, _drop, _truncate, _duplicate, _splice, _insert),
     )
 
     def _draw_span(self, length: int) -> tuple[int, int]:
@@ -166,7 +166,7 @@ class Mutator:
         return value
 
     def _mutate_json_once(self, value: Any) -> Any:
-        places = list(_places(value))
+        places = _list_places(value)
         if not places or self.rng.random() < 0.02:
             return copy.deepcopy(self.rng.choice(VALUES))
         holder, key = self.rng.choice(places)
@@ -187,7 +187,7 @@ class Mutator:
         return value
 
 
-def _places(value: Any) -> list[tuple[Any, Any]]:
+def _list_places(value: Any) -> list[tuple[Any, Any]]:
     """Every holder and key inside a JSON value."""
     found: list[tuple[Any, Any]] = []
     todo = [value]

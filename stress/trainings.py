@@ -83,8 +83,8 @@ def difference(reference: Path, other: Path, checkpoints: Sequence[str] = ("last
         if said := _checkpoint_difference(reference / "checkpoints" / name, other / "checkpoints" / name):
             return said
     try:
-        first, second = (_lines(folder / "metrics.jsonl") for folder in (reference, other))
-        records = [_json(folder / "record.json") for folder in (reference, other)]
+        first, second = (_read_metrics(folder / "metrics.jsonl") for folder in (reference, other))
+        records = [_read_json(folder / "record.json") for folder in (reference, other)]
     except (OSError, ValueError) as error:
         return f"cannot be read: {error}"
     if first != second:
@@ -119,13 +119,13 @@ def _checkpoint_difference(one: Path, other: Path) -> str:
     return "" if states[0] == states[1] else f"{other.name}: state.json differs"
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _read_metrics(path: Path) -> list[dict[str, Any]]:
     """What was logged, without what a clock says; as text, so that a half line counts."""
     found = [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
     return [{name: value for name, value in line.items() if name not in _TIMING_FIELDS} for line in found]
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
 

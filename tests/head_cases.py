@@ -1,8 +1,8 @@
 """What a head can be, as data, and an independent fp64 reference for all of it: for laws/test_heads.py and its ranks.
 
 A case is a loss with its numbers, a backend, compiled kernels or not, a dtype, a size, one operation of a head's life,
-and class weights of ordinary or extreme length. `run` puts a head through three training calls; `expected` does the
-same with full logits and autograd in double precision, from the formulas in textbook.py and nothing of the package.
+and class weights of ordinary or extreme length. `run` puts a head through three training calls; `compute_expected` does
+the same with full logits and autograd in double precision, from the formulas in textbook.py and nothing of the package.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def shares(world: int, samples: int, step: int) -> list[slice]:
 
 
 @dataclass
-class Seen:
+class Record:
     """What three calls gave: losses of this rank's samples, gradients of the mean over all samples."""
 
     loss: list[Tensor] = field(default_factory=list)
@@ -182,14 +182,14 @@ def make_head(case: Case, classes: int, group: Any = None, **other: Any) -> wm.H
         return wm.Head(SIZES[case.size][2], classes, case.spec(classes), dtype=getattr(torch, case.dtype), **options)
 
 
-def run(case: Case, rank: int = 0, world: int = 1, group: Any = None) -> Seen:
+def run(case: Case, rank: int = 0, world: int = 1, group: Any = None) -> Record:
     """A head through three training calls, with the case's operation after the first."""
     samples, classes, _ = SIZES[case.size]
     torch.manual_seed(case.seed)
     head = make_head(case, classes, group)
     if case.operation == "frozen" and hasattr(head.margin_state, "log_s"):
         head.margin_state.log_s.requires_grad_(False)
-    seen = Seen()
+    seen = Record()
     for step in range(STEPS):
         if step == 1:
             head = _operate(case, head, group)
@@ -335,10 +335,10 @@ class Reference:
         return found
 
 
-def expected(case: Case) -> Seen:
+def compute_expected(case: Case) -> Record:
     """What `run` must see, of all ranks together."""
     samples, classes, _ = SIZES[case.size]
-    reference, seen = Reference(case, classes), Seen()
+    reference, seen = Reference(case, classes), Record()
     for step in range(STEPS):
         if step == 1 and case.operation in ("extend", "frozen"):
             classes += MORE
@@ -366,9 +366,9 @@ def expected(case: Case) -> Seen:
 # ---------------------------------------------------------------- compared
 
 
-def together(case: Case, ranks: list[Seen]) -> Seen:
+def merge_ranks(case: Case, ranks: list[Record]) -> Record:
     """What several ranks saw, as one process would have: parts put together, and the mean of what each has whole."""
-    whole, split = Seen(), case.backend == "sharded"
+    whole, split = Record(), case.backend == "sharded"
     for name in ("loss", "to_x", "evaluated", "to_weight", "to_bias", "to_scale"):
         for step in range(len(getattr(ranks[0], name))):
             parts = [getattr(rank, name)[step] for rank in ranks]
@@ -379,7 +379,7 @@ def together(case: Case, ranks: list[Seen]) -> Seen:
     return whole
 
 
-def errors(case: Case, got: Seen, wanted: Seen) -> list[str]:
+def find_errors(case: Case, got: Record, wanted: Record) -> list[str]:
     """Everything that is further from the reference than the tolerance."""
     found = []
     keeps_w = case.loss in ("softmax", "m_softmax", "l_softmax")
@@ -410,7 +410,7 @@ def errors(case: Case, got: Seen, wanted: Seen) -> list[str]:
 # ---------------------------------------------------------------- which cases
 
 
-def possible(case: Case) -> bool:
+def is_possible(case: Case) -> bool:
     """Whether a case says something: a conversion to double starts from single, and so on."""
     if case.operation == "double" and case.dtype == "float64":
         return False
@@ -422,7 +422,7 @@ def possible(case: Case) -> bool:
     return not (case.weights == "huge" and case.dtype == "float32" and case.loss in ("l_softmax",))
 
 
-def cases(count: int, seed: int, **fixed: Any) -> list[Case]:
+def generate_cases(count: int, seed: int, **fixed: Any) -> list[Case]:
     """Seeded cases in which every loss and variant meets every value of every other dimension before any repeats."""
     draw = random.Random(seed)
     kinds = [(loss, variant) for loss, variants in LOSSES.items() for variant in range(len(variants))]
@@ -450,7 +450,7 @@ def cases(count: int, seed: int, **fixed: Any) -> list[Case]:
         for _ in range(30):  # the one of thirty random ones that adds the most new pairs
             values = {name: draw.choice(some) for name, some in dimensions.items()}
             case = Case(loss, variant, seed=draw.randrange(100), **values)
-            if possible(case) and len(pairs(case) - covered) > gain:
+            if is_possible(case) and len(pairs(case) - covered) > gain:
                 best, gain = case, len(pairs(case) - covered)
         if best is not None:  # a loss with one number per class has no case of very many classes
             covered |= pairs(best)

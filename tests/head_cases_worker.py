@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from head_cases import OPERATIONS, Case, cases, run
+from head_cases import OPERATIONS, Case, generate_cases, run
 from widemargin.head.backends import class_blocks
 
 
@@ -20,7 +20,7 @@ def cases_of(count: int, seed: int, world: int) -> list[tuple[Case, tuple[int, .
     found = []
     everyone = tuple(range(world))
     operations = tuple(operation for operation in OPERATIONS if operation != "pickle")  # no group comes out of a pickle
-    some = cases(count, seed, backend=("sharded", "sharded", "dense", "stream"), operation=operations)
+    some = generate_cases(count, seed, backend=("sharded", "sharded", "dense", "stream"), operation=operations)
     for number, case in enumerate(some):
         if number % 4 == 3:
             found.append((case, (0,)))  # the other ranks go on to the next case

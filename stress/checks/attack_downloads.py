@@ -156,10 +156,10 @@ def _certificate(folder: Path) -> Path | None:
 
 _SOCKET_AUDIT_SOURCE = """
 import sys
-def heard(event, _):
+def report_socket(event, _):
     if event.startswith("socket.") and event != "socket.gethostname":
         print("HEARD", event, file=sys.stderr)
-sys.addaudithook(heard)
+sys.addaudithook(report_socket)
 """
 
 

@@ -99,7 +99,7 @@ def _try_fake_headers(sandbox: Sandbox, trained: Path, hub: Path, picture: str) 
 # ---------------------------------------------------------------- JSON
 
 
-def _texts() -> dict[str, bytes]:
+def _hostile_json_texts() -> dict[str, bytes]:
     deep = 100_000
     return {
         "lists 100,000 deep": b"[" * deep + b"]" * deep,
@@ -114,7 +114,7 @@ def _texts() -> dict[str, bytes]:
 
 def _try_hostile_json(sandbox: Sandbox, trained: Path, hub: Path, picture: str) -> None:
     last = "checkpoints/last"
-    for what, text in _texts().items():
+    for what, text in _hostile_json_texts().items():
         spoiled = fixtures.copy_beside(hub, "spoiled-hub")
         (spoiled / "widemargin.json").write_bytes(text)
         sandbox.expect_refusal(f"{what} as widemargin.json", load_hub_offline, str(spoiled))

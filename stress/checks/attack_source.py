@@ -42,7 +42,7 @@ def _find_violations(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Call):
             continue
-        name = _name(node.func)
+        name = _dotted_name(node.func)
         given = {word.arg: word.value for word in node.keywords}
         where = f"{path.name}:{node.lineno}"
         if (path.name, name) in _ALLOWED_CALLS:
@@ -58,9 +58,9 @@ def _find_violations(path: Path) -> Iterator[str]:
             yield f"{where} may start a shell"
 
 
-def _name(node: ast.expr) -> str:
+def _dotted_name(node: ast.expr) -> str:
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        return f"{_name(node.value).rpartition('.')[2]}.{node.attr}"
+        return f"{_dotted_name(node.value).rpartition('.')[2]}.{node.attr}"
     return ""

@@ -93,9 +93,9 @@ def run_with_jumping_clock(argv: list[str]) -> int:
     """The command under a clock that jumps by up to ten years, forth and back, whenever somebody looks at it."""
     draws, right = random.Random(0), time.time
 
-    def wrong() -> float:
+    def jumping_time() -> float:
         return right() + draws.uniform(-_DECADE, _DECADE)
 
-    time.time = wrong
-    time.time_ns = lambda: int(wrong() * 1e9)
+    time.time = jumping_time
+    time.time_ns = lambda: int(jumping_time() * 1e9)
     return main(argv)

@@ -46,17 +46,17 @@ def _try_diverging_loss(
     settings = json.loads((out / "run.json").read_text(encoding="utf-8"))
     settings |= {"loss": loss, "lr": lr, "epochs": 2}
     (out / "run.json").write_text(json.dumps(settings), encoding="utf-8")
-    kept, log = _bytes(out / "checkpoints" / "last"), (out / "metrics.jsonl").read_bytes()
+    kept, log = _read_files(out / "checkpoints" / "last"), (out / "metrics.jsonl").read_bytes()
     options = ("--lr", repr(lr), "--schedule", "constant")
     code, text = run_command(train_argv(data, out, *options, epochs=2, loss=loss), out.with_suffix(".wild.txt"))
     line = error_line(text)
     always = ("step ", "Try a smaller --lr", "the last good checkpoint is kept")
     if code != 2 or any(part not in line for part in (*always, *expected_phrases)):
         return line, f"ended with {code}: {line}"
-    if _bytes(out / "checkpoints" / "last") != kept or (out / "metrics.jsonl").read_bytes() != log:
+    if _read_files(out / "checkpoints" / "last") != kept or (out / "metrics.jsonl").read_bytes() != log:
         return line, "the good checkpoint or the log has changed"
     return line, ""
 
 
-def _bytes(folder: Path) -> dict[str, bytes]:
+def _read_files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

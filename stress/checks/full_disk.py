@@ -1,4 +1,4 @@
-"""A disk that fills up while a run writes: one line, everything before is whole, more room and it goes on."""
+"""A disk that fills up while a run writes: one line, everything before is whole, more space and it goes on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..check import CheckContext, Outcome
 from ..commands import error_line, run_command
-from ..mounts import enlarge, small_disk
+from ..mounts import enlarge_disk, small_disk
 from ..trainings import Tally, difference, generate_image_folder, train_argv, training_unavailable_outcome
 
 TITLE = "a full disk in training; more room, and --resume"
@@ -27,14 +27,14 @@ def run(context: CheckContext) -> Outcome:
     for number in range(4 * wanted):
         if tally.tried >= wanted:
             break
-        room = int(draws.uniform(0.02, 1.2) * needs)  # at its largest a run holds one checkpoint more than at its end
+        size = int(draws.uniform(0.02, 1.2) * needs)  # at its largest a run holds one checkpoint more than at its end
         place = context.folder / f"disk{number}"
-        with small_disk(place, room) as mounted:
+        with small_disk(place, size) as mounted:
             if not mounted:
                 return Outcome(0, 0, "nothing", "not tried: only root may mount a small disk")
             wrong = _try_full_disk(train_argv(data, place / "run"), place, context.folder / f"{number}.txt")
             if wrong is not None:
-                tally.add(f"{room} bytes", wrong or difference(whole, place / "run"))
+                tally.add(f"{size} bytes", wrong or difference(whole, place / "run"))
         context.on_progress(f"{tally.tried} of {wanted} disks filled")
     return tally.outcome(f"disks of 2 to 120 % of the {needs / 1024:.0f} KiB that the run leaves")
 
@@ -49,7 +49,7 @@ def _try_full_disk(command: list[str], disk: Path, output_path: Path) -> str | N
         return f"ended with {code}: {line}"
     if left := [path.name for path in disk.rglob("*.new")]:
         return f"left {', '.join(left)}"
-    if not enlarge(disk, _ENLARGED_DISK_BYTES):
+    if not enlarge_disk(disk, _ENLARGED_DISK_BYTES):
         return "the disk could not be made larger"
     output_path.unlink()
     code, text = run_command(command, output_path)

@@ -78,7 +78,7 @@ def _write_checkpoint_files(folder: Path, case: Case, with_checksums: bool) -> N
 
 
 def _load_all_ways(folder: Path, picture: Path) -> None:
-    """All ways in which such files are read; the first error is the one that is judged."""
+    """All ways in which such files are read; the first error is raised."""
     from widemargin.head.head import Head
     from widemargin.io.errors import InputError
     from widemargin.loading import load as load_any

@@ -25,11 +25,11 @@ def run(context: CheckContext) -> Outcome:
     from widemargin.head.head import Head
     from widemargin.head.sharded_checkpoint import INDEX_FILENAME, load_sharded, save_sharded
 
-    def fresh() -> tuple[Head, torch.optim.Optimizer]:
+    def make_head_and_optimizer() -> tuple[Head, torch.optim.Optimizer]:
         head = Head(4, 10, "arcgrad(s=10)")
         return head, torch.optim.SGD(head.parameters(), lr=0.1, momentum=0.9)
 
-    head, optimizer = fresh()
+    head, optimizer = make_head_and_optimizer()
     head(torch.ones(2, 4), torch.tensor([0, 1])).mean().backward()
     optimizer.step()
     whole, place = context.folder / "whole", context.folder / "spoiled"
@@ -45,7 +45,7 @@ def run(context: CheckContext) -> Outcome:
 
     def read(case: Case) -> None:
         _write_shard_files(place, {**good, **case})
-        load_sharded(place, *fresh())
+        load_sharded(place, *make_head_and_optimizer())
 
     kept: list[Case] = [
         {},

@@ -100,7 +100,7 @@ def _kill_under_torchrun(command: list[str], out: Path, rng: random.Random) -> s
         if not wait_until(lambda: (out / "checkpoints" / "last").exists() or process.poll() is not None):
             return "no checkpoint came"
         time.sleep(rng.uniform(0.0, 0.2))
-        workers = _children(process.pid)
+        workers = _child_pids(process.pid)
         if not workers:
             return "torchrun has no workers"
         os.kill(rng.choice(workers), signal.SIGKILL)
@@ -111,7 +111,7 @@ def _kill_under_torchrun(command: list[str], out: Path, rng: random.Random) -> s
     return ""
 
 
-def _children(parent: int) -> list[int]:
+def _child_pids(parent: int) -> list[int]:
     """Processes that a process has started."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):

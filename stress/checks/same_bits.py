@@ -14,7 +14,7 @@ LONG = False
 
 
 def run(context: CheckContext) -> Outcome:
-    """The same run again and again with one thread and with two; then both beside each other, and two ranks."""
+    """The same run again and again with one thread and with two; then both compared, and two ranks."""
     if (missing := training_unavailable_outcome()) is not None:
         return missing
     data, tally, firsts = generate_image_folder(context.folder / "images"), Tally(), []

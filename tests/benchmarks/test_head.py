@@ -13,11 +13,11 @@ from benchmarks.__main__ import main
 from benchmarks.head_page import heads_page
 from benchmarks.head_timing import (
     EAGER_LOSSES,
-    batch,
     eager_head,
     measure_extra_memory,
     measure_sharded_head,
     metric_learning_heads,
+    random_batch,
     widemargin_head,
 )
 from widemargin.head import costs
@@ -40,7 +40,7 @@ def test_the_command_measures_prints_and_writes(tmp_path, capsys):
 
 @pytest.mark.parametrize("loss", ["arcface", "cosface", "arcgrad", "adacos"])
 def test_implementations_of_a_loss_have_the_same_loss_and_gradient(loss):
-    x, y = batch(16, 8, 30)
+    x, y = random_batch(16, 8, 30)
     found = []
     for implementation in (
         widemargin_head(loss, "dense"),
@@ -90,7 +90,7 @@ def test_a_bad_shape_is_one_line(shape, capsys):
 
 def test_the_example_learns():
     script = Path(__file__).resolve().parents[2] / "examples" / "million_classes.py"
-    words = [sys.executable, str(script), "--classes", "5000", "--steps", "30"]
+    words = [sys.executable, str(script), "--num-classes", "5000", "--steps", "30"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     angles = [float(found) for found in re.findall(r"target angle\s+([\d.]+)°", done.stdout)]
     assert len(angles) == 7

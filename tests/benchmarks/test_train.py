@@ -62,9 +62,9 @@ def test_figures_are_medians_of_the_rounds(source, monkeypatch):
     clock = iter([4.0, 2.0, 5.0, 4.0, 10.0, 9.0])  # loop, bare, loop, bare, loop, bare
     calls = []
     monkeypatch.setattr("benchmarks.train.time_call", lambda work, device: calls.append(work) or next(clock))
-    told = []
+    progress = []
     found = measure_training_loop(
-        make_round_config(TINY, "softmax", "32-true", source, 3, (8, 2)), None, 3, told.append
+        make_round_config(TINY, "softmax", "32-true", source, 3, (8, 2)), None, 3, progress.append
     )
     assert found["ratios"] == [0.5, 0.8, 0.9]
     assert found["ratio"] == 0.8
@@ -72,7 +72,7 @@ def test_figures_are_medians_of_the_rounds(source, monkeypatch):
     assert calls[0] is calls[2] is calls[4]
     assert calls[1] is calls[3] is calls[5]
     assert calls[0] is not calls[1]
-    assert told == [1.0] * 4
+    assert progress == [1.0] * 4
 
 
 def test_heads_are_compared_with_a_step(monkeypatch):

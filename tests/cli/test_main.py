@@ -130,7 +130,7 @@ def test_main_takes_underscores(monkeypatch, capsys):
 def test_completion_script(shell, capsys):
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
-    for word in ("losses", "curves", "theory", "table1", "--embedding-dim"):
+    for word in ("losses", "curves", "theory", "table1", "embedding-dim"):
         assert word in script
 
 

@@ -13,17 +13,17 @@ import pytest
 import torch
 
 import head_cases_worker as worker
-from head_cases import LOSSES, SIZES, cases, errors, expected, run, together
+from head_cases import LOSSES, SIZES, compute_expected, find_errors, generate_cases, merge_ranks, run
 from widemargin.head.backends import class_blocks, kernels
 from widemargin.losses import registry
 
 
-def try_all(some):
+def run_all(some):
     """Every case by itself; all that failed are named."""
     failed = []
     for case in some:
         try:
-            wrong = errors(case, run(case), expected(case))
+            wrong = find_errors(case, run(case), compute_expected(case))
         except Exception as error:
             wrong = [f"{type(error).__name__}: {error}"]
         failed += [f"{case}: {', '.join(wrong)}"] if wrong else []
@@ -31,14 +31,14 @@ def try_all(some):
 
 
 @pytest.fixture
-def compiling(monkeypatch):
+def compiled_kernels(monkeypatch):
     """Compiled kernels for small heads too, with several blocks of classes."""
     monkeypatch.setattr(kernels, "MIN_COMPILE_LOGITS", 0)
     monkeypatch.setattr(class_blocks, "max_block_rows", lambda samples, dim: 64)
 
 
 @pytest.fixture
-def plain(monkeypatch):
+def plain_kernels(monkeypatch):
     """No compiled kernels; blocks so small that a head has several."""
     monkeypatch.setenv("WIDEMARGIN_FUSED", "0")
     monkeypatch.setattr(class_blocks, "max_block_rows", lambda samples, dim: 2)
@@ -49,16 +49,18 @@ def test_every_loss_of_the_registry_has_a_reference():
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_small_heads(part, plain):
-    try_all(cases(100, part))
+def test_small_heads(part, plain_kernels):
+    run_all(generate_cases(100, part))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_heads_of_many_logits_with_compiled_kernels(loss, monkeypatch):
     """Where `auto` compiles by itself; the first variant of a loss in single precision."""
-    case = next(case for case in cases(len(_KINDS), 7, size="beyond", dtype="float32", **_LARGE) if case.loss == loss)
+    case = next(
+        case for case in generate_cases(len(_KINDS), 7, size="beyond", dtype="float32", **_LARGE) if case.loss == loss
+    )
     compiled_before = set(kernels._kernel_cache)
-    try_all([case])
+    run_all([case])
     if kernels.can_compile(torch.device("cpu")):
         assert set(kernels._kernel_cache) > compiled_before, "nothing was compiled"
 
@@ -75,16 +77,18 @@ _LARGE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(40))
-def test_small_heads_in_full(part, plain):
-    try_all(cases(200, 100 + part))
+def test_small_heads_in_full(part, plain_kernels):
+    run_all(generate_cases(200, 100 + part))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("part", range(6))
-def test_compiled_kernels_in_full(part, dtype, compiling, monkeypatch):
+def test_compiled_kernels_in_full(part, dtype, compiled_kernels, monkeypatch):
     monkeypatch.setitem(SIZES, "small", (12, 300, 16))
-    try_all(cases(50, 200 + part, compiled=True, dtype=dtype, backend=("stream", "auto", "sampled", "sharded")))
+    run_all(
+        generate_cases(50, 200 + part, compiled=True, dtype=dtype, backend=("stream", "auto", "sampled", "sharded"))
+    )
 
 
 @pytest.mark.slow
@@ -94,13 +98,13 @@ def test_heads_of_many_logits_in_full(dtype, compiled, monkeypatch):
     if not compiled:
         monkeypatch.setenv("WIDEMARGIN_FUSED", "0")
     backends = ("stream", "auto", "sampled", "sharded") if compiled else ("dense", "stream", "sampled", "sharded")
-    try_all(cases(3 * len(_KINDS), 300, size="beyond", compiled=compiled, dtype=dtype, backend=backends))
+    run_all(generate_cases(3 * len(_KINDS), 300, size="beyond", compiled=compiled, dtype=dtype, backend=backends))
 
 
 # ---------------------------------------------------------------- several ranks
 
 
-def launch(folder: Path, world: int, count: int, seed: int) -> list[list]:
+def run_ranks(folder: Path, world: int, count: int, seed: int) -> list[list]:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(world), "--standalone"]
     command += [str(Path(worker.__file__)), str(folder), str(count), str(seed)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "WIDEMARGIN_FUSED": "0"}
@@ -112,11 +116,11 @@ def launch(folder: Path, world: int, count: int, seed: int) -> list[list]:
 
 def check_ranks(folder, world, count, seed):
     failed = []
-    ranks = launch(folder, world, count, seed)
+    ranks = run_ranks(folder, world, count, seed)
     for number, (case, members) in enumerate(worker.cases_of(count, seed, world)):
         seen = [ranks[rank][number] for rank in members]
         failures = [one for one in seen if isinstance(one, str)]
-        wrong = failures or errors(case, together(case, seen), expected(case))
+        wrong = failures or find_errors(case, merge_ranks(case, seen), compute_expected(case))
         failed += [f"{case} on ranks {members}: {', '.join(wrong)}"] if wrong else []
     assert not failed, f"{len(failed)} cases:\n" + "\n".join(failed)
 

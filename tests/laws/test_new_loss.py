@@ -126,7 +126,7 @@ def test_it_is_drawn(copy_with_new_losses):
 
 
 def test_it_is_benchmarked(copy_with_new_losses):
-    code = "from benchmarks import numerics; print([c.name for c in numerics.contestants()])"
+    code = "from benchmarks import numerics; print([c.name for c in numerics.list_loss_implementations()])"
     assert "halved(s=20, w=0.5)" in run(copy_with_new_losses, "-c", code)
 
 

@@ -247,8 +247,28 @@ def _runs(count: int = 400) -> list[TrainConfig]:
 def test_every_option_is_drawn():
     """Half of the values of an option are not worth much if it never differs from what is usual."""
     usual = TrainConfig()
-    names = ("precision", "ema", "repeated_augmentation", "per_class", "accumulate", "opt", "unseen_classes", "val_fraction", "train_fraction", "clip")
-    for name in (*names, "schedule", "warmup_epochs", "label_smoothing", "embedding_dim", "neck", "channels_last", "momentum"):
+    names = (
+        "precision",
+        "ema",
+        "repeated_augmentation",
+        "per_class",
+        "accumulate",
+        "opt",
+        "unseen_classes",
+        "val_fraction",
+        "train_fraction",
+        "clip",
+    )
+    for name in (
+        *names,
+        "schedule",
+        "warmup_epochs",
+        "label_smoothing",
+        "embedding_dim",
+        "neck",
+        "channels_last",
+        "momentum",
+    ):
         differing = [run for run in _runs() if getattr(run, name) != getattr(usual, name)]
         assert len(differing) > 20, name
     for option in ("mixup", "cutmix", "mix_each", "erase", "scale"):

@@ -1,4 +1,4 @@
-"""The little language: what it reads, what it refuses, and that it never evaluates anything."""
+"""The grammar of loss strings: what it reads, what it refuses, and that it never evaluates anything."""
 
 import string
 
@@ -127,7 +127,7 @@ def test_unknown_attribute_of_the_package():
         _ = wm.ArcFase
 
 
-def test_schedules_and_rooms_are_reachable():
+def test_schedules_and_submodules_are_reachable():
     assert wm.parse("arcface(m=warmup(0, 0.5, steps=9))") == wm.ArcFace(m=wm.Warmup(0, 0.5, steps=9))
     assert wm.theory.suggest_scale is wm.suggest_scale
     assert {"ArcGrad", "Head", "theory", "Warmup"} <= set(dir(wm))

@@ -17,13 +17,13 @@ def test_gradients_of_pair_losses_are_exact(spec):
     pair_loss = wm.parse(spec)
     x, y = batch([0, 1, 0, 1, 2], dim=3, seed=4, spread=0.5)
 
-    def seeded(points: Tensor) -> Tensor:
+    def seeded_loss(points: Tensor) -> Tensor:
         torch.manual_seed(0)
         return pair_loss(points, y)
 
-    assert seeded(x).sum() > 0, "a loss of 0 shows nothing"
+    assert seeded_loss(x).sum() > 0, "a loss of 0 shows nothing"
     assert loss_and_stats(spec, x, y)[1]["active"] > 0
-    assert torch.autograd.gradcheck(seeded, x.requires_grad_())
+    assert torch.autograd.gradcheck(seeded_loss, x.requires_grad_())
 
 
 @pytest.mark.parametrize("spec", [*PAIR_LOSSES, "center", "center(learn=True)"])

@@ -51,13 +51,13 @@ def test_pretrained_weights_without_a_connection_are_one_line(monkeypatch):
 def test_without_timm_a_line_says_what_to_install(monkeypatch):
     real = builtins.__import__
 
-    def without(name, *args, **kwargs):
+    def import_without_timm(name, *args, **kwargs):
         if name == "timm":
             raise ModuleNotFoundError(name)
         return real(name, *args, **kwargs)
 
     monkeypatch.delitem(sys.modules, "timm", raising=False)
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setattr(builtins, "__import__", import_without_timm)
     with pytest.raises(InputError, match='vit_tiny needs timm: pip install "widemargin\\[vision\\]"'):
         build_backbone("vit_tiny")
     assert build_backbone("fast(width=0.25)").embedding_dim == 64

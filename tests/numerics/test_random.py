@@ -141,11 +141,11 @@ def test_orders_and_parts_are_the_same_in_every_state():
     assert_same_in_every_state(lambda: sampled_pairs(some.y, 0, 500))
     assert_same_in_every_state(lambda: repr(evaluate_embeddings(embedded, some.y)), names=("float64", "bfloat16"))
 
-    def sampled():
+    def sample():
         torch.manual_seed(0)
         return sample_classes(some.y, 100, 0.3)
 
-    assert_same_in_every_state(sampled)
+    assert_same_in_every_state(sample)
 
 
 EVERYTHING = Augment(

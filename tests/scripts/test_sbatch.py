@@ -150,8 +150,9 @@ TASKS = """
 import subprocess
 count = next(word for word in sys.argv if word.startswith("--ntasks=")).partition("=")[2]
 words = sys.argv[sys.argv.index("widemargin"):]
-environment = {"SLURM_NTASKS": count, "SLURM_NTASKS_PER_NODE": count, "SLURM_STEP_NUM_TASKS": count, "SLURM_NNODES": "1"}
-environment |= {"SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0", "SLURM_NODELIST": "localhost", "SLURM_JOB_NAME": "train"}
+environment = {"SLURM_NTASKS": count, "SLURM_NTASKS_PER_NODE": count, "SLURM_STEP_NUM_TASKS": count}
+environment |= {"SLURM_NNODES": "1", "SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0"}
+environment |= {"SLURM_NODELIST": "localhost", "SLURM_JOB_NAME": "train"}
 tasks = []
 for number in range(int(count)):
     own = {"SLURM_PROCID": str(number), "SLURM_LOCALID": str(number)}

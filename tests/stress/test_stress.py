@@ -19,7 +19,7 @@ from widemargin.io.errors import InputError
 FOLDERS: list[Path] = []
 
 
-def _fine(size: CheckContext) -> Outcome:
+def _run_fine(size: CheckContext) -> Outcome:
     FOLDERS.append(size.folder)
     assert list(size.folder.iterdir()) == []
     (size.folder / "rubbish").mkdir()
@@ -27,21 +27,21 @@ def _fine(size: CheckContext) -> Outcome:
     return Outcome(3, 3, "nothing", "[bold]as told[/bold]")
 
 
-def _worse(size: CheckContext) -> Outcome:
+def _run_worse(size: CheckContext) -> Outcome:
     FOLDERS.append(size.folder)
     return Outcome(4, 3, "one line", "the second")
 
 
-def _breaks(size: CheckContext) -> Outcome:
+def _run_breaking(size: CheckContext) -> Outcome:
     raise RuntimeError("of its own")
 
 
-FINE = Check("fine", "a fine one", "fault", False, _fine)
-SLOW = Check("slow", "a slow one", "attack", True, _fine)
+FINE = Check("fine", "a fine one", "fault", False, _run_fine)
+SLOW = Check("slow", "a slow one", "attack", True, _run_fine)
 
 
 @pytest.fixture
-def those(monkeypatch):
+def use_checks(monkeypatch):
     """Puts other checks in the place of the package's."""
 
     def put(*checks: Check) -> None:
@@ -66,8 +66,8 @@ def test_every_check_says_what_it_is():
         assert isinstance(one.long, bool)
 
 
-def test_all_is_well(those, capsys, tmp_path):
-    those(FINE, SLOW)
+def test_all_is_well(use_checks, capsys, tmp_path):
+    use_checks(FINE, SLOW)
     assert main(["--json", str(tmp_path / "record.json")]) == 0
     said = capsys.readouterr()
     assert "[bold]as told[/bold]" in said.out  # text of a check is no markup
@@ -82,8 +82,9 @@ def test_all_is_well(those, capsys, tmp_path):
     assert not FOLDERS[-1].exists()
 
 
-def test_what_did_not_survive_is_code_1_and_the_others_are_run(those, capsys, tmp_path):
-    those(Check("breaks", "breaks", "input", False, _breaks), Check("worse", "worse", "input", False, _worse), FINE)
+def test_what_did_not_survive_is_code_1_and_the_others_are_run(use_checks, capsys, tmp_path):
+    breaks = Check("breaks", "breaks", "input", False, _run_breaking)
+    use_checks(breaks, Check("worse", "worse", "input", False, _run_worse), FINE)
     assert main(["--json", str(tmp_path / "record.json")]) == 1
     said = capsys.readouterr().out
     assert "the check itself broke: RuntimeError: of its own" in said
@@ -96,8 +97,8 @@ def test_what_did_not_survive_is_code_1_and_the_others_are_run(those, capsys, tm
     ]
 
 
-def test_a_record_is_brought_up_to_date(those, tmp_path, capsys):
-    those(FINE, Check("worse", "worse", "input", False, _worse))
+def test_a_record_is_brought_up_to_date(use_checks, tmp_path, capsys):
+    use_checks(FINE, Check("worse", "worse", "input", False, _run_worse))
     path = tmp_path / "record.json"
     assert main(["--json", str(path)]) == 1
     whole = json.loads(path.read_text())
@@ -114,8 +115,8 @@ def test_a_record_is_brought_up_to_date(those, tmp_path, capsys):
     assert path.read_text() == '{"mine": 1}'
 
 
-def test_what_takes_long_must_be_asked_for(those):
-    those(FINE, SLOW)
+def test_what_takes_long_must_be_asked_for(use_checks):
+    use_checks(FINE, SLOW)
     assert select_checks(None, long=True) == [FINE, SLOW]
     with pytest.raises(InputError, match="slow takes long: add --long"):
         select_checks(["slow"], long=False)

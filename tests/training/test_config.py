@@ -103,7 +103,9 @@ def test_our_own_spelling():
 
 
 def test_flags_are_taken_over():
-    run = config_of_command("mnist fast softmax --epochs 3 --val-fraction 0.1 --train-fraction 0.5 --ema 0.9 --clip 1 --neck --pretrained")
+    run = config_of_command(
+        "mnist fast softmax --epochs 3 --val-fraction 0.1 --train-fraction 0.5 --ema 0.9 --clip 1 --neck --pretrained"
+    )
     assert (run.epochs, run.val_fraction, run.train_fraction, run.ema, run.clip, run.neck) == (
         3,
         0.1,

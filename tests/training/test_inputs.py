@@ -483,9 +483,7 @@ def test_copies_that_a_former_run_was_tested_on_are_left_out_from_now_on(former)
     assert len(caught) == 2
     found = Manifest.read(former / "run" / "manifest.csv")
     assert {row.label for row in found.rows_in("excluded")} == {"red"}
-    assert not {row.sha256 for row in found.rows_in("test")} & {
-        row.sha256 for row in found.rows_in("train", "val")
-    }
+    assert not {row.sha256 for row in found.rows_in("test")} & {row.sha256 for row in found.rows_in("train", "val")}
     record = json.loads((former / "run" / "record.json").read_text())
     assert sum(map(sum, record["confusion"])) == len(found.rows_in("test")) == 4
 

@@ -61,7 +61,12 @@ def _read_once(monkeypatch):
         {"loss": "softmax + 0.02*center", "opt": "adamw"},
         {"loss": "arcface(s=learnable(20), m=warmup(0, 0.3, steps=8))"},
         {"schedule": "plateau", "val_fraction": 0.1, "ema": 0.5},
-        {"neck": True, "clip": 1.0, "repeated_augmentation": 2, "augment_options": {"mixup": 0.8, "cutmix": 1.0, "erase": 0.5}},
+        {
+            "neck": True,
+            "clip": 1.0,
+            "repeated_augmentation": 2,
+            "augment_options": {"mixup": 0.8, "cutmix": 1.0, "erase": 0.5},
+        },
         {"precision": "bf16-mixed"},
         {"precision": "64-true", "loss": "adacos"},
         {"loss": "cross_entropy"},
@@ -270,7 +275,18 @@ def test_a_loss_that_is_no_number_stops_with_a_diagnosis(tmp_path, data_dir):
 
 
 def test_divergence_leaves_with_code_2(tmp_path, data_dir, capsys):
-    words = ["train", "mnist", "fast(width=0.125)", "softmax", "--train-fraction", "0.1", "--batch-size", "50", "--epochs", "2"]
+    words = [
+        "train",
+        "mnist",
+        "fast(width=0.125)",
+        "softmax",
+        "--train-fraction",
+        "0.1",
+        "--batch-size",
+        "50",
+        "--epochs",
+        "2",
+    ]
     words += ["--opt", "sgd", "--lr", "1e38", "--out", str(tmp_path / "run"), "--data-dir", str(data_dir)]
     assert main(words) == 2
     said = capsys.readouterr().err.strip()

@@ -189,7 +189,10 @@ def test_two_processes_learn_as_one(folder, tmp_path):
     for first, second in zip(one, two, strict=True):
         assert second["loss"] == pytest.approx(first["loss"], rel=1e-5)
         assert second["val"]["loss"] == pytest.approx(first["val"]["loss"], rel=1e-5)
-        assert (first["step"], sum(first["histogram"]["target"])) == (second["step"], sum(second["histogram"]["target"]))
+        assert (first["step"], sum(first["histogram"]["target"])) == (
+            second["step"],
+            sum(second["histogram"]["target"]),
+        )
 
 
 def test_every_process_refuses_what_is_wrong(folder, tmp_path):
@@ -224,7 +227,9 @@ def test_a_killed_process_ends_the_other(folder, tmp_path):
         environment = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
         environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
         command = [sys.executable, "-m", "widemargin", "train", str(folder), *words]
-        processes.append(subprocess.Popen(command, env={**ENVIRONMENT, **environment}, stderr=subprocess.PIPE, text=True))
+        processes.append(
+            subprocess.Popen(command, env={**ENVIRONMENT, **environment}, stderr=subprocess.PIPE, text=True)
+        )
     try:
         until = time.monotonic() + 60
         while not (tmp_path / "run" / "checkpoints" / "last").exists() and time.monotonic() < until:

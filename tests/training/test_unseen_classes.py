@@ -121,7 +121,12 @@ def test_train_on_some_classes_and_be_judged_on_others(loss, tmp_path, monkeypat
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     assert 0 <= record["test"]["recall1"] <= 100
     assert (
-        len(json.loads((tmp_path / "run" / "checkpoints" / "last" / "state.json").read_text())["input_spec"]["class_names"]) == 6
+        len(
+            json.loads((tmp_path / "run" / "checkpoints" / "last" / "state.json").read_text())["input_spec"][
+                "class_names"
+            ]
+        )
+        == 6
     )
     line = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     if "triplet" in loss:
@@ -133,7 +138,18 @@ def test_train_on_some_classes_and_be_judged_on_others(loss, tmp_path, monkeypat
 
 def test_a_loss_that_only_embeds_is_judged_by_neighbours_on_seen_classes_too(tmp_path, monkeypatch, capsys):
     data = write_small_cifar("cifar10", tmp_path / "data", monkeypatch, train=200, test=100)
-    words = ["--per-class", "5", "--batch-size", "20", "--epochs", "1", "--val-fraction", "0.2", "--schedule", "plateau"]
+    words = [
+        "--per-class",
+        "5",
+        "--batch-size",
+        "20",
+        "--epochs",
+        "1",
+        "--val-fraction",
+        "0.2",
+        "--schedule",
+        "plateau",
+    ]
     words += ["--augment", "none", "--data-dir", str(data), "--out", str(tmp_path / "run")]
     assert main(["train", "cifar10", "fast(widths=(8, 8, 8))", "triplet(mining=hard)", *words]) == 0
     assert "test: recall@1" in capsys.readouterr().out

@@ -86,17 +86,19 @@ def select_subcommands(names: Iterable[str], argv: Sequence[str] | None) -> set[
     return typed.intersection(names) or (set() if _HELP_FLAGS.issuperset(argv) else set(names))
 
 
-def run_command_line(build_parser: Callable[[Sequence[str]], CommandParser], argv: Sequence[str] | None = None) -> int:
-    """Parse and run a command line, and return its exit code.
+def run_command_line(
+    build_parser: Callable[[Sequence[str]], CommandParser], argv: Sequence[str] | None = None, prog: str = "widemargin"
+) -> int:
+    """Parse and run a command line of the program `prog`, and return its exit code.
 
     0 is success, 1 a check that failed, 2 a mistake of the user's, 75 a run that was asked to stop.
     """
     words = [normalize_flag(word) for word in (sys.argv[1:] if argv is None else argv)]
-    top = build_parser(words)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal without θ and ° gets a ? and no traceback
             stream.reconfigure(errors="replace")
     try:
+        top = build_parser(words)
         subparser = top.subparser_for(words)
         for word in words:
             name = word.partition("=")[0]
@@ -116,31 +118,31 @@ def run_command_line(build_parser: Callable[[Sequence[str]], CommandParser], arg
             sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except InputError as error:
-        _print_error(top.prog, str(error))
+        _print_error(prog, str(error))
         return 2
     except StoppedError as error:
-        _print_error(top.prog, str(error))
+        _print_error(prog, str(error))
         return error.exit_code
     except MemoryError:
-        _print_error(top.prog, _OUT_OF_MEMORY_MESSAGE)
+        _print_error(prog, _OUT_OF_MEMORY_MESSAGE)
         return 2
     except RuntimeError as error:
         if not _OUT_OF_MEMORY_PATTERN.search(str(error)):  # torch has no error of its own for this
             raise
-        _print_error(top.prog, _OUT_OF_MEMORY_MESSAGE)
+        _print_error(prog, _OUT_OF_MEMORY_MESSAGE)
         return 2
     except BrokenPipeError:  # the reader left, as `| head` does
         _silence_output()
         return 0
     except OSError as error:
         if error.filename is not None:
-            _print_error(top.prog, f"{shorten(str(error.filename), 300)}: cannot be used ({error.strerror or error})")
+            _print_error(prog, f"{shorten(str(error.filename), 300)}: cannot be used ({error.strerror or error})")
         else:
-            _print_error(top.prog, f"cannot write the output: {error.strerror or error}")
+            _print_error(prog, f"cannot write the output: {error.strerror or error}")
             _silence_output()
         return 2
     except KeyboardInterrupt:
-        _print_error(top.prog, "interrupted; what was done is kept, the same command goes on")
+        _print_error(prog, "interrupted; what was done is kept, the same command goes on")
         return 130
 
 

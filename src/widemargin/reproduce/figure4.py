@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
         if not lines:
             continue
         counts = [line["histogram"]["target"] for line in lines]
-        first, last = (histogram_quantile(found, 0.5) for found in (counts[0], counts[-1]))
+        first, last = (histogram_quantile(epoch, 0.5) for epoch in (counts[0], counts[-1]))
         rows.append((loss, first, last, histogram_quantile(counts[-1], 0.9)))
         names = [str(line["epoch"]) for line in lines]
         parts += [

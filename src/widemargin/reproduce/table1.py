@@ -62,21 +62,26 @@ def _run_comparison(plan: ComparisonPlan, options: argparse.Namespace, start_tim
     results = compare(plan, store)
     floored = compare(replace(plan, tables=binary, methods=[ADACOS_WITH_FLOOR]), store)
     seconds, memory = time.perf_counter() - start_time, peak_memory(options.jobs)
-    found = build_comparison(results, check_fit=False)  # the paper's ranks are over all fifteen sets
-    print_comparison(found)
-    table1_comparison.print_paper_comparison(found)
+    comparison = build_comparison(results, check_fit=False)  # the paper's ranks are over all fifteen sets
+    print_comparison(comparison)
+    table1_comparison.print_paper_comparison(comparison)
     table1_comparison.print_floor(results, floored)
-    sections = [table1_comparison.paper_comparison_section(found), table1_comparison.floor_section(results, floored)]
+    sections = [
+        table1_comparison.paper_comparison_section(comparison),
+        table1_comparison.floor_section(results, floored),
+    ]
     if options.baselines:
         baselines = compare(replace(plan, methods=[name for name in BASELINES if name != MAJORITY]), store)
         table1_comparison.print_baselines(results, baselines)
-        found = build_comparison([*results, *baselines], check_fit=False)
+        comparison = build_comparison([*results, *baselines], check_fit=False)
     about = [
         f"Fifteen sets of the UCI repository, cleaned to the shapes of the paper's Table II; {__doc__.splitlines()[0]}"
     ]
     path = store.folder / "report.html"
     title = "Table I of the ArcGrad paper, made again"
-    path.write_text(comparison_page(found, about, arguments.command_line(options), sections, title), encoding="utf-8")
+    path.write_text(
+        comparison_page(comparison, about, arguments.command_line(options), sections, title), encoding="utf-8"
+    )
     kept = f", {before} results were there already" if before else ""
     held = "" if memory is None else f", at most {memory:.0f} MiB"
     print(f"{seconds:.1f} s for the losses{kept}{held}; wrote {path} and {store.path}")

@@ -19,7 +19,7 @@ def outliers() -> Section:
 
     def make_frame(far: float) -> Frame:
         points = torch.cat((good, torch.tensor([far])))
-        curves, lines, said = [], [], []
+        curves, lines, captions = [], [], []
         for name, colour in losses.items():
             pairs = torch.cartesian_prod(grid, points)
             heights = parse(name)(pairs[:, 0], pairs[:, 1]).view(len(grid), len(points)).mean(1)
@@ -27,13 +27,13 @@ def outliers() -> Section:
             shown = heights[::20].tolist()
             curves.append(Curve(name, list(zip(grid[::20].tolist(), shown, strict=True)), colour))
             lines.append((best, colour, f"{best:.2f}"))
-            said.append(f"{name} settles at {best:.2f}")
+            captions.append(f"{name} settles at {best:.2f}")
         dots = [(float(p), 0.0, "currentColor") for p in points]
         axes = AxesSpec((-1, 12), (0, 16), "where the answer is put", "mean loss")
         picture = draw_xy_chart(
             curves, axes, "Mean loss by answer for L2, L1 and Huber", Marks(dots=dots, vertical_lines=lines)
         )
-        return Frame(f"{far:g}", picture, "; ".join(said))
+        return Frame(f"{far:g}", picture, "; ".join(captions))
 
     return Section(
         "outliers",
@@ -73,11 +73,11 @@ def cross_entropy() -> Section:
             "Loss by probability",
             Marks(dots),
         )
-        said = (
+        caption = (
             f"squared error {values[0].item():.2f}, slope {slopes[0]:.1f}; "
             f"cross-entropy {values[1].item():.2f}, slope {slopes[1]:.1f}"
         )
-        return Frame(f"{at:g}", picture, said)
+        return Frame(f"{at:g}", picture, caption)
 
     return Section(
         "surprise",
@@ -110,8 +110,8 @@ def softmax_and_sigmoid() -> Section:
             '<svg viewBox="0 0 640 170" role="img" aria-label="Softmax and sigmoid of four logits">'
             f"{heads}{''.join(parts)}</svg>"
         )
-        said = f"softmax adds up to {float(one.sum()):.2f}, sigmoid to {float(several.sum()):.2f}"
-        return Frame(f"{dog:g}", picture, said)
+        caption = f"softmax adds up to {float(one.sum()):.2f}, sigmoid to {float(several.sum()):.2f}"
+        return Frame(f"{dog:g}", picture, caption)
 
     return Section(
         "answers",

@@ -42,7 +42,7 @@ _IMAGES_PER_DIGIT = 40
 
 
 def train_gallery(runs_dir: Path, data_dir: str | None, on_progress: Callable[[str], None]) -> dict[str, Any]:
-    """Train every loss (finished runs are not repeated); class weights, some test embeddings and the accuracy of each."""
+    """Train every loss (finished runs are not repeated); the weights, some test embeddings and accuracy of each."""
     import torch
 
     from ..models.attach import embed
@@ -102,7 +102,6 @@ def gallery_html(gallery: dict[str, Any]) -> str:
             np.array(entry["x"]), np.array(entry["y"]), digits, weights, entry["on_circle"], title
         )
         name = loss.partition(", lam")[0] + (")" if ", lam" in loss else "")
-        cells.append(
-            f"<figure>{picture}<figcaption><b>{escape(name)}</b><br>{escape(entry['what'])} {entry['right']:.1f} %</figcaption></figure>"
-        )
+        caption = f"<b>{escape(name)}</b><br>{escape(entry['what'])} {entry['right']:.1f} %"
+        cells.append(f"<figure>{picture}<figcaption>{caption}</figcaption></figure>")
     return f'<div class="gallery">{"".join(cells)}</div>'

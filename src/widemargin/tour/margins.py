@@ -147,8 +147,8 @@ def _margin_band(
         curve = Curve("the band", list(zip(map(float, class_angles), widths, strict=True)), loss_colour(name))
         axes = AxesSpec((0, 180), (0, high), "angle between the two classes", "degrees that belong to neither", "°")
         chosen = {b: widths[class_angles.index(b)] for b in (30, 90, 150)}
-        said = "; ".join(f"{width:.1f}° between classes {b}° apart" for b, width in chosen.items())
-        return Frame(f"{m:g}", draw_xy_chart([curve], axes, title), said)
+        caption = "; ".join(f"{width:.1f}° between classes {b}° apart" for b, width in chosen.items())
+        return Frame(f"{m:g}", draw_xy_chart([curve], axes, title), caption)
 
     return Section(key, title, text, make_slider_figure("m", margin_values, make_frame, len(margin_values) // 2))
 

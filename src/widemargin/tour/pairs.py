@@ -39,12 +39,12 @@ def contrastive() -> Section:
         picture = draw_xy_chart(
             curves, AxesSpec((0, 180), (0, 4), "angle of the pair", "loss", "°"), f"Contrastive loss at m = {m:g}"
         )
-        said = (
+        caption = (
             "two classes are never left in peace"
             if free is None
             else f"two classes are left in peace from {free:g}° on"
         )
-        return Frame(f"{m:g}", picture, said)
+        return Frame(f"{m:g}", picture, caption)
 
     return Section(
         "contrastive",

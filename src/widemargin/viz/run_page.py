@@ -348,8 +348,8 @@ def _run_sections(summary: RunSummary) -> list[str]:
         )
         parts.append(page.heading("What is taken for what", "A row is a true class, a column the answer."))
         rows = [
-            [(true, ""), (said, ""), (str(count), ""), (f"{share:.1f} %", "")]
-            for true, said, count, share in most_common_confusions(confusion_counts, names)
+            [(true, ""), (answer, ""), (str(count), ""), (f"{share:.1f} %", "")]
+            for true, answer, count, share in most_common_confusions(confusion_counts, names)
         ]
         most_common = page.table(["class", "taken for", "times", "of the class"], rows) if rows else ""
         matrix = (

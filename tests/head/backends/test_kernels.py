@@ -47,10 +47,10 @@ def test_a_compiler_that_fails_warns_once_and_is_done_without(monkeypatch):
     monkeypatch.setattr(kernels, "_kernel_cache", {})
     monkeypatch.setattr(kernels, "_warned_reasons", set())
 
-    def broken(*_):
+    def fail_to_compile(*_):
         raise RuntimeError("no such compiler\nmore")
 
-    monkeypatch.setattr(kernels, "_trace_and_compile", broken)
+    monkeypatch.setattr(kernels, "_trace_and_compile", fail_to_compile)
     x, y = batch()
     dense, streamed = pair("arcface(s=20)")
     with pytest.warns(

@@ -180,14 +180,14 @@ def test_two_threads_are_never_given_the_same_memory(monkeypatch):
     """Both would see that the kept storage is free before either has taken it."""
     buffer, like = GradBuffer(), torch.empty(50, 8)
     buffer.allocate_like(like)  # kept from now on, and free
-    looked = buffer._is_reusable
+    check = buffer._is_reusable
 
-    def slowly(like):
-        free = looked(like)
+    def check_slowly(like):
+        free = check(like)
         time.sleep(0.2)
         return free
 
-    monkeypatch.setattr(buffer, "_is_reusable", slowly)
+    monkeypatch.setattr(buffer, "_is_reusable", check_slowly)
     taken = []
     threads = [threading.Thread(target=lambda: taken.append(buffer.allocate_like(like))) for _ in range(2)]
     for thread in threads:

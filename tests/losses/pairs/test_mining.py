@@ -43,10 +43,10 @@ def test_distance_mining_draws_one_negative_for_every_positive_pair():
 
 
 def test_distance_mining_leaves_out_negatives_beyond_1_4_where_nearer_ones_exist():
-    def at(degrees: float) -> list[float]:
+    def point_at(degrees: float) -> list[float]:
         return [math.cos(math.radians(degrees)), math.sin(math.radians(degrees)), 0.0]
 
-    x = torch.tensor([at(0), at(5), at(60), at(170), at(180)], dtype=torch.float64)
+    x = torch.tensor([point_at(0), point_at(5), point_at(60), point_at(170), point_at(180)], dtype=torch.float64)
     y = torch.tensor([0, 0, 1, 1, 1])
     drawn = {n for seed in range(40) for _, n in drawn_triplets("distance", x, y, seed)[0]}
     assert drawn == {2}
@@ -57,11 +57,11 @@ def test_distance_mining_leaves_out_negatives_beyond_1_4_where_nearer_ones_exist
 def test_distance_mining_weighs_negatives_by_the_inverse_density_of_their_distance():
     dim, near, far = 6, 0.8, 1.1
 
-    def at(chord: float, axis: int) -> list[float]:
+    def point_at(chord: float, axis: int) -> list[float]:
         angle = 2 * math.asin(chord / 2)
         return [math.cos(angle), *(math.sin(angle) * (k == axis) for k in range(1, dim))]
 
-    x = torch.tensor([at(0.0, 1), at(0.1, 3), at(near, 1), at(far, 2)], dtype=torch.float64)
+    x = torch.tensor([point_at(0.0, 1), point_at(0.1, 3), point_at(near, 1), point_at(far, 2)], dtype=torch.float64)
     y = torch.tensor([0, 0, 1, 2])
     inverse = [1 / (d ** (dim - 2) * (1 - d**2 / 4) ** ((dim - 3) / 2)) for d in (near, far)]
     expected = inverse[0] / sum(inverse)
@@ -104,9 +104,9 @@ def test_draws_follow_the_seed(mining):
     x, y = batch([0, 1, 0, 2, 1, 0, 3, 1, 2] * 2, dim=3, seed=3)
     pair_loss = wm.Triplet(mining=mining, alpha=1.0, pool_size=20)
 
-    def drawn(seed: int) -> list[float]:
+    def loss_after_seed(seed: int) -> list[float]:
         torch.manual_seed(seed)
         return pair_loss(x, y).tolist()
 
-    assert drawn(5) == drawn(5)
-    assert len({tuple(drawn(seed)) for seed in range(6)}) > 1
+    assert loss_after_seed(5) == loss_after_seed(5)
+    assert len({tuple(loss_after_seed(seed)) for seed in range(6)}) > 1

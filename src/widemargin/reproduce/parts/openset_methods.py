@@ -105,7 +105,7 @@ PEER_LOSSES = {
     "pml:cosface(s=16, m=0.2)": "cosface(s=16, m=0.2)",
     "pml:triplet(alpha=0.2)": "triplet(mining=semihard)",
 }
-"""pytorch-metric-learning's losses in our loop, and which of ours each stands beside."""
+"""pytorch-metric-learning's losses in our loop, and which of ours each is compared with."""
 
 
 @dataclass(frozen=True)
@@ -397,8 +397,8 @@ def evaluate_siamese(network: PairNetwork, images: Any, augment: Augment, seed: 
         ways = len(known)
         places = (asked.repeat_interleave(ways), known.squeeze(1).repeat(len(asked)))
         questions = ImagePairs(images.x, *places, torch.ones(len(places[0]), dtype=torch.bool))
-        said = torch.from_numpy(pair_scores(network, questions, augment)).view(len(asked), ways)
-        return said.argmax(1) == answers
+        scores = torch.from_numpy(pair_scores(network, questions, augment)).view(len(asked), ways)
+        return scores.argmax(1) == answers
 
     episodes = evaluate_episodes(images.y, is_correct, episodes=_SIAMESE_EPISODES, seed=seed)
     return verification + episode_metrics(episodes)

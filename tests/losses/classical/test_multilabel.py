@@ -14,13 +14,13 @@ def two_digits(data_dir):
     """Digits side by side, 28×56 pixels, and which of the ten are there, [N, 10]."""
     found = load_images("mnist", data_dir)
 
-    def made(part, count, seed):
+    def pair_digits(part, count, seed):
         rows = torch.randint(len(part), (count, 2), generator=torch.Generator().manual_seed(seed))
         x = torch.cat((part.x[rows[:, 0]], part.x[rows[:, 1]]), 3).float() / 255
         y = torch.zeros(count, 10).scatter_(1, part.y[rows], 1.0)
         return (x - found.mean[0]) / found.std[0], y
 
-    return made(found.train, 3000, 0), made(found.test, 500, 1)
+    return pair_digits(found.train, 3000, 0), pair_digits(found.test, 500, 1)
 
 
 @pytest.mark.parametrize("loss", ["bce", "focal"])
