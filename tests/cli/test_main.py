@@ -13,7 +13,6 @@ import pytest
 import widemargin
 from widemargin.cli.main import main
 
-
 ROOT = Path(__file__).parents[2]
 
 

@@ -57,7 +57,7 @@ def test_a_folder_is_read_again_and_says_what_it_is(run, tmp_path, capsys):
     x = torch.randn(3, 3, 16, 16)
     with torch.no_grad():
         assert torch.equal(one.model.embed(x), other.model.embed(x))
-    assert wm.load(run).sees == other.sees == one.input_spec
+    assert wm.load(run).input_spec == other.input_spec == one.input_spec
     card = (tmp_path / "hub" / "README.md").read_text()
     assert "license: CC-BY-4.0" in card
     assert one.config.loss in card

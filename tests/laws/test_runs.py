@@ -55,7 +55,7 @@ def images(tmp_path_factory) -> Path:
     return root
 
 
-def drawn_augment(draw: random.Random) -> dict[str, Any]:
+def draw_augment(draw: random.Random) -> dict[str, Any]:
     """An augmentation by name and options; with a scale the files are decoded anew for every batch."""
     options: dict[str, Any] = {}
     name = draw.choice(("none", "paper", "paper", "fast", "seed"))
@@ -74,13 +74,13 @@ def drawn_augment(draw: random.Random) -> dict[str, Any]:
     return {"augment": name, "augment_options": options}
 
 
-def drawn_run(draw: random.Random, data: str) -> TrainConfig:
+def draw_config(draw: random.Random, data: str) -> TrainConfig:
     """Options that go together; each is at its usual value about half of the time."""
 
     def some(usual: Any, *others: Any) -> Any:
         return usual if draw.random() < 0.4 else draw.choice(others)
 
-    values: dict[str, Any] = drawn_augment(draw)
+    values: dict[str, Any] = draw_augment(draw)
     loss = draw.choice(HEADS) if draw.random() < 0.75 else draw.choice(BARE)
     mixes = values["augment"] == "seed" or {"mixup", "cutmix"} & set(values["augment_options"])
     if loss not in HEADS[:-2] and loss != "cross_entropy" and mixes:  # pairs and centres know no halves of a class
@@ -137,27 +137,27 @@ class StopAt:
         self.looks = looks
 
     @property
-    def asked(self) -> bool:
+    def is_requested(self) -> bool:
         self.looks -= 1
         return self.looks < 0
 
 
 @contextmanager
-def stopped(after: int, monkeypatch: pytest.MonkeyPatch):
+def stop_after_steps(after: int, monkeypatch: pytest.MonkeyPatch):
     """As SIGTERM stops a run: after a step, everything kept."""
 
     @contextmanager
-    def stopping():
+    def handle_stop_signals():
         yield StopAt(after)
 
     with monkeypatch.context() as patch:
-        patch.setattr(train, "stopping", stopping)
+        patch.setattr("widemargin.training.train.handle_stop_signals", handle_stop_signals)
         yield
 
 
 @contextmanager
-def killed(place: Any, name: str, after: int, monkeypatch: pytest.MonkeyPatch):
-    """Killed in one of the calls of a function: a step, the judging, or a sync within the write of a checkpoint."""
+def kill_in_call(place: Any, name: str, after: int, monkeypatch: pytest.MonkeyPatch):
+    """Killed in one of the calls of a function: a step, the evaluation, or a sync within the write of a checkpoint."""
     real, left = getattr(place, name), [after]
 
     def counted(*given: Any, **named: Any) -> Any:
@@ -171,18 +171,20 @@ def killed(place: Any, name: str, after: int, monkeypatch: pytest.MonkeyPatch):
         yield
 
 
-def interrupted(run: TrainConfig, folder: Path, draw: random.Random, monkeypatch: pytest.MonkeyPatch) -> str:
+def train_with_interruptions(
+    run: TrainConfig, folder: Path, draw: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> str:
     """Interrupt a run up to three times and let it come to its end; what was done to it."""
     done = []
     for _ in range(draw.choice((1, 2, 3))):
-        kind, after = draw.choice(("stop", "update", "judge", "fsync")), draw.randrange(12)
+        kind, after = draw.choice(("stop", "update", "evaluate", "fsync")), draw.randrange(12)
         if kind == "stop":
-            disturbed = stopped(after, monkeypatch)
+            interruption = stop_after_steps(after, monkeypatch)
         else:
             place: Any = os if kind == "fsync" else Trainer
-            disturbed = killed(place, kind, after, monkeypatch)
+            interruption = kill_in_call(place, kind, after, monkeypatch)
         try:
-            with disturbed:
+            with interruption:
                 train(run, folder, quiet=True, resume=True)
             break
         except (StoppedError, Killed):
@@ -193,13 +195,13 @@ def interrupted(run: TrainConfig, folder: Path, draw: random.Random, monkeypatch
 
 def check(seed: int, data: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(seed)
-    run = drawn_run(draw, str(data))
+    run = draw_config(draw, str(data))
     kept = ("last", "best") if run.val_fraction else ("last",)
     train(run, folder / "whole", quiet=True)
     torch.rand(draw.randrange(9))  # what else a process does must not matter
     train(run, folder / "again", quiet=True)
     assert difference(folder / "whole", folder / "again", kept) == "", run
-    done = interrupted(run, folder / "parts", draw, monkeypatch)
+    done = train_with_interruptions(run, folder / "parts", draw, monkeypatch)
     assert difference(folder / "whole", folder / "parts", kept) == "", (done, run)
 
 
@@ -219,7 +221,7 @@ def test_twice_and_interrupted_are_the_same_bits_many_times(seed, images, tmp_pa
 def test_killed_by_the_system_and_resumed_is_the_same_bits(seed, images, tmp_path):
     """Real processes and SIGKILL at any moment, through the command as it would be typed."""
     draw = random.Random(seed)
-    run = drawn_run(draw, str(images))
+    run = draw_config(draw, str(images))
     words = [*build_train_command(run)[1:], "--quiet"]
     run_command(["losses"], tmp_path / "warm.txt")  # loads what the others share, which is no part of a run's time
     begun = time.perf_counter()
@@ -241,34 +243,15 @@ def test_killed_by_the_system_and_resumed_is_the_same_bits(seed, images, tmp_pat
 @cache
 def _runs(count: int = 400) -> list[TrainConfig]:
     draw = random.Random(0)
-    return [drawn_run(draw, "images") for _ in range(count)]
+    return [draw_config(draw, "images") for _ in range(count)]
 
 
 def test_every_option_is_drawn():
     """Half of the values of an option are not worth much if it never differs from what is usual."""
     usual = TrainConfig()
-    names = (
-        "precision",
-        "ema",
-        "repeated_augmentation",
-        "per_class",
-        "accumulate",
-        "opt",
-        "unseen_classes",
-        "val_fraction",
-        "train_fraction",
-        "clip",
-    )
-    for name in (
-        *names,
-        "schedule",
-        "warmup_epochs",
-        "label_smoothing",
-        "embedding_dim",
-        "neck",
-        "channels_last",
-        "momentum",
-    ):
+    names = ("precision", "ema", "repeated_augmentation", "per_class", "accumulate", "opt", "unseen_classes", "clip")
+    names += ("val_fraction", "train_fraction", "schedule", "warmup_epochs", "label_smoothing", "embedding_dim", "neck")
+    for name in (*names, "channels_last", "momentum"):
         differing = [run for run in _runs() if getattr(run, name) != getattr(usual, name)]
         assert len(differing) > 20, name
     for option in ("mixup", "cutmix", "mix_each", "erase", "scale"):

@@ -169,7 +169,7 @@ def test_a_loss_that_never_rises_again_is_told(bounded, run, tmp_path, capsys):
     shown = replace(found, losses=losses, smoothed_losses=tuple(smooth_losses(losses)), is_bounded=bounded)
     report_rate_test(shown, run, tmp_path)
     assert ("no rate was seen to be too large: try a third and a tenth" in capsys.readouterr().out) != bounded
-    assert json.loads((tmp_path / "lr_finder.json").read_text())["bounded"] == bounded
+    assert json.loads((tmp_path / "lr_finder.json").read_text())["is_bounded"] == bounded
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,8 @@ def test_wrong_uses_are_one_line(words, says, images, tmp_path, capsys):
 def test_a_loss_that_never_falls_is_one_line(images, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("widemargin.training.lr_finder.MAX_LR", 1e-6)
     monkeypatch.setattr(
-        "widemargin.training.lr_finder.find_rate.__kwdefaults__", {**run_lr_range_test.__kwdefaults__, "high": 1e-6}
+        "widemargin.training.lr_finder.run_lr_range_test.__kwdefaults__",
+        {**run_lr_range_test.__kwdefaults__, "high": 1e-6},
     )
     assert main(["train", str(images), *FAST, "--find-lr", "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err.strip()

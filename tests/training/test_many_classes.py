@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from stress import corpus
+from stress.fuzzing import load_corpus_files
 from widemargin.cli.main import main
 from widemargin.data.images.folder import load_folder
 from widemargin.data.images.sets import Images, ImageSet
@@ -109,7 +109,7 @@ def test_of_very_many_mistakes_the_most_frequent_are_kept():
 )
 def test_a_record_whose_confusion_was_edited_is_one_line(text, said, tmp_path, capsys):
     for file in ("run.json", "metrics.jsonl"):
-        (tmp_path / file).write_bytes(corpus.load_corpus_files("run")[file])
+        (tmp_path / file).write_bytes(load_corpus_files("run")[file])
     (tmp_path / "record.json").write_text(f'{{"confusion": {text}}}')
     assert main(["report", str(tmp_path), "--no-images", "--out", str(tmp_path / "report.html")]) == 2
     message = capsys.readouterr().err

@@ -76,7 +76,7 @@ def _read_once(monkeypatch):
 def test_a_resumed_run_is_the_uninterrupted_one(changes, tmp_path, data_dir, monkeypatch):
     run = replace(SMALL, **changes)
     if run.schedule == "plateau":  # impatient, so that it has something to remember
-        monkeypatch.setattr("widemargin.training.trainer.Plateau.__init__.__defaults__", (0, 0.1))
+        monkeypatch.setattr("widemargin.training.trainer.PlateauScheduler.__init__.__defaults__", (0, 0.1))
     train(run, tmp_path / "whole", data_dir=data_dir, stop_after=3)
     train(run, tmp_path / "parts", data_dir=data_dir, stop_after=1)
     torch.rand(7)  # what else a process does must not matter
@@ -221,7 +221,7 @@ def test_start_from_another_run(tmp_path, data_dir):
 def test_whitening_comes_back_with_the_checkpoint(tmp_path, data_dir, monkeypatch):
     train(SMALL, tmp_path / "run", data_dir=data_dir, stop_after=1)
     kept = load_file(tmp_path / "run" / "checkpoints" / "last" / "model.safetensors")["backbone.filters"]
-    monkeypatch.setattr("widemargin.models.fast.Fast.whiten", None)  # a resumed run must not need it
+    monkeypatch.setattr("widemargin.models.fast.FastNet.whiten", None)  # a resumed run must not need it
     training = Trainer(SMALL, data_dir, resume=True)
     assert not torch.equal(training.model.backbone.filters, kept)
     training.restore(tmp_path / "run" / "checkpoints" / "last")

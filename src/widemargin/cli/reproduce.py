@@ -21,7 +21,7 @@ def recipe_names() -> list[str]:
 
 
 def add_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> None:
-    """One command per recipe; only the recipe that the words `argv` name is imported, as for the commands themselves."""
+    """One command per recipe; only the recipe that the words `argv` name is imported, as for commands."""
     subparsers = parser.add_subparsers(dest="recipe", metavar="RECIPE", required=True, parser_class=type(parser))
     needed = select_subcommands(recipe_names(), argv)
     for name in recipe_names():
