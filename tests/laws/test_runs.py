@@ -77,7 +77,7 @@ def draw_augment(draw: random.Random) -> dict[str, Any]:
 def draw_config(draw: random.Random, data: str) -> TrainConfig:
     """Options that go together; each is at its usual value about half of the time."""
 
-    def some(usual: Any, *others: Any) -> Any:
+    def choose(usual: Any, *others: Any) -> Any:
         return usual if draw.random() < 0.4 else draw.choice(others)
 
     values: dict[str, Any] = draw_augment(draw)
@@ -99,22 +99,22 @@ def draw_config(draw: random.Random, data: str) -> TrainConfig:
         "epochs": draw.choice((2, 3)),
         "seed": draw.randrange(2**40),
         "per_class": per_class,
-        "repeated_augmentation": 1 if per_class else some(1, 2, 3),
+        "repeated_augmentation": 1 if per_class else choose(1, 2, 3),
         "precision": draw.choice(PRECISIONS[:2] + PRECISIONS[3:]),  # fp16 is torch's on GPUs only
-        "ema": some(0.0, 0.5, 0.9),
-        "accumulate": some(1, 2, 3),
+        "ema": choose(0.0, 0.5, 0.9),
+        "accumulate": choose(1, 2, 3),
         "schedule": draw.choice(SCHEDULES),
-        "warmup_epochs": some(0.0, 0.5, 1.5),
-        "unseen_classes": some(0.0, 0.25, 0.5),
-        "val_fraction": some(0.0, 0.2),
-        "train_fraction": some(1.0, 0.8),
-        "label_smoothing": some(0.0, 0.1) if loss in HEADS[:-2] else 0.0,
-        "clip": some(0.0, 1.0),
-        "momentum": some(0.9, 0.0),
-        "embedding_dim": some(0, 16),
+        "warmup_epochs": choose(0.0, 0.5, 1.5),
+        "unseen_classes": choose(0.0, 0.25, 0.5),
+        "val_fraction": choose(0.0, 0.2),
+        "train_fraction": choose(1.0, 0.8),
+        "label_smoothing": choose(0.0, 0.1) if loss in HEADS[:-2] else 0.0,
+        "clip": choose(0.0, 1.0),
+        "momentum": choose(0.9, 0.0),
+        "embedding_dim": choose(0, 16),
         "neck": draw.random() < 0.15,
         "channels_last": draw.random() < 0.8,
-        "ckpt_freq": some(0, 1),
+        "ckpt_freq": choose(0, 1),
     }
     if values["model"] == VIT:
         values["model_options"] = {"drop_rate": 0.2, "proj_drop_rate": 0.2, "drop_path_rate": 0.1}
@@ -160,14 +160,14 @@ def kill_in_call(place: Any, name: str, after: int, monkeypatch: pytest.MonkeyPa
     """Killed in one of the calls of a function: a step, the evaluation, or a sync within the write of a checkpoint."""
     real, left = getattr(place, name), [after]
 
-    def counted(*given: Any, **named: Any) -> Any:
+    def count_calls(*given: Any, **named: Any) -> Any:
         left[0] -= 1
         if left[0] < 0:
             raise Killed
         return real(*given, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(place, name, counted)
+        patch.setattr(place, name, count_calls)
         yield
 
 
@@ -193,7 +193,7 @@ def train_with_interruptions(
     return ", ".join(done) or "nothing"
 
 
-def check(seed: int, data: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def check_same_bits(seed: int, data: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(seed)
     run = draw_config(draw, str(data))
     kept = ("last", "best") if run.val_fraction else ("last",)
@@ -207,13 +207,13 @@ def check(seed: int, data: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_twice_and_interrupted_are_the_same_bits(seed, images, tmp_path, monkeypatch):
-    check(seed, images, tmp_path, monkeypatch)
+    check_same_bits(seed, images, tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12, 252))
 def test_twice_and_interrupted_are_the_same_bits_many_times(seed, images, tmp_path, monkeypatch):
-    check(seed, images, tmp_path, monkeypatch)
+    check_same_bits(seed, images, tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
@@ -241,7 +241,7 @@ def test_killed_by_the_system_and_resumed_is_the_same_bits(seed, images, tmp_pat
 
 
 @cache
-def _runs(count: int = 400) -> list[TrainConfig]:
+def _draw_configs(count: int = 400) -> list[TrainConfig]:
     draw = random.Random(0)
     return [draw_config(draw, "images") for _ in range(count)]
 
@@ -252,7 +252,7 @@ def test_every_option_is_drawn():
     names = ("precision", "ema", "repeated_augmentation", "per_class", "accumulate", "opt", "unseen_classes", "clip")
     names += ("val_fraction", "train_fraction", "schedule", "warmup_epochs", "label_smoothing", "embedding_dim", "neck")
     for name in (*names, "channels_last", "momentum"):
-        differing = [run for run in _runs() if getattr(run, name) != getattr(usual, name)]
+        differing = [run for run in _draw_configs() if getattr(run, name) != getattr(usual, name)]
         assert len(differing) > 20, name
     for option in ("mixup", "cutmix", "mix_each", "erase", "scale"):
-        assert sum(bool(run.augment_options.get(option)) for run in _runs()) > 10, option
+        assert sum(bool(run.augment_options.get(option)) for run in _draw_configs()) > 10, option

@@ -12,7 +12,7 @@ from widemargin.recognition.protocols import PROTOCOLS, ProtocolSettings
 from widemargin.viz import pair_charts as pictures
 
 
-def crowd(identities, images, seed=0, dim=16):
+def draw_identities(identities, images, seed=0, dim=16):
     """Embeddings of identities whose spreads differ much, and their labels."""
     draw = np.random.default_rng(seed)
     y = np.repeat(np.arange(identities), images)
@@ -39,19 +39,19 @@ def bootstrap_width(x, y, draws=200):
 
 
 def test_every_distinct_pair_is_counted_and_none_twice():
-    x, y = crowd(20, 6)
+    x, y = draw_identities(20, 6)
     facts = PROTOCOLS["verification"](x, y, ProtocolSettings()).metrics
     assert (facts["same"], facts["different"]) == (20 * 15, 190 * 36)
 
 
 def test_the_interval_is_as_wide_as_other_identities_make_it():
-    x, y = crowd(20, 8)
+    x, y = draw_identities(20, 8)
     auc = PROTOCOLS["verification"](x, y, ProtocolSettings()).metrics["auc"]
     assert auc["high"] - auc["low"] > 0.8 * bootstrap_width(x, y)
 
 
 def test_no_tar_rests_on_a_few_pairs_drawn_again_and_again():
-    x, y = crowd(12, 6)  # 2,376 different pairs, however many are drawn
+    x, y = draw_identities(12, 6)  # 2,376 different pairs, however many are drawn
     judged = PROTOCOLS["verification"](x, y, ProtocolSettings(num_pairs=200_000))
     assert judged.metrics["tar"]["0.0001"] is judged.metrics["tar"]["0.001"] is None
     assert judged.metrics["different"] == 2376
@@ -60,7 +60,7 @@ def test_no_tar_rests_on_a_few_pairs_drawn_again_and_again():
 
 def test_drawn_pairs_are_as_often_right_as_all_pairs():
     """Folds leave out most different pairs; the same ones, which are left, must not decide the accuracy."""
-    x, y = crowd(60, 12)
+    x, y = draw_identities(60, 12)
     everything, drawn = (
         PROTOCOLS["verification"](x, y, ProtocolSettings(num_pairs=count)).metrics for count in (None, 3000)
     )
@@ -69,14 +69,14 @@ def test_drawn_pairs_are_as_often_right_as_all_pairs():
 
 
 def test_no_interval_of_a_handful_of_identities():
-    x, y = crowd(4, 30)
+    x, y = draw_identities(4, 30)
     auc = PROTOCOLS["verification"](x, y, ProtocolSettings()).metrics["auc"]
     assert auc["low"] is auc["high"] is None
     assert PROTOCOLS["fewshot"](x, y, ProtocolSettings(ways=3, episodes=30)).metrics["error"] is None
 
 
 def test_one_of_a_hundred_unknown_images_is_no_rate_of_one_percent():
-    x, y = crowd(20, 10)
+    x, y = draw_identities(20, 10)
     judged = PROTOCOLS["openset"](x, y, ProtocolSettings())
     assert judged.metrics["unknown"] == 100
     assert judged.metrics["dir"]["0.01"] is None
@@ -85,7 +85,7 @@ def test_one_of_a_hundred_unknown_images_is_no_rate_of_one_percent():
 
 @pytest.mark.parametrize("protocol", ["retrieval", "knn", "fewshot"])
 def test_rates_of_queries_have_intervals_over_identities(protocol):
-    x, y = crowd(30, 6)
+    x, y = draw_identities(30, 6)
     judged = PROTOCOLS[protocol](x, y, ProtocolSettings(episodes=100))
     assert re.search(r"\d % \([\d.]+ to [\d.]+\)", judged.lines[0]), judged.lines
 
@@ -105,7 +105,7 @@ def test_both_curves_end_where_ten_pairs_support_them():
 
 
 def test_a_run_is_judged_by_all_pairs_with_intervals():
-    x, y = crowd(30, 6)
+    x, y = draw_identities(30, 6)
     found = evaluate_embeddings(x, y)
     for figure in ("auc", "eer", "recall1", "pair_accuracy"):
         low, high = found["intervals"][figure]

@@ -39,7 +39,7 @@ def cluster(tmp_path):
     return tmp_path, {**kept, "PATH": f"{place}:/usr/bin:/bin"}
 
 
-def submitted(cluster, words, **environment) -> tuple[list[str], dict[str, str]]:
+def submit(cluster, words, **environment) -> tuple[list[str], dict[str, str]]:
     """The words srun was given, and its environment."""
     place, usual = cluster
     done = subprocess.run(
@@ -62,10 +62,10 @@ def test_bash_can_read_it():
 
 
 def test_words_arrive_as_they_were(cluster):
-    words, _ = submitted(cluster, WORDS)
+    words, _ = submit(cluster, WORDS)
     assert words[words.index("widemargin") :] == ["widemargin", "train", *WORDS]
     assert not (cluster[0] / "x").exists()
-    words, _ = submitted(cluster, [])
+    words, _ = submit(cluster, [])
     assert words[-2:] == ["widemargin", "train"]
 
 
@@ -84,15 +84,15 @@ def test_words_arrive_as_they_were(cluster):
     ids=str,
 )
 def test_a_task_per_gpu_else_what_was_asked_for(environment, tasks, per_node, cluster):
-    words, _ = submitted(cluster, WORDS, **environment)
+    words, _ = submit(cluster, WORDS, **environment)
     assert f"--ntasks={tasks}" in words
     assert f"--ntasks-per-node={per_node}" in words
 
 
 def test_tasks_have_the_cores_they_were_given(cluster):
-    _, environment = submitted(cluster, WORDS, SLURM_CPUS_PER_TASK="8")
+    _, environment = submit(cluster, WORDS, SLURM_CPUS_PER_TASK="8")
     assert (environment["SRUN_CPUS_PER_TASK"], environment["OMP_NUM_THREADS"]) == ("8", "8")
-    _, environment = submitted(cluster, WORDS)
+    _, environment = submit(cluster, WORDS)
     assert "OMP_NUM_THREADS" not in environment
 
 
@@ -109,7 +109,7 @@ def test_tasks_have_the_cores_they_were_given(cluster):
     ],
 )
 def test_only_a_requeued_job_goes_on(restarts, words, resumes, cluster):
-    found, _ = submitted(cluster, words, **({"SLURM_RESTART_COUNT": restarts} if restarts else {}))
+    found, _ = submit(cluster, words, **({"SLURM_RESTART_COUNT": restarts} if restarts else {}))
     assert found.count("--resume") == resumes
 
 
@@ -167,7 +167,7 @@ def test_two_tasks_train_one_run(cluster, tmp_path):
     model = "vit_tiny_patch16_224(patch_size=8, depth=1, embed_dim=24, num_heads=2)"
     words = [str(draw(tmp_path)), model, "arcgrad(s=10)", "--input-size", "16", "--batch-size", "16", "--epochs", "2"]
     words += ["--out", str(tmp_path / "run")]
-    submitted(
+    submit(
         cluster,
         words,
         SLURM_NTASKS_PER_NODE="2",

@@ -25,7 +25,7 @@ def images(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sound(images) -> Path:
+def sound_run(images) -> Path:
     """A run with averaged weights and its hub folder."""
     run = images.parent / "run"
     assert main(["train", str(images), *FAST, "--epochs", "2", "--ema", "0.5", "--out", str(run), "--quiet"]) == 0
@@ -61,9 +61,9 @@ def head_weight(path: Path) -> str:
 
 
 @pytest.mark.parametrize("use", USES)
-def test_no_command_uses_weights_that_are_not_finite(use, sound, images, tmp_path, capsys):
+def test_no_command_uses_weights_that_are_not_finite(use, sound_run, images, tmp_path, capsys):
     run, out = tmp_path / "run", tmp_path / "out"
-    shutil.copytree(sound, run)
+    shutil.copytree(sound_run, run)
     out.mkdir()
     file = run / "checkpoints" / "last" / "training.safetensors"
     name = f"average.{head_weight(run / 'checkpoints' / 'last' / 'model.safetensors')}"
@@ -82,10 +82,10 @@ def test_no_command_uses_weights_that_are_not_finite(use, sound, images, tmp_pat
 
 
 @pytest.mark.parametrize("use", USES)
-def test_no_command_gives_answers_of_weights_that_overflow(use, sound, images, tmp_path, capsys):
+def test_no_command_gives_answers_of_weights_that_overflow(use, sound_run, images, tmp_path, capsys):
     """Every weight is finite, and what comes of them is not."""
     run, out = tmp_path / "run", tmp_path / "out"
-    shutil.copytree(sound, run)
+    shutil.copytree(sound_run, run)
     out.mkdir()
     place = run / "checkpoints" / "last"
     for file in ("model.safetensors", "training.safetensors"):
@@ -103,9 +103,9 @@ def test_no_command_gives_answers_of_weights_that_overflow(use, sound, images, t
     assert main(["report", str(run)]) == 0  # courses and settings are there to be seen
 
 
-def test_moments_that_are_not_finite_are_named(sound, images, tmp_path, capsys):
+def test_moments_that_are_not_finite_are_named(sound_run, images, tmp_path, capsys):
     run = tmp_path / "run"
-    shutil.copytree(sound, run)
+    shutil.copytree(sound_run, run)
     file = run / "checkpoints" / "last" / "training.safetensors"
     name = next(name for name, value in load_file(file).items() if name.startswith("optimizer.") and value.ndim)
     spoil(file, name)
@@ -117,9 +117,9 @@ def test_moments_that_are_not_finite_are_named(sound, images, tmp_path, capsys):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("kind", ["weight", "running_var"])
-def test_a_model_folder_with_numbers_that_are_not_finite(kind, value, sound, tmp_path):
+def test_a_model_folder_with_numbers_that_are_not_finite(kind, value, sound_run, tmp_path):
     hub = tmp_path / "hub"
-    shutil.copytree(sound.parent / "hub", hub)
+    shutil.copytree(sound_run.parent / "hub", hub)
     wm.load(hub)
     name = next(name for name in load_file(hub / "model.safetensors") if name.endswith(kind))
     spoil(hub / "model.safetensors", name, value)
@@ -141,9 +141,9 @@ def test_class_weights_that_are_not_finite_are_not_taken_over(tmp_path):
 
 
 @pytest.mark.parametrize(("file", "start"), [("model.safetensors", ""), ("training.safetensors", "average.")])
-def test_a_run_does_not_go_on_from_them_nor_start_with_them(file, start, sound, images, tmp_path, capsys):
+def test_a_run_does_not_go_on_from_them_nor_start_with_them(file, start, sound_run, images, tmp_path, capsys):
     run = tmp_path / "run"
-    shutil.copytree(sound, run)
+    shutil.copytree(sound_run, run)
     place = run / "checkpoints" / "last"
     spoil(place / file, f"{start}backbone.bias")
     words = ["train", str(images), *FAST, "--epochs", "2", "--quiet"]
@@ -157,7 +157,7 @@ def test_a_run_does_not_go_on_from_them_nor_start_with_them(file, start, sound, 
         assert f"{place / file}: {start}backbone.bias is not finite" in capsys.readouterr().err
 
 
-def small(images: Path) -> TrainConfig:
+def small_config(images: Path) -> TrainConfig:
     return TrainConfig(
         data=str(images), model="fast(width=0.125)", loss="arcgrad(s=10)", input_size=16, batch_size=12, epochs=2
     )
@@ -165,7 +165,7 @@ def small(images: Path) -> TrainConfig:
 
 def test_running_statistics_that_are_not_finite_take_no_good_checkpoints_place(images, tmp_path):
     """Weights may be finite where running statistics have run over; a checkpoint of them could not be used."""
-    training = Trainer(small(images), None)
+    training = Trainer(small_config(images), None)
     training.save(tmp_path / "last")
     training.model.backbone.blocks[1].norm2.running_var[0] = float("inf")
     with pytest.raises(DivergedError, match=r"not finite in backbone.blocks.1.norm2.running_var.*good checkpoint is"):
@@ -179,11 +179,11 @@ def test_a_network_may_be_built_with_buffers_that_are_not_finite(images, tmp_pat
 
     original = FastNet.__init__
 
-    def built(self, *given, **named):
+    def init_with_mask(self, *given, **named):
         original(self, *given, **named)
         self.register_buffer("mask", torch.full((3,), -torch.inf))
 
-    monkeypatch.setattr(FastNet, "__init__", built)
-    train(small(images), tmp_path / "run", quiet=True, stop_after=1)
-    train(small(images), tmp_path / "run", quiet=True, resume=True)
+    monkeypatch.setattr(FastNet, "__init__", init_with_mask)
+    train(small_config(images), tmp_path / "run", quiet=True, stop_after=1)
+    train(small_config(images), tmp_path / "run", quiet=True, resume=True)
     assert load_run(tmp_path / "run").model.backbone.mask.isinf().all()

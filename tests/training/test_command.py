@@ -87,11 +87,11 @@ OTHER = {
 
 
 @pytest.fixture(autouse=True)
-def _no_name(monkeypatch):
+def _unset_run_name(monkeypatch):
     monkeypatch.delenv("WANDB_NAME", raising=False)
 
 
-def again(run: TrainConfig) -> TrainConfig:
+def config_read_back(run: TrainConfig) -> TrainConfig:
     """The run of the command as a shell and the command itself read it."""
     words = shlex.split(shlex.join(build_train_command(run)))
     assert words[:2] == ["widemargin", "train"]
@@ -106,11 +106,11 @@ def test_no_field_of_a_run_is_forgotten():
 def test_every_field_comes_back(name):
     run = TrainConfig(**{name: OTHER[name]})
     assert run != TrainConfig()
-    assert again(run) == run
+    assert config_read_back(run) == run
 
 
 def test_all_fields_at_once_come_back():
-    assert again(TrainConfig(**OTHER)) == TrainConfig(**OTHER)
+    assert config_read_back(TrainConfig(**OTHER)) == TrainConfig(**OTHER)
 
 
 @pytest.mark.parametrize("words", [VIT, RESNET, f"{VIT} --no-neck --augment 'paper(mixup=0.2)'"])
@@ -121,7 +121,7 @@ def test_the_seeds_commands_come_back_in_our_own_words(words, monkeypatch):
     spelt = build_train_command(run)
     assert "--margin-loss" not in spelt
     assert spelt[spelt.index("--name") + 1] == "arcgrad_vitt_e200"
-    assert again(run) == run
+    assert config_read_back(run) == run
 
 
 def test_the_usual_run_is_three_words():
@@ -131,7 +131,7 @@ def test_the_usual_run_is_three_words():
 def test_a_folder_comes_back(tmp_path):
     (tmp_path / "My Pets").mkdir()
     run = TrainConfig(data=str(tmp_path / "My Pets"))
-    assert again(run) == run
+    assert config_read_back(run) == run
 
 
 NUMBERS = st.floats(0, 1e6)
@@ -167,7 +167,7 @@ VALUES = st.recursive(
 )
 def test_varied_runs_come_back(values):
     run = TrainConfig(**values)
-    assert again(run) == run
+    assert config_read_back(run) == run
 
 
 def test_options_stand_in_the_name():

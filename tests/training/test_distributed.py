@@ -15,7 +15,7 @@ from widemargin.training.distributed import convert_sync_batchnorm
 NAMES = ["fast(width=0.125)", "resnet18", "timm:resnet18", "timm:efficientnet_b0", "timm:regnety_002"]
 
 
-def norms(model: nn.Module) -> list[nn.Module]:
+def batch_norms(model: nn.Module) -> list[nn.Module]:
     return [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
 
 
@@ -30,9 +30,9 @@ def test_a_synced_model_is_the_same_model(name, neck):
     other = Neck(other) if neck else other
     other.load_state_dict(plain.state_dict())
     model = convert_sync_batchnorm(MarginModel(other, Objective("arcgrad", other.embedding_dim, 3))).backbone
-    assert norms(plain)
-    assert len(norms(plain)) == len(norms(model))
-    assert all(isinstance(norm, nn.SyncBatchNorm) for norm in norms(model))
+    assert batch_norms(plain)
+    assert len(batch_norms(plain)) == len(batch_norms(model))
+    assert all(isinstance(norm, nn.SyncBatchNorm) for norm in batch_norms(model))
     assert list(model.state_dict()) == list(plain.state_dict())
     learned = [{key for key, p in each.named_parameters() if p.requires_grad} for each in (plain, model)]
     assert learned[0] == learned[1]

@@ -24,7 +24,7 @@ def images(tmp_path_factory) -> Path:
     return draw(tmp_path_factory.mktemp("data"))
 
 
-def surroundings(home: Path) -> dict[str, str]:
+def offline_environment(home: Path) -> dict[str, str]:
     """A home without a login, no network, and nothing of W&B's from outside."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "NETRC"))}
     nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
@@ -36,7 +36,7 @@ def run(images, tmp_path_factory) -> Path:
     pytest.importorskip("tensorboard")
     pytest.importorskip("wandb")
     place = tmp_path_factory.mktemp("runs")
-    environment = {**surroundings(place), "WANDB_MODE": "offline", "WANDB_API_KEY": KEY}
+    environment = {**offline_environment(place), "WANDB_MODE": "offline", "WANDB_API_KEY": KEY}
     command = [sys.executable, str(WORKER), str(images), str(place / "run")]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -44,7 +44,7 @@ def run(images, tmp_path_factory) -> Path:
     return place / "run"
 
 
-def numbers(run: Path) -> list[dict[str, float]]:
+def logged_numbers(run: Path) -> list[dict[str, float]]:
     return [dict(flatten_metrics(line)) for line in MetricsLog.read_epochs(run / "metrics.jsonl")]
 
 
@@ -52,7 +52,7 @@ def test_tensorboard_has_every_number_once(run):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     found = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0, "histograms": 0}).Reload()
-    expected = numbers(run)
+    expected = logged_numbers(run)
     assert {"loss", "train_top1", "lr", "val/top1", "val/angles/w_inter", "margin_values/s", "margin_values/m"} <= set(
         expected[0]
     )
@@ -78,7 +78,7 @@ def test_a_finished_run_opens_no_more_files(run):
     assert len(list((run / "wandb").glob("offline-run-*"))) == 3
 
 
-def records(path: Path):
+def read_wandb_records(path: Path):
     """What an offline file of W&B holds: records in the log format of LevelDB, behind a header of 7 bytes."""
     from wandb.proto import wandb_internal_pb2
 
@@ -105,7 +105,7 @@ def test_wandb_goes_on_under_its_id_with_the_numbers_it_had(run):
     points: dict[int, dict] = {}
     steps, losses = [], []
     for path in files:
-        for record in records(path):
+        for record in read_wandb_records(path):
             if record.WhichOneof("record_type") == "run" and record.run.run_id:
                 assert record.run.run_id == identity
                 losses += [json.loads(one.value_json) for one in record.run.config.update if one.key == "loss"]
@@ -116,7 +116,7 @@ def test_wandb_goes_on_under_its_id_with_the_numbers_it_had(run):
     assert losses == ["arcface(s=10, m=warmup(0, 0.3, steps=8))"] * 3
     assert steps == [1, 2, 3, 3, 4]  # the third again, with the same number: W&B takes a number once
     clocks = ("seconds", "images_per_second")
-    for epoch, line in enumerate(numbers(run), 1):
+    for epoch, line in enumerate(logged_numbers(run), 1):
         for name, value in line.items():
             assert name in clocks or points[epoch][name] == pytest.approx(value), name
 
@@ -133,7 +133,7 @@ def test_without_a_key_one_line_says_what_to_do(images, tmp_path):
         [*command, "--out", str(tmp_path / "run")],
         capture_output=True,
         text=True,
-        env=surroundings(tmp_path),
+        env=offline_environment(tmp_path),
         stdin=subprocess.DEVNULL,
         timeout=120,
         check=False,
@@ -147,7 +147,7 @@ def test_without_a_key_one_line_says_what_to_do(images, tmp_path):
 # ---------------------------------------------------------------- a clock that is set back
 
 
-def logged(folder: Path) -> dict[int, float]:
+def tensorboard_losses(folder: Path) -> dict[int, float]:
     """Loss by epoch, as TensorBoard itself reads it; a point that comes twice fails."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -173,7 +173,7 @@ def test_no_epoch_is_lost_when_the_clock_is_set_back_between_kill_and_resume(clo
             loss = epoch + session / 8
             boards[-1].add({"epoch": epoch, "loss": loss, "histogram": {"target": [1] * 90}})
             expected[epoch] = loss
-        assert logged(tmp_path) == expected  # not closed: a killed process closes nothing
+        assert tensorboard_losses(tmp_path) == expected  # not closed: a killed process closes nothing
     for board in boards:
         board.close(failed=False)
     assert list(expected) == list(range(1, 10))
@@ -189,5 +189,5 @@ def test_a_training_resumed_with_an_earlier_clock_shows_every_epoch(images, tmp_
     monkeypatch.setattr(time, "time", lambda: real() - 7 * 86400)
     train(run, tmp_path, loggers=["tensorboard"], quiet=True, resume=True)
     lines = MetricsLog.read_epochs(tmp_path / "metrics.jsonl")
-    assert logged(tmp_path) == pytest.approx({line["epoch"]: line["loss"] for line in lines})
+    assert tensorboard_losses(tmp_path) == pytest.approx({line["epoch"]: line["loss"] for line in lines})
     assert len(lines) == 3

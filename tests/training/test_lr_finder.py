@@ -55,16 +55,16 @@ def test_smoothing_is_a_weighted_mean():
     assert smooth_losses([2.0] * 5) == pytest.approx([2.0] * 5)
 
 
-def valley(rate: float) -> float:
+def valley_loss(rate: float) -> float:
     """Falls from 3 to 1 around 1e-3, and explodes from 0.1 on."""
     return 1.0 + 2.0 / (1.0 + (rate / 1e-3) ** 2) + (rate / 0.3) ** 4
 
 
 def test_the_lowest_point_of_a_valley():
-    found = find_lowest_loss_lr(RATES, [valley(rate) for rate in RATES])
+    found = find_lowest_loss_lr(RATES, [valley_loss(rate) for rate in RATES])
     assert found is not None
     assert 0.01 < found < 0.2
-    assert has_loss_risen([valley(rate) for rate in RATES])
+    assert has_loss_risen([valley_loss(rate) for rate in RATES])
 
 
 def test_on_a_floor_it_is_where_the_floor_begins():

@@ -18,7 +18,7 @@ from widemargin.training.train import train
 from widemargin.viz.matrices import most_common_confusions
 
 
-def made(classes: int, each: int = 1) -> ImageSet:
+def noise_image_set(classes: int, each: int = 1) -> ImageSet:
     """Noise of 9 × 9 pixels, `each` to train on and one to test, which tells nothing: most answers are wrong."""
     draws = torch.Generator().manual_seed(0)
     names = tuple(f"class {k}" for k in range(classes))
@@ -30,7 +30,7 @@ def made(classes: int, each: int = 1) -> ImageSet:
     return ImageSet("made", part(each), part(1), (0.5,), (0.3,))
 
 
-def run_of(classes: int) -> TrainConfig:
+def make_config(classes: int) -> TrainConfig:
     sizes = {"model": "fast(widths=(4, 8, 16), bias=False)", "batch_size": 150, "epochs": 1}
     return TrainConfig(data="mnist", loss="arcgrad(s=10)", augment="none", opt="sgd", lr=0.05, **sizes)
 
@@ -38,10 +38,10 @@ def run_of(classes: int) -> TrainConfig:
 def test_a_record_grows_with_the_classes_not_with_their_square(tmp_path, monkeypatch, capsys):
     sizes = []
     for classes in (1000, 3000):
-        data = made(classes)
+        data = noise_image_set(classes)
         monkeypatch.setattr("widemargin.data.images.sets.load_images", lambda name, folder, data=data: data)
         folder = tmp_path / str(classes)
-        record = train(run_of(classes), folder, quiet=True)
+        record = train(make_config(classes), folder, quiet=True)
         sizes.append((folder / "record.json").stat().st_size)
         kept = Confusion.from_json(json.loads((folder / "record.json").read_text())["confusion"])
         assert kept.num_classes == classes
@@ -133,7 +133,7 @@ def test_names_of_another_number_of_classes_are_not_used(tmp_path):
 def test_training_on_a_hundred_thousand_classes_ends_with_a_record(tmp_path, capsys):
     """A folder per class, files and all: 100,000 images of 81 pixels, and 5,000 to test on."""
     classes, root = 100_000, tmp_path / "images"
-    data = made(classes)
+    data = noise_image_set(classes)
     for part, images, count in (("train", data.train, classes), ("test", data.test, 5000)):
         for k, pixels in enumerate(images.x[:count, 0].numpy()):
             place = root / part / f"{k:06d}"

@@ -36,11 +36,11 @@ def images(tmp_path_factory) -> Path:
     return draw(tmp_path_factory.mktemp("data"))
 
 
-def command(images: Path, out: Path, *more: str) -> list[str]:
+def train_command(images: Path, out: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "widemargin", "train", str(images), *WORDS, "--out", str(out), *more]
 
 
-def on_a_terminal(words: list[str], width: int = 140) -> tuple[str, list[str]]:
+def run_on_terminal(words: list[str], width: int = 140) -> tuple[str, list[str]]:
     """What a command prints, and the lines that were seen on a terminal which is its standard error."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, width, 0, 0))
@@ -63,7 +63,7 @@ def on_a_terminal(words: list[str], width: int = 140) -> tuple[str, list[str]]:
 
 
 def test_a_bar_on_a_terminal(images, tmp_path):
-    printed, seen = on_a_terminal(command(images, tmp_path / "run", "--ra", "10"))
+    printed, seen = run_on_terminal(train_command(images, tmp_path / "run", "--ra", "10"))
     assert printed.startswith("test: top-1 ")
     assert any(line.startswith("Colours fast(width=0.125) arcgrad(s=10) ━") for line in seen), seen
     said = [line for line in seen if re.search(r"\d:\d\d:\d\d loss \d+\.\d{3}, train \d+\.\d %, [\d,]+ images/s", line)]
@@ -73,14 +73,14 @@ def test_a_bar_on_a_terminal(images, tmp_path):
 
 
 def test_a_narrow_terminal_keeps_the_numbers(images, tmp_path):
-    _, seen = on_a_terminal(command(images, tmp_path / "run", "--ra", "10"), width=80)
+    _, seen = run_on_terminal(train_command(images, tmp_path / "run", "--ra", "10"), width=80)
     said = [line for line in seen if "loss" in line]
     assert said
     assert all("images/s" in line and "…" not in line and len(line.rstrip()) <= 80 for line in said)
 
 
 def test_a_line_per_epoch_in_a_log(images, tmp_path):
-    words = command(images, tmp_path / "run")
+    words = train_command(images, tmp_path / "run")
     done = subprocess.run(words, capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     said = done.stderr.splitlines()
@@ -93,17 +93,17 @@ def test_a_line_per_epoch_in_a_log(images, tmp_path):
 
 
 def test_nothing_when_quiet(images, tmp_path):
-    words = command(images, tmp_path / "run", "--quiet")
+    words = train_command(images, tmp_path / "run", "--quiet")
     done = subprocess.run(words, capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    _, seen = on_a_terminal(command(images, tmp_path / "again", "--quiet"))
+    _, seen = run_on_terminal(train_command(images, tmp_path / "again", "--quiet"))
     assert seen == []
 
 
 def test_a_reader_that_leaves_does_not_end_the_training(images, tmp_path):
     reading, writing = os.pipe()
     os.close(reading)
-    words = command(images, tmp_path / "run")
+    words = train_command(images, tmp_path / "run")
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=writing, env=ENVIRONMENT, timeout=60, check=False)
     os.close(writing)
     assert done.returncode == 0

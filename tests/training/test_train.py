@@ -34,7 +34,7 @@ SMALL = TrainConfig(
 
 
 @cache
-def _loaded(name: str, folder: Path) -> ImageSet:
+def _load_few_images(name: str, folder: Path) -> ImageSet:
     found = load_images(name, folder)
     few = torch.arange(2000)
     return ImageSet(found.name, found.train.take(few), found.test.take(few[:200]), found.mean, found.std)
@@ -43,7 +43,7 @@ def _loaded(name: str, folder: Path) -> ImageSet:
 @pytest.fixture(autouse=True)
 def _read_once(monkeypatch):
     """The data sets are read once for all tests of this file, and only the start of them is used."""
-    monkeypatch.setattr("widemargin.data.images.sets.load_images", _loaded)
+    monkeypatch.setattr("widemargin.data.images.sets.load_images", _load_few_images)
 
 
 # ---------------------------------------------------------------- resume

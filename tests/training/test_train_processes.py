@@ -31,7 +31,7 @@ def folder(tmp_path_factory) -> Path:
     return draw(tmp_path_factory.mktemp("data"))
 
 
-def trained(folder: Path, out: Path, words: list[str], resume: bool = False) -> None:
+def train_by_command(folder: Path, out: Path, words: list[str], resume: bool = False) -> None:
     assert main(["train", str(folder), *words, "--out", str(out), *(["--resume"] if resume else [])]) == 0
 
 
@@ -88,8 +88,8 @@ def test_a_run_that_is_asked_to_stop_keeps_its_steps_and_goes_on(folder, tmp_pat
     assert "Traceback" not in said
     state = json.loads((tmp_path / "cut" / "checkpoints" / "last" / "state.json").read_text())
     assert state["mid_epoch"]["step"] > 0
-    trained(folder, tmp_path / "cut", words, resume=True)
-    trained(folder, tmp_path / "whole", words)
+    train_by_command(folder, tmp_path / "cut", words, resume=True)
+    train_by_command(folder, tmp_path / "whole", words)
     assert_same(tmp_path / "whole", tmp_path / "cut")
     assert [line["epoch"] for line in lines(tmp_path / "cut")] == [1, 2, 3]
     for one, other in zip(lines(tmp_path / "whole"), lines(tmp_path / "cut"), strict=True):
@@ -113,8 +113,8 @@ def test_a_killed_process_goes_on_as_if_nothing_had_been(folder, tmp_path):
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert json.loads(state.read_text())["epoch"] < 3
-    trained(folder, tmp_path / "killed", words, resume=True)
-    trained(folder, tmp_path / "whole", words)
+    train_by_command(folder, tmp_path / "killed", words, resume=True)
+    train_by_command(folder, tmp_path / "whole", words)
     assert_same(tmp_path / "whole", tmp_path / "killed")
     assert [line["epoch"] for line in lines(tmp_path / "killed")] == [1, 2, 3]
     records = [json.loads((tmp_path / name / "record.json").read_text()) for name in ("whole", "killed")]
@@ -128,7 +128,7 @@ def test_a_killed_process_goes_on_as_if_nothing_had_been(folder, tmp_path):
 @pytest.fixture(scope="module")
 def run(folder, tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("runs") / "run"
-    trained(folder, place, [*FAST, "--epochs", "6", "--ema", "0.5", "--val-fraction", "0.2"])
+    train_by_command(folder, place, [*FAST, "--epochs", "6", "--ema", "0.5", "--val-fraction", "0.2"])
     return place
 
 
@@ -183,7 +183,7 @@ def test_two_processes_learn_as_one(folder, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("test: top-1") == 1
-    trained(folder, tmp_path / "one", words)
+    train_by_command(folder, tmp_path / "one", words)
     one, two = lines(tmp_path / "one"), lines(tmp_path / "two")
     assert len(one) == len(two) == 3
     for first, second in zip(one, two, strict=True):

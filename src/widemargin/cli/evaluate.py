@@ -35,7 +35,7 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--protocol",
         choices=("verification", "retrieval", "knn", "fewshot", "openset"),
-        help="judge embeddings instead of answers",
+        help="evaluate embeddings instead of answers",
     )
     parser.add_argument("--pairs", metavar="FILE", help="verification of the pairs in a CSV with columns a, b, same")
     for name, default, meaning in _PROTOCOL_OPTIONS:

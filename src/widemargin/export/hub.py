@@ -27,7 +27,7 @@ WEIGHTS_FILE, METADATA_FILE, CARD_FILE = "model.safetensors", "widemargin.json",
 
 
 def write_weights(run: Run, path: Path) -> None:
-    """The weights alone, as they are judged."""
+    """The weights alone, as they are evaluated."""
     from safetensors.torch import save_file
 
     from ..io.tensor_files import clone_contiguous

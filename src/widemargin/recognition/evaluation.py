@@ -77,7 +77,7 @@ def compute_embedding_metrics(x: Tensor, y: Tensor, seed: int = 0, *, intervals:
 
 
 def _subsample_images(x: Tensor, y: Tensor, seed: int, max_images: int) -> tuple[Tensor, Tensor]:
-    """All images, or as many as can be judged in seconds: large classes are thinned, of very many some are drawn."""
+    """All images, or as many as can be evaluated in seconds: large classes are thinned, of very many some are drawn."""
     if len(y) <= max_images:
         return x, y
     draw = torch.Generator().manual_seed(seed)
@@ -147,7 +147,7 @@ def sampled_pairs(y: Tensor, seed: int, num_pairs: int) -> tuple[Tensor, Tensor,
 
 
 def distinct_pairs(y: Tensor, seed: int, num_pairs: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Pairs to judge on: at most so many of each kind, each once; places of both images, and whether of one class."""
+    """Pairs to evaluate on: at most so many of each kind, each once; places of both images, whether of one class."""
     draw = np.random.default_rng(seed)
     labels = np.unique(y.numpy(), return_inverse=True)[1]
     order = np.argsort(labels, kind="stable")  # class by class

@@ -276,7 +276,7 @@ def fewshot(x: Tensor, y: Tensor, settings: ProtocolSettings) -> ProtocolResult:
 def openset(x: Tensor, y: Tensor, settings: ProtocolSettings) -> ProtocolResult:
     """Half of the classes are unknown; images of the known ones are split evenly into gallery and probes."""
     classes = int(y.max()) + 1
-    rows = Images("judged", torch.arange(len(y)).view(-1, 1, 1, 1), y, tuple(map(str, range(classes))))
+    rows = Images("evaluated", torch.arange(len(y)).view(-1, 1, 1, 1), y, tuple(map(str, range(classes))))
     known, unknown = split_identities(rows, 0.5, settings.seed)
     places, unknown_rows = known.x.flatten(), unknown.x.flatten()  # type: ignore[union-attr]
     order = torch.randperm(len(places), generator=torch.Generator().manual_seed(settings.seed))

@@ -122,7 +122,7 @@ def _augment_settings(options: argparse.Namespace, gin: dict[str, Any]) -> dict[
 
 
 def _resolve_data(given: str) -> str:
-    """A set by its own name, a folder by its whole path: a run is judged from elsewhere too."""
+    """A set by its own name, a folder by its whole path: a run is evaluated from elsewhere too."""
     from ..data.images.sets import canonical_set_name
 
     known = canonical_set_name(given)

@@ -13,7 +13,7 @@ Scores are the higher the better, as a table [sets, methods]. No torch is needed
 [1.17, 1.83, 3.0]
 """
 
-from .ranks import (
+from .rank_tests import (
     FriedmanResult,
     PairTest,
     SignedRankResult,
@@ -29,7 +29,7 @@ from .ranks import (
     wilcoxon,
     wins,
 )
-from .tests import CorrectedTResult, corrected_t_test, holm, interval, methods_not_worse
+from .fold_tests import CorrectedTResult, corrected_t_test, holm, interval, methods_not_worse
 from .verdict import Verdict, verdict_many_datasets, verdict_one_dataset
 
 __all__ = [

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..io.errors import InputError
-from .ranks import critical_difference, friedman, ranks, signed_rank_test, wilcoxon
-from .tests import (
+from .rank_tests import critical_difference, friedman, ranks, signed_rank_test, wilcoxon
+from .fold_tests import (
     FloatArray,
     Split,
     best_methods,

@@ -19,12 +19,16 @@ _NUMERIC_OPTIONS: tuple[tuple[str, Any, str], ...] = (
     ("momentum", float, "of sgd"),
     ("label-smoothing", float, "probability mass spread over the other classes"),
     ("clip", float, "largest gradient norm; 0 does not clip"),
-    ("ema", float, "decay of averaged weights, which are then judged; 0 keeps none"),
+    ("ema", float, "decay of averaged weights, which are then evaluated; 0 keeps none"),
     ("train-fraction", float, "part of the training images that is used"),
     ("embedding-dim", int, "length of the embeddings, by a linear layer; 0 keeps the backbone's own"),
     ("repeated-augmentation", int, "how often each image stands in an epoch, one after the other"),
     ("per-class", int, "images of each class in a batch, for losses on pairs and triplets (P×K)"),
-    ("unseen-classes", float, "part of the classes that is kept back entirely, to be judged on; they choose nothing"),
+    (
+        "unseen-classes",
+        float,
+        "part of the classes that is kept back entirely, to be evaluated on; they choose nothing",
+    ),
     (
         "val-fraction",
         float,

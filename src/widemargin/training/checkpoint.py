@@ -204,7 +204,7 @@ EMA_PREFIX = "average."
 
 @dataclass(frozen=True)
 class EvalWeights:
-    """The model's tensors as they are judged, averaged ones where there is an average; not read yet."""
+    """The model's tensors as they are evaluated, averaged ones where there is an average; not read yet."""
 
     files: CheckpointFiles
 
@@ -238,7 +238,7 @@ class EvalWeights:
 
 
 def open_eval_weights(folder: Path) -> tuple[EvalWeights, dict[str, Any]]:
-    """The model's tensors as they are judged, to be read when it is known what is wanted of them, and the state."""
+    """The model's tensors as they are evaluated, to be read when it is known what is wanted of them, and the state."""
     files = inspect_checkpoint(folder)
     return EvalWeights(files), files.state
 

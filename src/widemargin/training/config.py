@@ -52,7 +52,7 @@ class TrainConfig:
     per_class: int = 0
     """Images of each class in a batch (P×K batches, for losses on pairs and triplets); 0 takes images as they come."""
     unseen_classes: float = 0.0
-    """Part of the classes that training never sees; their images are what the run is judged on."""
+    """Part of the classes that training never sees; their images are what the run is evaluated on."""
     train_fraction: float = 1.0
     """Part of the training images that is used (Figure 3)."""
     val_fraction: float = 0.0

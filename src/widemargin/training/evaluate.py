@@ -58,7 +58,7 @@ def evaluate_classifier(
             meter.update(embedded, labels)
     model.train(was_training)
     if not seen:
-        raise InputError("there are no images to judge on")
+        raise InputError("there are no images to evaluate on")
     found: dict[str, Any] = {name: 100.0 * count / seen for name, count in correct_counts.items()}
     if not flips:
         del found["top1_flip"]
@@ -83,7 +83,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Figures on some images; unseen classes have no weights to answer with, nor have losses that only embed.
 
-    Where unseen classes are the aim, held-out images of seen ones are judged by their neighbours too. Mirror images
+    Where unseen classes are the aim, held-out images of seen ones are evaluated by their neighbours too. Mirror images
     are asked for where training made some: a mirrored digit is none.
     """
     batches = inputs.eval_batches(images)

@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
 
 _NUM_WHITENING_IMAGES, _EVAL_BATCH_SIZE = 5000, 500
-_MAX_BATCH_VALUES = 1 << 27  # of a batch that is judged: half a gibibyte; 500 images of 299 × 299 pixels in colour
+_MAX_BATCH_VALUES = 1 << 27  # of a batch that is evaluated: half a gibibyte; 500 images of 299 × 299 pixels in colour
 
 
 def eval_batch_size(batch_size: int, channels: int, size: int) -> int:
-    """How many images of this size are judged at once: a batch, or fewer where that would fill the memory.
+    """How many images of this size are evaluated at once: a batch, or fewer where that would fill the memory.
 
     >>> eval_batch_size(500, 3, 224), eval_batch_size(500, 3, 1024), eval_batch_size(500, 3, 4096)
     (500, 42, 2)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Run:
-    """A run's model as it is judged (averaged weights where there is an average) and what it knows of its images."""
+    """A run's model as it is evaluated (averaged weights where there is an average) and what it knows of its images."""
 
     config: TrainConfig
     model: MarginModel
@@ -142,7 +142,7 @@ class Run:
         return embed(self.model, inputs.eval_batches(inputs.test))
 
     def test_images(self, data_dir: str | None = None) -> Samples:
-        """The images the run is judged on."""
+        """The images the run is evaluated on."""
         return self.load_inputs(data_dir).test
 
     @torch.no_grad()
@@ -316,7 +316,7 @@ class RunInspection:
     weights: NDArray[np.float64] | None
     """Unit class weights [C, D], where they are those of the images' classes."""
     verification: VerificationMetrics | None = None
-    """What all pairs of the images say, where the run is judged by pairs."""
+    """What all pairs of the images say, where the run is evaluated by pairs."""
     note: str = ""
     """Which images of a folder these are, and what became of the others."""
 

@@ -144,7 +144,7 @@ def _log(folder: Path, trainer: Trainer, loggers: list[str]) -> MetricsLog:
 def _run_epoch(
     trainer: Trainer, folder: Path, log: MetricsLog | None, reporter: ProgressReporter, stop: StopRequest
 ) -> bool:
-    """Train, judge, log and keep one epoch; `last` last, so that whatever a kill leaves out is done again.
+    """Train, evaluate, log and keep one epoch; `last` last, so that whatever a kill leaves out is done again.
 
     False where it was left in the middle, which is kept too.
     """

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..io.errors import InputError
-from .tests import (
+from .fold_tests import (
     FloatArray,
     check_fraction,
     check_int_at_least,
