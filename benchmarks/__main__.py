@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from widemargin.cli.parser import CommandParser, run_command_line
+from widemargin.cli.parser import CommandParser, run_command_line, select_subcommands
 
 PROG = "python -m benchmarks"
 BENCHMARKS = {
@@ -25,10 +25,10 @@ def build_parser(argv: Sequence[str] | None = None) -> CommandParser:
     """The parser; only the benchmark that `argv` names is imported."""
     top = CommandParser(prog=PROG, description="Benchmarks against peers, in one run.")
     subparsers = top.add_subparsers(dest="benchmark", metavar="BENCHMARK", parser_class=CommandParser)
-    typed = next((word for word in argv if not word.startswith("-")), "") if argv is not None else None
+    needed = select_subcommands(BENCHMARKS, argv)
     for name, summary in BENCHMARKS.items():
         parser = subparsers.add_parser(name, help=summary)
-        if typed in (None, name):
+        if name in needed:
             importlib.import_module(f"benchmarks.{name}").add_arguments(parser)
     return top
 
