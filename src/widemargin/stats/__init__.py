@@ -13,6 +13,7 @@ Scores are the higher the better, as a table [sets, methods]. No torch is needed
 [1.17, 1.83, 3.0]
 """
 
+from .fold_tests import CorrectedTResult, corrected_t_test, holm, interval, methods_not_worse
 from .rank_tests import (
     FriedmanResult,
     PairTest,
@@ -29,7 +30,6 @@ from .rank_tests import (
     wilcoxon,
     wins,
 )
-from .fold_tests import CorrectedTResult, corrected_t_test, holm, interval, methods_not_worse
 from .verdict import Verdict, verdict_many_datasets, verdict_one_dataset
 
 __all__ = [

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..io.errors import InputError
-from .rank_tests import critical_difference, friedman, ranks, signed_rank_test, wilcoxon
 from .fold_tests import (
     FloatArray,
     Split,
@@ -25,6 +24,7 @@ from .fold_tests import (
     holm,
     p_values_against_best,
 )
+from .rank_tests import critical_difference, friedman, ranks, signed_rank_test, wilcoxon
 
 VerdictKind = Literal["ahead", "no_evidence", "alone", "underfit", "baseline_ahead", "chance", "diverged"]
 """Whether a test separates the best from another method, none does, or there is one method only; the last four make
