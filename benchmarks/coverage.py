@@ -116,7 +116,7 @@ class Truth:
 
 
 def estimate_truth(population: Population, pairs: int, seed: int) -> Truth:
-    """From independent pairs of identities drawn anew, counted in bins of 1.9e-6."""
+    """AUC, EER and TAR of a population from independent pairs of images, their scores counted in bins of 1.9e-6."""
     draw = np.random.default_rng([seed, 1])
     counts = np.zeros((2, pair_counts.NUM_BINS), dtype=np.int64)
     left = pairs
@@ -236,7 +236,7 @@ def _choose_thresholds(verification: VerificationMetrics) -> Floats:
 
 
 def _percentiles(same: Floats, different: Floats) -> dict[str, tuple[float, float] | None]:
-    """Of the figures of drawn samples, given as counts by bin [draws, bins]."""
+    """95 % percentile intervals of AUC, EER and TAR over bootstrap draws, given as counts by bin [draws, bins]."""
     far, tar = far_and_tar(np.cumsum(different, -1), np.cumsum(same, -1))
     values = {"auc": auc_per_curve(far, tar), "eer": eer_per_curve(far, tar), "tar": interpolate_tar(far, tar, FAR)}
     return {name: tuple(np.quantile(part, (0.025, 0.975)).tolist()) for name, part in values.items()}
@@ -277,7 +277,7 @@ def _bootstrap_pairs(
 
 @dataclass(frozen=True)
 class CoverageSettings:
-    """What a record must agree in to be gone on with."""
+    """Settings of a measurement; a record is only continued by one with the same settings."""
 
     trials: int = 1000
     identities: tuple[int, ...] = (20, 50, 200)
@@ -364,7 +364,7 @@ def print_coverage(settings: CoverageSettings, json_path: str | None) -> None:
 
 
 def verdict(record: Mapping[str, Any]) -> str:
-    """Where ours lie outside of what is wanted."""
+    """Says where the coverage of our intervals lies outside the wanted range."""
     found = []
     for cell in record["cells"]:
         if cell["construction"] == JACKKNIFE:

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backends", nargs="+", choices=("auto", "dense", "stream"), default=["auto"], help="of our heads"
     )
-    parser.add_argument("--rounds", type=int, default=7, metavar="N", help="turns of each head (default 7)")
+    parser.add_argument("--rounds", type=int, default=7, metavar="N", help="rounds of each head (default 7)")
     parser.add_argument("--no-peers", action="store_true", help="only ours and the limit")
     parser.add_argument("--no-memory", action="store_true", help="leave out memory, which takes a process per head")
     parser.add_argument("--distributed", action="store_true", help="also a head split over two processes")

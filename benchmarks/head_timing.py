@@ -62,7 +62,7 @@ class HeadImplementation:
 
 
 class EagerHead(nn.Module):
-    """Cosines of everything with everything, and a loss on them."""
+    """Cosines of all embeddings with all class weights, and a loss on them."""
 
     def __init__(
         self, embedding_dim: int, num_classes: int, loss: Callable[[Tensor, Tensor, EagerHead], Tensor]
@@ -214,7 +214,7 @@ def list_head_implementations(
 
 
 def make_matmul_limit(samples: int, embedding_dim: int, num_classes: int) -> Callable[[], None]:
-    """X·Wᵀ, G·W and Gᵀ·X with preallocated results; both layouts of the logits, whichever is faster is the limit."""
+    """A function that computes X·Wᵀ, G·W and Gᵀ·X into preallocated results; logits are stored as [C, N]."""
     x, weight = torch.randn(samples, embedding_dim), torch.randn(num_classes, embedding_dim)
     logits, to_x, to_weight = (
         torch.randn(num_classes, samples),
@@ -270,7 +270,7 @@ def count_progress_calls(shape: tuple[int, int, int], implementations: list[Head
 def _groups(
     shape: tuple[int, int, int], implementations: list[HeadImplementation], rounds: int
 ) -> list[tuple[list[HeadImplementation], int]]:
-    """Who stands side by side, and for how many turns."""
+    """Heads that are timed together, by turns, and for how many rounds."""
     return (
         [([one], min(rounds, 2)) for one in implementations]
         if shape[2] >= MIN_CLASSES_TIMED_SEPARATELY
@@ -305,7 +305,7 @@ def _time_interleaved(
 
 
 def measure_extra_memory(name: str, shape: tuple[int, int, int], threads: int) -> float:
-    """MiB of a head, by its name, in a process of its own."""
+    """MiB that a step of a head, given by its name, takes beyond the gradient; measured in a process of its own."""
     command = [sys.executable, "-m", __name__, "memory", name, json.dumps(shape), str(threads)]
     done = subprocess.run(command, env=_child_environment(), capture_output=True, text=True, check=False)
     if done.returncode:
@@ -325,12 +325,12 @@ def resident_kib() -> int:
 
 
 def peak_resident_kib() -> int:
-    """KiB that it had at most since the mark was reset."""
+    """Most KiB of memory that the process has had since `reset_peak_resident`."""
     return _read_status_kib("VmHWM")
 
 
 def reset_peak_resident() -> None:
-    """Begin a new mark."""
+    """Reset the high-water mark that `peak_resident_kib` reads."""
     _CLEAR_REFS_PATH.write_text("5")
 
 

@@ -105,11 +105,11 @@ def print_retrieval(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     for name, usual, meaning in (
-        ("queries", 10_000, "images that look"),
-        ("gallery", 100_000, "images that are looked through"),
+        ("queries", 10_000, "number of query images"),
+        ("gallery", 100_000, "number of gallery images"),
         ("embedding-dim", 512, "length of the embeddings"),
         ("per-class", 20, "images of each class in the gallery"),
-        ("rounds", 3, "turns of each"),
+        ("rounds", 3, "rounds of each"),
         ("batch", 1024, "queries at a time"),
     ):
         parser.add_argument(f"--{name}", type=int, default=usual, metavar="N", help=f"{meaning} (default {usual:,})")

@@ -94,7 +94,7 @@ class BareLoop:
 
 
 def time_call(work: Callable[[], Any], device: torch.device) -> float:
-    """How long it takes, until all is done."""
+    """Seconds that a call takes, with what it has left to do on the device."""
     begun = time.perf_counter()
     work()
     if device.type != "cpu":
@@ -319,7 +319,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=["32-true"],
         help="one or both (default 32-true)",
     )
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each loop (default 5)")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds of each loop (default 5)")
     parser.add_argument("--batch-size", type=int, metavar="N", help="images of a batch (default: by model; heads 128)")
     parser.add_argument("--steps", type=int, metavar="N", help="steps of a round (default: by model)")
     parser.add_argument("--repeats", type=int, default=200, metavar="N", help="of each head in a round (default 200)")

@@ -135,7 +135,7 @@ Wrong in version 0.1.0, mended in 0.1.1; each has a test that fails on the older
   of pixels where it was 0.5 to 1.5, and 1.4 for WebP where it was 1.7), and pictures of more than 16,777,216 pixels are
   decoded one at a time. What is decoded is the same.
 - **`input_size: 65536` in a `run.json` ended in a traceback** on an allocation of 8.6 TB. Images have at most 4,096
-  pixels along a side, batches that are judged shrink with the size of the images, and memory that torch does not get
+  pixels along a side, batches that are evaluated shrink with the size of the images, and memory that torch does not get
   is one line with code 2.
 - **A table that came through a pipe to which nobody wrote was waited for for ever.** A pipe may be silent for 30
   seconds; `compare <(zcat table.csv.gz)` works as before.

@@ -44,16 +44,16 @@ class CommandProcess:
         return int(self.process.pid)
 
     def is_running(self) -> bool:
-        """Whether it still goes on."""
+        """Whether the process still runs."""
         return bool(self.process.is_alive())
 
     def send_signal(self, signal_number: int) -> None:
-        """A signal, if there still is somebody to hear it."""
+        """Send a signal, if the process still runs."""
         if self.is_running():
             os.kill(self.pid, signal_number)
 
     def wait(self, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> int | None:
-        """Wait; the exit code, minus the signal where one has ended it, None where it came too late."""
+        """Wait for the exit code: negative for a signal, None if it had to be killed after `timeout` seconds."""
         self.process.join(timeout)
         late = self.is_running()
         if late:
@@ -69,7 +69,7 @@ class CommandProcess:
 def _run_in_child(
     entry_point: Callable[[list[str]], int], argv: list[str], output_path: str, environment: dict[str, str]
 ) -> None:
-    """In the child."""
+    """In the child process: send its output to a file, run the command and exit with its code."""
     os.environ.update(environment)
     handle = os.open(output_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(handle, 1)
@@ -122,7 +122,7 @@ def start_ranks(argv: Sequence[str], output_dir: Path, world_size: int = 2) -> l
 
 @contextmanager
 def start_subprocess(command: Sequence[str], output_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A command of the system's that finds this package and the checkout; ended with its children if it is not done."""
+    """A command in a session of its own that can import the package and the checkout; killed at the end if it runs."""
     import signal
 
     places = (Path(widemargin.__file__).resolve().parents[1], Path(__file__).resolve().parents[1])
@@ -141,7 +141,7 @@ def start_subprocess(command: Sequence[str], output_path: Path) -> Iterator[subp
 def wait_until(
     condition: Callable[[], bool], timeout: float = DEFAULT_TIMEOUT_SECONDS, poll_interval: float = 0.002
 ) -> bool:
-    """Wait for something; whether it came."""
+    """Wait until `condition()` is true; False if that has not happened after `timeout` seconds."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
         if condition():

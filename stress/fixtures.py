@@ -25,7 +25,7 @@ _FIXTURE_TRAIN_ARGS += ("--augment", "fast", "--opt", "sgd", "--lr", "0.05", "--
 
 
 def fixtures_unavailable_outcome() -> Outcome | None:
-    """What to answer where training on images is not installed."""
+    """The outcome of a check where training on images is not installed; None where it is."""
     for name in ("lightning_fabric", "PIL", "safetensors"):
         if find_spec(name) is None:
             return Outcome(0, 0, "nothing", f'not tried: {name} is missing; pip install "widemargin[train]"')
@@ -55,7 +55,7 @@ def fixture_train_argv(images: Path, out: Path, *extra_args: str) -> tuple[str, 
 
 
 def train_fixtures(sandbox: Sandbox, folder: Path) -> tuple[Path, Path, Path]:
-    """Images, the run trained on them, and its hub folder; counted, for without them nothing was attacked."""
+    """Images, the run trained on them, and its hub folder; making them counts as attempts of the sandbox."""
     images, run, hub = generate_class_images(folder / "images"), folder / "run", folder / "hub"
     for what, words in (
         ("train", fixture_train_argv(images, run)),
@@ -68,7 +68,7 @@ def train_fixtures(sandbox: Sandbox, folder: Path) -> tuple[Path, Path, Path]:
 
 
 def copy_beside(source: Path, name: str) -> Path:
-    """A fresh copy beside it, to spoil."""
+    """A fresh copy next to the original, to be spoiled."""
     place = source.with_name(name)
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(source, place)

@@ -184,7 +184,7 @@ ARGUMENT_CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
 
 
 def argument_problem(name: str, index: int) -> str:
-    """What goes otherwise than refusal in one line, if anything does."""
+    """How the call departs from a refusal in one line; empty if it does not."""
     call, values = ARGUMENT_CALLS[name]
     try:
         found = call(values[index])

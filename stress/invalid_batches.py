@@ -252,7 +252,7 @@ BATCH_MUTATIONS: dict[str, tuple[Callable[[Tensor, Tensor], tuple[Any, Any]], st
 
 
 def batch_call_problem(call: BatchCall, mutation: str) -> str:
-    """What goes otherwise than the table says, if anything does."""
+    """How the call departs from what the table expects; empty if it does not."""
     from widemargin.io.errors import InputError
 
     from .fuzzing import message_problem

@@ -19,7 +19,7 @@ _TIMING_FIELDS = ("seconds", "images_per_second")
 
 
 def training_unavailable_outcome() -> Outcome | None:
-    """What to answer where training is not installed."""
+    """The outcome of a check where training is not installed; None where it is."""
     for name in ("lightning_fabric", "PIL", "safetensors"):
         if find_spec(name) is None:
             return Outcome(0, 0, "nothing", f'not tried: {name} is missing; pip install "widemargin[train]"')
@@ -78,7 +78,7 @@ class Tally:
 
 
 def difference(reference: Path, other: Path, checkpoints: Sequence[str] = ("last", "best")) -> str:
-    """What is not the same to the last bit in two finished runs, or was left lying about; nothing where all is well."""
+    """What differs between two finished runs, compared bit for bit, or was left behind; empty if nothing."""
     for name in checkpoints:
         if said := _checkpoint_difference(reference / "checkpoints" / name, other / "checkpoints" / name):
             return said

@@ -28,7 +28,7 @@ def batch(labels: list[int], dim: int = 4, seed: int = 0, spread: float = 1.0) -
 
 
 def loss_and_stats(spec: str, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, int]]:
-    """Loss [N] of a lone pair_loss and what it reports."""
+    """Loss [N] of a pair loss by itself, and the statistics it reports."""
     objective = wm.Objective(spec, x.shape[1], 50)
     loss = objective(x, y)
     (part,) = objective.parts.values()

@@ -1,4 +1,4 @@
-"""One rank of head/test_state.py: trains on its share of a global batch and writes down what it saw."""
+"""One rank of head/test_state_on_ranks.py: trains on its share of a global batch and writes down what it saw."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""One rank of test_sharded_edges.py: calls that used to hang, abort or fail without a word of explanation."""
+"""One rank of head/backends/test_sharded_edges.py: calls that used to hang, abort or fail without explanation."""
 
 import json
 import sys

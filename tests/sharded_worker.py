@@ -1,4 +1,7 @@
-"""One rank of test_sharded.py: trains a sharded head on its share of global batches and records what it saw."""
+"""One rank of head/backends/test_sharded.py and head/test_sharded_checkpoint.py: trains on its share of global batches.
+
+It writes down the losses, gradients and numbers that it saw.
+"""
 
 import sys
 from itertools import pairwise

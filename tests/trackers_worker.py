@@ -29,7 +29,7 @@ def main(images: str, folder: Path) -> None:
     shutil.rmtree(last)
     kept.rename(last)
     train(run, folder, resume=True, **options)
-    train(run, folder, resume=True, **options)  # finished: judged again, nothing to log
+    train(run, folder, resume=True, **options)  # finished: evaluated again, nothing to log
 
 
 if __name__ == "__main__":

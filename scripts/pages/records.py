@@ -1,4 +1,4 @@
-"""The page of what was made again: every record as a table, ours beside the paper's where it has the same."""
+"""The page of reproduced results: every record as a table, with the paper's values where it has the same."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def train_speed(found: Mapping[str, Any]) -> list[str]:
 
 
 def comparison_table(found: Sequence[Line]) -> list[str]:
-    """Which lines of an open-set table are told apart, by figure."""
+    """Which methods of an open-set table differ significantly, by metric."""
     rows = []
     for figure in dict.fromkeys(line["metric"] for line in found):
         pairs = [line for line in found if line["metric"] == figure]
@@ -202,7 +202,7 @@ def comparison_table(found: Sequence[Line]) -> list[str]:
 
 
 def results_table(lines: Sequence[Line]) -> list[str]:
-    """What runs results_table, as far as they say: the plain table of a record."""
+    """A row per loss with the means of its metrics over runs: for records that have no table of their own."""
     lines = [line for line in lines if isinstance(line.get("test"), dict)] or lines
     if "test" not in lines[0]:
         found = _group_by_loss(lines)

@@ -1,4 +1,4 @@
-"""`wm.load`: from a folder to the model in it."""
+"""`wm.load`: from a folder to the trained run in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def load(folder: str | Path) -> Run:
-    """The model of a folder that `widemargin export --hub` wrote, or of a run's own folder."""
+    """The trained `Run` of a run folder, or of a folder that `widemargin export --hub` wrote."""
     from .training.run import load_run, restore_run
 
     folder = Path(folder)

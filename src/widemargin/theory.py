@@ -209,7 +209,7 @@ def decision_function(
     theta1, theta2 = _check_angles("theta1", theta1), _check_angles("theta2", theta2)
     theta1, theta2 = (t.reshape(-1) if t.ndim == 0 else t for t in (theta1, theta2))
     try:
-        _ = theta1 + theta2  # of one shape, or of shapes that fit
+        _ = theta1 + theta2  # the same shape, or shapes that broadcast
     except RuntimeError:
         shapes = f"{list(theta1.shape)} and {list(theta2.shape)}"
         raise InputError(f"theta1 and theta2 must have one shape, got {shapes}") from None
@@ -238,7 +238,7 @@ def boundary_angle(
     if not 0 < _check_finite("class_angle", class_angle) <= math.pi:
         raise InputError(f"class_angle={class_angle!r} must be an angle in (0, π]")
     resolved, low, high = _resolve_margin(margin, num_classes, torch.zeros(1, dtype=torch.float64)), 0.0, class_angle
-    for _ in range(60):  # then there is no number between the two
+    for _ in range(60):  # until the two ends are neighbouring floats
         middle = (low + high) / 2
         here = torch.tensor([middle], dtype=torch.float64)
         inside = (
@@ -262,7 +262,7 @@ def angular_margin(margin: Margin | str, class_angle: float, num_classes: int = 
 
 
 def _resolve_margin(margin: Margin | str, num_classes: int, like: Tensor) -> Margin:
-    """A margin with its numbers as a fresh head has them; annealing at its end, where it bites."""
+    """The margin with the numbers of a fresh head; schedules and annealing at their final value."""
     import torch
 
     from .losses.grammar import parse_margin

@@ -57,7 +57,7 @@ def run(context: CheckContext) -> Outcome:
 
 
 def download(url: str, path: str, ca_file: str, mirror: str) -> None:
-    """A download, as an attempt; `trusted` is a certificate to believe."""
+    """A download, as an attempt; `ca_file` is a certificate to trust, `mirror` a value of WIDEMARGIN_MIRROR."""
     import os
 
     from widemargin.data import download as download_module

@@ -147,7 +147,7 @@ def load_shards(folder: str) -> None:
 
 
 def save_shards(folder: str) -> None:
-    """What `load_shards` reads."""
+    """Write the sharded checkpoint that `load_shards` reads."""
     import torch
 
     from widemargin.head.head import Head

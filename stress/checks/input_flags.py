@@ -46,7 +46,7 @@ def run(context: CheckContext) -> Outcome:
 
 
 def parse_flags(arg_parser: Any, argv: list[str]) -> None:
-    """The run of the words, and all that is made of its texts before anything is trained."""
+    """Parse the words as the command does, then do all that happens to a config before training."""
     from widemargin.io.errors import InputError
     from widemargin.io.text import normalize_flag
     from widemargin.reproduce.seed_flags import config_from_options
@@ -65,7 +65,7 @@ def parse_flags(arg_parser: Any, argv: list[str]) -> None:
 
 
 def exercise_config(config: Any) -> None:
-    """A run goes to text and back, to a command, a folder's name, a loss, a model and an augmentation."""
+    """Convert a config to JSON and back, to a command and a folder name; build its loss, model and augmentation."""
     from types import SimpleNamespace
 
     from widemargin.cli.train import _run_folder_name

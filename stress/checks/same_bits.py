@@ -40,7 +40,7 @@ def run(context: CheckContext) -> Outcome:
 
 
 def _short_run_argv(data: Path, out: Path) -> list[str]:
-    """Two threads for a small network on a machine with other work are slow."""
+    """A shorter training: two threads are slow for a small network on a busy machine."""
     return train_argv(data, out, epochs=2, repeated_augmentation=5)
 
 

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Look at what was asked for, then compare, with nobody else in the folder."""
+    """Check the plan, then compare, with a lock on the folder."""
     from ..io.errors import InputError
     from ..io.locks import lock_folder
     from ..tabular.compare import ComparisonPlan, canonical_methods, check_plan, drop_adacos_for_two_classes, notes

@@ -81,7 +81,7 @@ def _command_line(options: argparse.Namespace) -> str:
 
 
 def _explain_error(error: RuntimeError, config: TrainConfig) -> Exception:
-    """What torch has only words for, in one line; any other error as it is, for it is ours."""
+    """An InputError for lack of memory, for which torch has no error of its own; any other error as it is."""
     from ..io.errors import InputError
 
     said = str(error)
@@ -91,7 +91,7 @@ def _explain_error(error: RuntimeError, config: TrainConfig) -> Exception:
 
 
 def _run_folder_name(config: TrainConfig) -> str:
-    """A folder's name, whatever WANDB_NAME or a loss is spelt with."""
+    """A name for the run folder, in characters that every file system takes."""
     words = config.name or f"{os.path.basename(config.data)}-{config.model}-{config.loss}-seed{config.seed}"
     return re.sub(r"[^A-Za-z0-9.=_+-]+", "_", words)[:200].strip("_.") or "run"  # file systems end at 255
 
@@ -118,7 +118,7 @@ def find_lr(config: TrainConfig, folder: str, options: argparse.Namespace, data_
 
 
 def report_rate_test(result: LRRangeTest, config: TrainConfig, folder: Path) -> None:
-    """The table, the files, and the suggestion with its command."""
+    """Write the files, print the table, and the suggestion with its command."""
     from ..io.errors import InputError
 
     _write_files(result, config, folder)

@@ -58,7 +58,7 @@ def _find_image_files(source: Path) -> list[Path]:
 
 
 def save_embeddings(path: Path, table: EmbeddingTable) -> None:
-    """The file that its ending says, whole or not at all."""
+    """Write embeddings to a .npz or .parquet file, by its suffix; whole or not at all."""
     if path.suffix not in (".npz", ".parquet"):
         raise InputError(f"--out {path}: embeddings are written as .npz or .parquet")
     fresh = path.with_name(f".{path.stem}.new{path.suffix}")

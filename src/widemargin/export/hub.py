@@ -27,7 +27,7 @@ WEIGHTS_FILE, METADATA_FILE, CARD_FILE = "model.safetensors", "widemargin.json",
 
 
 def write_weights(run: Run, path: Path) -> None:
-    """The weights alone, as they are evaluated."""
+    """Write the weights alone, as they are evaluated, to a safetensors file."""
     from safetensors.torch import save_file
 
     from ..io.tensor_files import clone_contiguous
@@ -42,7 +42,7 @@ def write_weights(run: Run, path: Path) -> None:
 
 
 def write_folder(run: Run, folder: Path, licence: str) -> None:
-    """Weights, facts and card."""
+    """Write weights, metadata and a model card to a folder."""
     write_weights(run, folder / WEIGHTS_FILE)
     config_dict = asdict(run.config)
     config_dict |= {"data": Path(run.config.data).name, "init_from": None}  # no path of the machine it was trained on
@@ -52,7 +52,7 @@ def write_folder(run: Run, folder: Path, licence: str) -> None:
 
 
 def model_card(run: Run, licence: str) -> str:
-    """What the model is, in words and numbers."""
+    """The model card of a run in Markdown."""
     record = run.read_record()
     figures = [(name, value) for name, value in record.get("test", {}).items() if isinstance(value, int | float)]
     angles = {"wc_intra": "WC-Intra", "w_inter": "W-Inter", "c_inter": "C-Inter"}

@@ -111,7 +111,7 @@ def _difference(expected: Tensor, actual: Tensor) -> float:
 
 
 def onnx_metadata(run: Run) -> dict[str, Any]:
-    """What must be known to use the file."""
+    """What must be known to use the ONNX file: input, outputs, class names, origin."""
     input_spec = run.input_spec
     return {
         "input": {

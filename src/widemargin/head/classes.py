@@ -1,4 +1,4 @@
-"""The classes of a head: names, class weights, adding classes, initial weights from class means."""
+"""The classes of a head: names, `class_weight`, adding classes, weights from class means; optimizer groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def check_class_weight(
     class_weight: Tensor | Sequence[float] | None, num_classes: int, device: torch.device
 ) -> Tensor | None:
-    """One factor per class."""
+    """The factors of the loss of each class [C] as a checked tensor; None if there are none."""
     if class_weight is None:
         return None
     try:
@@ -68,7 +68,7 @@ def extend_head(
     class_weight: Sequence[float] | None,
     per_class: Mapping[str, Sequence[float]],
 ) -> Head:
-    """A head with `n` more classes that knows all that `head` has learned."""
+    """A new head with `n` more classes and the weights, numbers and settings of `head`."""
     n = check_integer("n", n, 1)
     if (head.class_names is None) != (class_names is None):
         raise InputError("class_names must be given for new classes exactly when the head has names")
@@ -76,10 +76,10 @@ def extend_head(
     weights = None
     if head.margin_state.class_weight is not None:
         if class_weight is None or len(class_weight) != n:
-            raise InputError(f"the head has class weights; give {n} of them for the new classes: class_weight=[…]")
+            raise InputError(f"the head was made with class_weight; give {n} for the new classes: class_weight=[…]")
         weights = [*head.margin_state.class_weight.tolist(), *class_weight]
     elif class_weight is not None:
-        raise InputError("class_weight for new classes needs a head that has class weights")
+        raise InputError("class_weight for new classes needs a head that was made with class_weight")
     new = type(head)(
         head.embedding_dim,
         head.num_classes + n,
@@ -106,7 +106,7 @@ def extend_head(
 
 @torch.no_grad()
 def _copy_rows(head: Head, new: Head) -> None:
-    """Weights and biases of the classes that `head` has, to where they are in `new`."""
+    """Copy weights and biases of the classes of `head` into `new`, across ranks where both are sharded."""
     for old, rows in ((head.weight, new.weight), (head.bias, new.bias)):
         if old is None or rows is None:
             continue

@@ -172,7 +172,7 @@ class Head(nn.Module):
         """Logits [N, C] without labels, for inference; with labels the margin is applied.
 
         In evaluation `F.cross_entropy(head.logits(x, y), y, reduction="none")` is the loss (before label smoothing and
-        class weights), so any criterion on logits can be used with the margin. Never changes adaptive numbers.
+        `class_weight`), so any criterion on logits can be used with the margin. Never changes adaptive numbers.
         """
         with autocast_disabled(x):
             embeddings = self._prepare_embeddings(x)
@@ -305,7 +305,7 @@ class Head(nn.Module):
         """
         import_weights.copy_into_head(self, source)
 
-    # ---------------------------------------------------------------- keeping
+    # ---------------------------------------------------------------- state dict
 
     def get_extra_state(self) -> Tensor:
         """Margin and class names as bytes in a tensor, so that any checkpoint format carries them."""

@@ -44,7 +44,7 @@ def read_class_weights(source: WeightSource, embedding_dim: int) -> tuple[Tensor
 
 
 def copy_into_head(head: Head, source: WeightSource) -> None:
-    """Class weights of a source in a head; of a sharded one the part that is here."""
+    """Copy the class weights of a source into a head; into a sharded one this rank's part of them."""
     weight, bias = read_class_weights(source, head.embedding_dim)
     if weight.shape != (head.num_classes, head.embedding_dim):
         raise InputError(

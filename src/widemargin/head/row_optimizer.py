@@ -42,7 +42,7 @@ class RowOptimizer:
         self.inner = optimizer_factory([self._row_parameter], **options)
         self.row_state: dict[str, Tensor] = {}
         self.scalars: dict[str, Any] = {}
-        self._store_row_state(torch.arange(0, device=parameter.device))  # what is remembered before the first step
+        self._store_row_state(torch.arange(0, device=parameter.device))  # state that exists before the first step
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -88,12 +88,12 @@ class RowOptimizer:
         self.inner.state[self._row_parameter] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything to go on from."""
+        """State of all rows, step counts and options, for `load_state_dict`."""
         options = [{key: value for key, value in group.items() if key != "params"} for group in self.param_groups]
         return {"memory": dict(self.row_state), "scalars": dict(self.scalars), "param_groups": options}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore what `state_dict` returned."""
         parts: list[Any] = [state.get(key) for key in ("memory", "scalars", "param_groups")] if state else []
         if [type(part) for part in parts] != [dict, dict, list] or len(parts[2]) != len(self.param_groups):
             raise InputError("this is not the state of a RowOptimizer with as many groups: see its state_dict()")
@@ -114,7 +114,7 @@ _SUPPORTED_HINT = "SGD, Adam, AdamW, Adagrad, RMSprop, Adadelta, Adamax, NAdam, 
 def _probe_initial_state(
     optimizer_factory: Callable[..., torch.optim.Optimizer], options: dict[str, Any], like: Tensor
 ) -> dict[str, float]:
-    """What an optimizer remembers of a weight that has had no gradient yet, by name.
+    """Initial value of each state tensor of an optimizer, by name, for rows that have had no gradient yet.
 
     Found out by its first step with gradients of zero. An optimizer that cannot work on rows alone is refused.
     """

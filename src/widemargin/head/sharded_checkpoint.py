@@ -116,7 +116,7 @@ def _is_distributed() -> bool:
 
 @contextmanager
 def _ignore_single_process_warning() -> Iterator[None]:
-    """torch warns that a single process is a single process."""
+    """Suppress the warning of torch that a single process is not distributed."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         yield
@@ -208,7 +208,7 @@ def _metadata_to_json(metadata: Metadata) -> dict[str, Any]:
 
 
 def read_index(folder: Path) -> Metadata:
-    """torch's own description of a checkpoint, made from our index; every doubt about it is one line."""
+    """The metadata torch needs to read a checkpoint, from `index.json`; an InputError if that is not valid."""
     path = folder / INDEX_FILENAME
     try:
         index = bounded.read_json(path)
@@ -241,7 +241,7 @@ def read_index(folder: Path) -> Metadata:
 def _check_claimed_sizes(
     folder: Path, index_path: Path, tensors: dict[str, TensorStorageMetadata], places: dict[MetadataIndex, _StorageInfo]
 ) -> None:
-    """That the tensors need no more memory than their files have bytes: it is allocated before anything is read."""
+    """Check that tensors need no more memory than their files have bytes: it is allocated before anything is read."""
     held = 0
     for name in sorted({place.relative_path for place in places.values()}):
         try:

@@ -1,4 +1,4 @@
-"""MarginState: the numbers of a head (schedules, adaptive state, learnable and per-class numbers, class weights).
+"""MarginState: the numbers of a head (schedules, adaptive state, learnable and per-class numbers, `class_weight`).
 
 They live in one small module, so that checkpoints carry them, evaluation freezes them, and the
 margin itself stays a value. Buffers are replaced and never written into: a backward pass may still

@@ -121,7 +121,7 @@ def read_stream(path: str | Path, max_bytes: int, timeout: float | None = None) 
 
 
 def check_not_sparse(file: BinaryIO, path: str | Path) -> None:
-    """That a large file is on disk: one of almost nothing but holes costs its writer nothing and its reader all."""
+    """Refuse a large sparse file: one of almost nothing but holes takes no disk space, but fills a reader's memory."""
     size = os.fstat(file.fileno()).st_size
     if size < _MIN_SPARSE_CHECK_BYTES or not hasattr(os, "SEEK_DATA"):
         return
@@ -315,7 +315,7 @@ def read_zip_member(archive: ZipFile, entry: ZipInfo) -> bytes:
 
 
 def read_bounded_file(path: Path, max_bytes: int) -> bytes:
-    """All bytes of a file of a known kind, which has so many at most."""
+    """As `read_file`, but with an InputError where the file cannot be opened or read."""
     try:
         return read_file(path, max_bytes)
     except OSError as error:

@@ -150,7 +150,7 @@ def read_torch(path: Path) -> Any:
 
 
 def check_uncompressed(file: IO[bytes], where: str) -> None:
-    """That no member of a PyTorch archive is packed: PyTorch never packs, and would unpack whatever size it says."""
+    """Refuse a PyTorch archive with packed members: PyTorch never packs, and would unpack whatever size they claim."""
     _check_zip_directory(file, where)
     try:
         with zipfile.ZipFile(file) as archive:
@@ -164,7 +164,7 @@ def check_uncompressed(file: IO[bytes], where: str) -> None:
 
 
 def _check_zip_directory(file: IO[bytes], where: str) -> None:
-    """That the list of members of a zip archive, which its reader takes in as a whole, is none of gigabytes."""
+    """Refuse a zip archive whose list of members, which is read as a whole, is very large."""
     file.seek(0, 2)
     last = max(0, file.tell() - (1 << 16) - 22)
     file.seek(last)

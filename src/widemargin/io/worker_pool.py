@@ -1,8 +1,8 @@
 """Independent pieces of work on several processes, with progress and a way to stop at once.
 
-Every worker has a line of its own to the first process and shares no lock with anyone: it can be ended at any
+Every worker has a pipe of its own to the first process and shares no lock with anyone: it can be ended at any
 moment, its death is seen at once, and when the first process dies, however it does, the workers end with it: the
-system is asked for that where it can do it (Linux), a thread watches for it everywhere, and the line breaks.
+system is asked for that where it can do it (Linux), a thread watches for it everywhere, and the pipe breaks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def run_all(
         for job in jobs:
             yield work(*job, on_progress)
         return
-    workers: dict[Any, Any] = {}  # line → process
+    workers: dict[Any, Any] = {}  # pipe → process
     try:
         # As many workers as cores need one thread each.
         with temporary_environment(dict.fromkeys(_THREAD_COUNT_VARIABLES, "1")), block_sigint():
@@ -66,7 +66,7 @@ def _start_worker(workers: dict[Any, Any]) -> None:
     in_main_thread = threading.current_thread() is threading.main_thread()
     process = context.Process(target=_worker_main, args=(theirs, os.getpid() if in_main_thread else None), daemon=True)
     process.start()
-    theirs.close()  # so that the line ends with the worker
+    theirs.close()  # so that the pipe ends with the worker
     workers[ours] = process
 
 
@@ -110,7 +110,7 @@ def block_sigint() -> Iterator[None]:
 
 
 def _worker_main(pipe: Any, parent_pid: int | None) -> None:
-    """A worker: one job after the other, until the line breaks."""
+    """A worker: one job after the other, until the pipe breaks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears the interrupt and ends its workers
     end_with_parent(parent_pid)
     try:

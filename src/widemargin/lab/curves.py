@@ -25,14 +25,14 @@ CLASS_COUNTS = (2, 3, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 
 @dataclass(frozen=True)
 class Family:
-    """One loss: what stands in its brackets for a scale and a margin."""
+    """One loss of the lab, and how the values of the sliders become its options."""
 
     name: str
     margins: tuple[float, ...] = ()
     scale_input: str = "s"
-    """What the scale slider is: `s`, `length` (of the embedding, where it is kept) or `nothing` (it has its own)."""
+    """What the scale slider sets: `s`, `length` (‖x‖, where it is kept) or `nothing` (the loss sets its scale)."""
     extra_options: str = ""
-    """Further options, as they are written."""
+    """Further options of the loss, as text."""
 
     @property
     def scales(self) -> tuple[float, ...]:
@@ -123,7 +123,7 @@ def _to_radians(degrees: Sequence[int]) -> Tensor:
 
 
 def target_logit_curve(margin: Margin, x_norm: float, num_classes: int) -> Tensor:
-    """Target logit over the angles: what `decision_function` has of class 1 where class 2 stands at 90° and so at 0."""
+    """Target logit over the angles: `decision_function` against a class at 90°, plus the logit of that class."""
     theta = _to_radians(ANGLES_DEG)
     at_zero = decision_function(
         margin, theta, torch.full_like(theta, math.pi / 2), x_norm=x_norm, num_classes=num_classes
@@ -177,5 +177,5 @@ def class_boundary_angles(margin: Margin, x_norm: float) -> list[list[float]]:
 
 
 def encode_float16(values: Tensor) -> str:
-    """Numbers as base64 of little-endian half precision: three digits, which a picture does not outrun."""
+    """Numbers as base64 of little-endian half precision, whose three digits are enough for a picture."""
     return base64.b64encode(values.to(torch.float16).numpy().astype("<f2").tobytes()).decode()

@@ -30,7 +30,7 @@ class Criterion(Loss):
 
     kind: ClassVar[str] = "classical"
     target_type: ClassVar[str] = "values"
-    """What it is given: `values` (regression), `answers` (a logit per yes or no) or `classes` (logits of C classes)."""
+    """What its targets are: `values` (regression), `answers` (yes or no for each logit) or `classes` (one of C)."""
     is_multiclass: ClassVar[bool] = False
     """Whether it can tell one of C classes, given logits [N, C] and class numbers [N]."""
 
@@ -58,7 +58,7 @@ class Criterion(Loss):
 
 
 def check_target_shape(name: str, prediction: Tensor, target: Tensor) -> Tensor:
-    """The target in the prediction's dtype, once their shapes agree."""
+    """The target in the prediction's dtype; an error if their shapes differ."""
     if prediction.shape != target.shape:
         raise InputError(
             f"{name}: target {list(target.shape)} must have the prediction's shape {list(prediction.shape)}"
@@ -67,7 +67,7 @@ def check_target_shape(name: str, prediction: Tensor, target: Tensor) -> Tensor:
 
 
 def check_probabilities(what: str, values: Tensor) -> Tensor:
-    """The values, once they are seen to lie in [0, 1]; a compiled step does not look."""
+    """The same values; an error if some lie outside [0, 1], which is not checked while compiling."""
     if values.numel() and not must_not_sync(values):
         outside = (values.detach() < 0) | (values.detach() > 1)
         if outside.any():

@@ -41,7 +41,7 @@ class BatchStatistics:
 
     Rows are those that count, of all ranks. `local_…` are the rows of this process alone, every one
     of them, for margins that give each sample its own number. Where K models train as one stack, rows
-    are [K, N] and every model is its own batch: reduce with `median` and `log_mean_exp`, which know.
+    are [K, N] and every model is its own batch: reduce with `median` and `log_mean_exp`, which handle both shapes.
     """
 
     theta: Tensor

@@ -31,7 +31,7 @@ class PairLoss(Loss):
 
     kind: ClassVar[str] = "pair"
     is_separable_by_class: ClassVar[bool] = False
-    """Whether samples of different classes never meet, so that many models can share one part."""
+    """Whether samples of different classes never interact: then K models of C classes are one module of K·C classes."""
 
     def loss_and_stats(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss [N] and what is worth logging (counts as tensors, so that nothing waits for them)."""

@@ -1,1 +1,1 @@
-"""Measurements: pure functions of (x, y, W), with meters that add up over batches and ranks."""
+"""Measurements of embeddings as pure functions: angles, verification, retrieval, few-shot, open sets; confusion."""

@@ -77,9 +77,8 @@ def evaluate_episodes(
     members = {int(c): (y == c).nonzero().squeeze(1) for c in usable}
     generator = torch.Generator().manual_seed(seed)
     found, drawn = [], []
-    outcomes_seen = torch.zeros(
-        2, len(y), dtype=torch.bool
-    )  # answered wrongly, rightly: an image asked again is no new event
+    # Rows: answered wrongly, rightly. An image that is asked again is no new event.
+    outcomes_seen = torch.zeros(2, len(y), dtype=torch.bool)
     for _ in range(episodes):
         drawn.append(torch.randperm(len(usable), generator=generator)[:ways])
         chosen = usable[drawn[-1]]
@@ -106,7 +105,7 @@ def evaluate_episodes(
 def leave_one_class_out_means(
     accuracies: NDArray[np.float64], episode_classes: NDArray[np.int64], num_classes: int
 ) -> NDArray[np.float64] | None:
-    """The mean of episodes [E] with classes [E, ways] without each of so many classes; None where that cannot be told.
+    """Mean accuracy of episodes [E] of classes [E, ways] without each class in turn; None for too few classes or draws.
 
     Leaving out the episodes of a class would count the draw of the episodes once for each of its ways. So the effects
     of the classes are scaled to the spread that they and the draw have together.

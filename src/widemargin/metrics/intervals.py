@@ -25,9 +25,8 @@ MIN_IDENTITIES = 10
 """Fewer identities give no interval: it would be narrow or wide by luck."""
 MIN_EVENTS = 10
 """Fewer distinct events (false accepts, misses, false alarms) give no rate."""
-_UNINFORMATIVE_TAIL = (
-    0.01  # an interval beyond this at both ends says nothing; narrower ones stay, for coverage counts on them
-)
+# An interval beyond this at both ends says nothing; narrower ones stay, for coverage counts on them.
+_UNINFORMATIVE_TAIL = 0.01
 _LOGIT_CLIP = 1e-6  # a value of exactly 0 or 1 has no logit
 
 
@@ -89,7 +88,7 @@ def jackknife_interval(value: float, *leave_one_out: ArrayLike) -> tuple[float, 
 
 
 def logit_interval(value: float, logit_variance: VarianceEstimate) -> tuple[float, float] | None:
-    """The same from the variance of the logit."""
+    """95 % interval of a share from the variance of its logit; None for a share of 0 or 1 or no variance."""
     from scipy.special import expit, stdtrit
 
     if not 0.0 < value < 1.0 or logit_variance.variance <= 0:

@@ -24,7 +24,7 @@ BoolArray = NDArray[np.bool_]
 MAX_IN_MEMORY_PAIRS = 5_000_000
 NUM_BINS = 2**20
 MAX_GROUPS = 2000
-_PAIRS_PER_BLOCK = 2_000_000  # pairs of a block
+_PAIRS_PER_BLOCK = 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +148,7 @@ class PairCounter:
         return found
 
     def to_tables(self, thresholds: FloatArray) -> PairCountTables:
-        """What was counted."""
+        """The counts so far as tables."""
         shape = (self.num_groups, self.num_bins)
         same, different = self.same.reshape(shape), self.different.reshape(shape)
         if self.fold_of_identity is None:

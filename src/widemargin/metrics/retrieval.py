@@ -110,7 +110,7 @@ def resolve_gallery(
 def check_search_inputs(
     queries: Tensor, labels: Tensor, gallery: Tensor, gallery_labels: Tensor, batch_size: int
 ) -> None:
-    """Queries and a gallery that can meet."""
+    """Check the queries, gallery and batch size of a search."""
     check_embeddings_and_labels("queries", queries, labels)
     check_embeddings_and_labels("the gallery", gallery, gallery_labels)
     if queries.shape[1] != gallery.shape[1]:
@@ -150,11 +150,11 @@ def nearest_neighbors(
 
 
 def _faiss_search(gallery: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
-    """The same through faiss' exact index; one more neighbour is asked for where a query must not find itself."""
+    """`nearest_neighbors` by faiss' exact index; it is asked for one more where a query must not find itself."""
     try:
         faiss: Any = importlib.import_module("faiss")
     except ImportError:
-        raise InputError('--faiss needs it: pip install "widemargin[faiss]"') from None
+        raise InputError('a search with faiss needs it: pip install "widemargin[faiss]"') from None
     index = faiss.IndexFlatIP(gallery.shape[1])
     index.add(gallery.contiguous().numpy())
 

@@ -42,7 +42,7 @@ def roc_curve(scores: FloatArray, same: NDArray[np.bool_]) -> RocCurve:
 
 
 def binned_roc(same: NDArray[np.int64], different: NDArray[np.int64], edges: FloatArray) -> RocCurve:
-    """The same from counts in bins, the highest first, whose lowest scores are `edges`; pairs of a bin are tied."""
+    """The ROC curve from counts in bins, highest scores first, with lowest scores `edges`; pairs of a bin are tied."""
     there = np.flatnonzero(same + different)
     far, tar = far_and_tar(np.cumsum(different)[there], np.cumsum(same)[there])
     return RocCurve(np.append(np.inf, edges[there]), far, tar)
@@ -68,17 +68,17 @@ def eer(roc: RocCurve) -> float:
 
 
 def tar_at(roc: RocCurve, far: float) -> float:
-    """The largest TAR at a FAR of at most so much."""
+    """The largest TAR at a FAR of at most `far`."""
     return float(roc.tar[roc_index_at_far(roc, far)])
 
 
 def roc_threshold_at_far(roc: RocCurve, far: float) -> float:
-    """The smallest threshold whose FAR is at most so much."""
+    """The smallest threshold whose FAR is at most `far`."""
     return float(roc.thresholds[roc_index_at_far(roc, far)])
 
 
 def roc_index_at_far(roc: RocCurve, far: float) -> int:
-    """The last point of the curve whose FAR is at most so much; rounding does not decide."""
+    """Index of the last point of the curve whose FAR is at most `far`, up to rounding."""
     return int(np.searchsorted(roc.far, far * (1 + 1e-12), side="right")) - 1
 
 
@@ -186,7 +186,7 @@ def fold_accuracies(scores: FloatArray, same: BoolArray, folds: IntArray, *, bal
     if len(names) < 2:
         raise InputError("fold accuracy needs at least two folds")
     inside = np.flatnonzero(folds >= 0)
-    inside = inside[np.argsort(-scores[inside], kind="stable")]  # what is sorted is sorted again in no time
+    inside = inside[np.argsort(-scores[inside], kind="stable")]  # sorting it again in `best_threshold` is fast
     scores, same, folds = scores[inside], same[inside], folds[inside]
     if balanced and any(len(np.unique(same[folds == name])) < 2 for name in names):
         raise InputError("balanced accuracy needs pairs of both kinds, same and different, in every fold")
@@ -237,7 +237,7 @@ def _cumulative_accepted(counts: FloatArray) -> FloatArray:
 
 
 def _accuracy_from_accepted(same: FloatArray, different: FloatArray, balanced: bool) -> FloatArray:
-    """Share of right answers if so many of each kind are accepted, of which the last are all there are."""
+    """Accuracy from the cumulative counts of accepted pairs of each kind, whose last entries are the totals."""
     alike, apart = np.maximum(same[..., -1:], 1e-300), np.maximum(different[..., -1:], 1e-300)
     plain: FloatArray = (same + apart - different) / (alike + apart)
     return (same / alike + 1.0 - different / apart) / 2 if balanced else plain

@@ -83,7 +83,7 @@ class IntervalEstimate:
 
     @property
     def percent_text(self) -> str:
-        """In words.
+        """The figure and its interval in percent, as text.
 
         >>> IntervalEstimate(0.987, 0.98, 0.99).percent_text
         '98.70 % (98.00 to 99.00)'
@@ -97,7 +97,7 @@ class IntervalEstimate:
 
 @dataclass(frozen=True)
 class VerificationMetrics:
-    """What a set of scored pairs says."""
+    """Figures of a set of scored pairs."""
 
     num_same: int
     num_different: int
@@ -216,7 +216,7 @@ def verification_metrics_of_embeddings(
 
 
 def threshold_at_far(scores: ArrayLike, same: ArrayLike, far: float) -> float:
-    """The smallest threshold whose FAR on these pairs is at most so much."""
+    """The smallest threshold whose FAR on these pairs is at most `far`."""
     return roc_threshold_at_far(roc_curve(*_check_scores(scores, same)), far)
 
 

@@ -130,7 +130,7 @@ def _constructor_options(cls: type) -> tuple[list[str], bool]:
 
 
 def _check_ignored_options(timm: Any, name: str, model: nn.Module, options: dict[str, Any]) -> None:
-    """An error for what the model took without a word and did not use."""
+    """Raise an InputError for an option that the model accepted silently and did not use."""
     known, takes_any = _constructor_options(type(model))
     strange = [key for key in options if key not in known and key != "pretrained"]
     if takes_any and strange:
@@ -172,7 +172,7 @@ def _first_line(message: str) -> str:
 
 @contextmanager
 def _silence_hub_logging() -> Iterator[None]:
-    """Keep the model hub's lines about every try to itself; what came of it is said once, by us."""
+    """Silence the log lines of huggingface_hub about every attempt; a failure is reported once, by us."""
     logger = logging.getLogger("huggingface_hub")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _cache_signature(forward: F) -> F:
-    """torch works out the signature of a `forward` at every call, a tenth of a small head's time; this one is kept."""
+    """Store the signature of a `forward`, which torch would work out at every call, a tenth of a small head's time."""
     forward.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
     return forward
 
@@ -68,7 +68,7 @@ class _UnitAndNorm(torch.autograd.Function):
 
 
 class _UnitAndNormForwardMode(_UnitAndNorm):
-    """With a forward-mode rule, which `torch.compile` refuses to see."""
+    """The same with a forward-mode rule, which `torch.compile` does not support."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
@@ -98,7 +98,7 @@ def is_eager_cpu(x: Tensor) -> bool:
 
 
 def is_reverse_mode_only(x: Tensor) -> bool:
-    """Whether ordinary backward passes are all that can be wanted: no transform, no forward mode, no compiling."""
+    """True if only ordinary backward passes are possible: eager CPU, no torch.func transform, no forward mode."""
     return is_eager_cpu(x) and torch.autograd.forward_ad._current_level < 0
 
 
@@ -157,7 +157,7 @@ class _AngleBetween(torch.autograd.Function):
 
 
 class _AngleBetweenForwardMode(_AngleBetween):
-    """With a forward-mode rule, which `torch.compile` refuses to see."""
+    """The same with a forward-mode rule, which `torch.compile` does not support."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -176,7 +176,7 @@ class _AngleBetweenForwardMode(_AngleBetween):
 
 
 def _chord_slopes(apart: Tensor, together: Tensor) -> tuple[Tensor, Tensor]:
-    """How θ = 2 atan2(a, t) follows u − v and u + v: (2/(a² + t²))·(t/a, a/t), and 0 where a length is 0."""
+    """Slopes of θ = 2 atan2(a, t) along u − v and u + v: (2/(a² + t²))·(t/a, a/t), and 0 where a length is 0."""
     one = torch.ones_like(apart)
     squares = apart * apart + together * together
     share = 2.0 / torch.where(squares == 0, one, squares)
@@ -206,7 +206,7 @@ _ARCCOS_COEFFICIENTS += (0.030891881, -0.0170881256, 0.0066700901, -0.0012624911
 
 @contextmanager
 def use_polynomial_arccos() -> Iterator[None]:
-    """In single precision arccos by a series that a compiler turns into a few multiplications; for traced kernels."""
+    """Compute fp32 arccos in this thread by a polynomial, a few multiplications once compiled; for traced kernels."""
     thread = threading.get_ident()
     _polynomial_arccos_threads.add(thread)
     try:
@@ -259,7 +259,7 @@ class _Arccos(torch.autograd.Function):
 
 
 class _ArccosForwardMode(_Arccos):
-    """With a forward-mode rule, which `torch.compile` refuses to see."""
+    """The same with a forward-mode rule, which `torch.compile` does not support."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:

@@ -74,7 +74,7 @@ class SyncGroup:
 
 
 def check_group(group: Any) -> None:
-    """Refuse what is no process group that this process belongs to."""
+    """Raise an InputError unless `group` is None or a process group that this process belongs to."""
     if group is None:
         return
     from ..io.errors import InputError, format_value

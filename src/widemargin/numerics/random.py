@@ -1,7 +1,7 @@
 """Random numbers of a batch that several processes may share.
 
 Numbers are drawn for the whole batch, and each process keeps those of its rows. So a sample is augmented in the same
-way whichever process has it, and two processes see the batches of one.
+way whichever process has it, and several processes train on the same batches as one.
 
 Batches are made in a thread of their own, and the default dtype is the whole process's: Fabric switches it in
 every step of `--precision 64-true`. So dtype and device of a draw are named here, and nothing else may draw without
@@ -30,7 +30,7 @@ RandomSource = torch.Generator | BatchSlice
 
 
 def make_generator(*seeds: int) -> torch.Generator:
-    """A generator of its own for these numbers: seed, epoch, step."""
+    """A generator seeded by these numbers, such as seed, epoch and step."""
     state = np.random.SeedSequence(seeds).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state[0]))
 
@@ -65,7 +65,7 @@ def permutation(generator: torch.Generator, n: int) -> Tensor:
 
 
 def beta(source: RandomSource, n: int, alpha: float) -> Tensor:
-    """n numbers of Beta(α, α); torch's own draws from no generator but the global one."""
+    """n numbers of Beta(α, α), by NumPy: `torch.distributions.Beta` takes no generator."""
     rows = as_batch_slice(source, n)
     seed = int(torch.randint(2**62, (), generator=rows.generator, dtype=torch.int64, device="cpu"))
     drawn = np.random.default_rng(seed).beta(alpha, alpha, size=rows.total).astype(np.float32)

@@ -66,13 +66,13 @@ def check_labels(
 
 
 def must_not_sync(values: Tensor) -> bool:
-    """Whether a step is being compiled or captured, or has no values at all."""
+    """True if values must not be read: a step is being compiled or captured, or the tensor is on the meta device."""
     capturing = values.is_cuda and torch.cuda.is_current_stream_capturing()
     return torch.compiler.is_compiling() or capturing or values.is_meta
 
 
 def device_mismatch_error(what: str, tensor: Tensor, other: str, device: torch.device) -> InputError:
-    """An error for two tensors that cannot meet."""
+    """The error for two tensors on different devices."""
     return InputError(
         f"the {what} are on {tensor.device}, the {other} on {device}: move one to the other, as with .to()"
     )
@@ -177,7 +177,7 @@ def check_label_smoothing(label_smoothing: Any) -> float:
 
 
 def exceeds(values: Tensor, bound: float) -> bool:
-    """Whether any value is larger than the bound; never, where a step must not wait for its values."""
+    """Whether any magnitude is larger than `bound`; False where a step must not wait for its values."""
     if not values.numel() or must_not_sync(values):
         return False
     try:

@@ -54,7 +54,7 @@ def evaluate_embeddings(x: Tensor, y: Tensor, seed: int = 0, *, intervals: bool 
 
 
 def compute_embedding_metrics(x: Tensor, y: Tensor, seed: int = 0, *, intervals: bool = True) -> EmbeddingMetrics:
-    """The same with what every figure is without each identity."""
+    """The metrics of `evaluate_embeddings`, also without each identity in turn."""
     x, y = _subsample_images(x, y, seed, MAX_RETRIEVAL_IMAGES)
     found = retrieval_metrics(x, y, ks=(1, 5))
     centres = x.new_zeros(int(y.max()) + 1, x.shape[1]).index_add_(0, y, x)
@@ -92,7 +92,7 @@ def _subsample_images(x: Tensor, y: Tensor, seed: int, max_images: int) -> tuple
 
 
 def embedding_metrics_of_verification(verification: VerificationMetrics) -> EmbeddingMetrics:
-    """What a verification says, in percent."""
+    """Verification metrics as `EmbeddingMetrics`, in percent."""
     found = {"auc": verification.auc, "eer": verification.eer}
     few = min(verification.num_same, verification.num_different) < MIN_EVENTS
     figures: dict[str, Any] = {name: None if few or one is None else 100.0 * one.value for name, one in found.items()}
@@ -109,7 +109,7 @@ def embedding_metrics_of_verification(verification: VerificationMetrics) -> Embe
 
 
 def episode_metrics(episodes: FewShotMetrics) -> EmbeddingMetrics:
-    """What episodes of five ways and one shot say."""
+    """Few-shot metrics of five ways and one shot as `EmbeddingMetrics`."""
     ends = None if episodes.low is None or episodes.high is None else (episodes.low, episodes.high)
     without = {} if episodes.leave_one_out is None else {"five_way_one_shot": episodes.leave_one_out}
     return EmbeddingMetrics({"five_way_one_shot": episodes.accuracy}, {"five_way_one_shot": ends}, without)

@@ -90,7 +90,7 @@ def select_pairs(
 
 
 def _component_labels(first: Ints, second: Ints, num_images: int) -> Ints:
-    """A number for all images that pairs join."""
+    """For each image the number of its connected component, where pairs are the edges."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -119,7 +119,7 @@ class ProtocolSettings:
 
 @dataclass(frozen=True)
 class ProtocolResult:
-    """Figures, as lines for people and as facts for a file; with pairs also what these say."""
+    """Result of a protocol: `lines` for people, `metrics` for a file, and of pairs their verification metrics."""
 
     lines: list[str]
     metrics: dict[str, Any]
@@ -167,7 +167,7 @@ def verify_scored_pairs(scores: Floats, first: Ints, second: Ints, *, intervals:
 
 
 def _verification_result(found: VerificationMetrics, notes: Sequence[str]) -> ProtocolResult:
-    """What pairs say, in lines and facts."""
+    """Verification metrics as lines for people and as a dict for a file."""
     of = "" if found.num_identities is None else f" of {found.num_identities:,} identities"
     lines = [f"{found.num_same:,} same and {found.num_different:,} different pairs{of}", *notes]
     few = min(found.num_same, found.num_different) < MIN_EVENTS
@@ -216,7 +216,7 @@ def _format_interval(interval: tuple[float, float] | None) -> str:
 
 
 def _too_few_result(count: int, what: str) -> ProtocolResult:
-    """No figures, but the reason."""
+    """A result without metrics, which says that there is too little to measure."""
     reason = f"{MIN_EVENTS} {what} are needed; there are {count}"
     return ProtocolResult([f"–: {reason}"], {"missing_reasons": reason})
 
@@ -306,7 +306,7 @@ def openset(x: Tensor, y: Tensor, settings: ProtocolSettings) -> ProtocolResult:
 
 
 def calibrated_threshold(x: Tensor, y: Tensor, far: float) -> float:
-    """The cosine that so large a share of the different pairs passes."""
+    """The cosine that a fraction `far` of the different pairs reaches (false accept rate)."""
     found = verification_metrics_of_embeddings(x, y, fars=(far,), intervals=False)
     if round(float(found.roc.far[roc_index_at_far(found.roc, far)]) * found.num_different) < MIN_EVENTS:
         raise InputError(f"{found.missing_reasons[f'tar {far:g}']}; give --threshold")

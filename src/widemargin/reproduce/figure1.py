@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def train_snapshots(scale: float, seed: int, phases: Mapping[str, float]) -> list[TrainingSnapshot]:
-    """Train ArcGrad of one scale on all of Iris, and look whenever such a share of the training is done."""
+    """Train ArcGrad with one scale on all of Iris; a snapshot at each fraction of the training in `phases`."""
     import numpy as np
     import torch
 

@@ -2,7 +2,7 @@
 
 The seeds' commands set what their script builds through assignments: `build_transform.scale=(0.8,1)` for the
 augmentation, `build_model.patch_size=2` for the model, `MarginHead.s=10` for the loss. Values are literals or bare
-words and are never evaluated; what nobody would act on is an error, so that no setting is lost without a word.
+words and are never evaluated; an assignment that would have no effect is an error, so that no setting is lost silently.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ASSIGNMENT_START = re.compile(r"[A-Za-z_]\w*\s*\.\s*[A-Za-z_]\w*\s*=(?!=)")
 _ASSIGNMENT_PATTERN = re.compile(r"\s*([A-Za-z_]\w*)\s*\.\s*([A-Za-z_]\w*)\s*=(.*)", re.DOTALL)
 _SYNTAX_HINT = "write scope.name=value, such as MarginHead.s=10"
 
-# What the seeds' script does when nothing is said (FORMULAS of the sources): only under --margin-loss.
+# Defaults of the seeds' script; they hold under --margin-loss only.
 _SEED_DEFAULTS: dict[str, Any] = {
     "epochs": 100,
     "warmup_epochs": 5.0,
@@ -51,7 +51,7 @@ _SEED_DEFAULTS: dict[str, Any] = {
 
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `widemargin train` trains, in our own spelling and in the seeds'; `config_from_options` reads it."""
+    """Add the arguments of `widemargin train` and the seeds' own flags; `config_from_options` reads them."""
     from ..training.arguments import add_config_options
 
     parser.add_argument(
@@ -75,7 +75,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def config_from_options(options: argparse.Namespace) -> TrainConfig:
-    """The run that the options describe."""
+    """The config that the options describe."""
     from ..training.arguments import given_config_values
     from ..training.config import TrainConfig
 
@@ -268,7 +268,7 @@ def _check_number(value: Any, where: str) -> float | int:
     return value
 
 
-# Scope → name → check of its value; a scope without checks hands its values on to what it names.
+# Scope → name → check of its value; values of a scope without checks are passed on as they are.
 _SCOPES: dict[str, dict[str, Callable[[Any, str], Any]] | None] = {
     "build_transform": {
         "scale": _range_checker(1.0, "(0.8, 1)"),

@@ -27,9 +27,9 @@ from .fold_tests import (
 from .rank_tests import critical_difference, friedman, ranks, signed_rank_test, wilcoxon
 
 VerdictKind = Literal["ahead", "no_evidence", "alone", "underfit", "baseline_ahead", "chance", "diverged"]
-"""Whether a test separates the best from another method, none does, or there is one method only; the last four make
-no statement about the methods, because of what baselines reach (see
-`verdict_if_not_comparable`) or because none has numbers."""
+"""`ahead`: a test separates the best from another method; `no_evidence`: none does; `alone`: there is one method only.
+The last four make no statement about the methods, because of what baselines reach (see `verdict_if_not_comparable`)
+or because no method has numbers."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def _join_names(names: Sequence[str]) -> str:
 # training parts, nor where none is better than always answering the most frequent class. Methods that fit their own
 # training rows no better than a baseline answers new ones underfit.
 #
-# Tests are corrected resampled t-tests (`tests.corrected_t_test`) on the folds that both have. A claim about every
+# Tests are corrected resampled t-tests (`fold_tests.corrected_t_test`) on the folds that both have. A claim about every
 # method needs every one of its tests, so that its p is the largest of them (an intersection-union test: R. L. Berger,
 # Technometrics 24, 1982); Holm's correction goes over the baselines.
 

@@ -30,7 +30,7 @@ MAX_LOGISTIC_OPERATIONS = 10**11
 
 
 def quick_folds(num_rows: int, folds: int) -> int:
-    """On how many folds of the first run a quick baseline is run: all of them up to 10,000 rows, 5 from 20,000 on.
+    """On how many folds of the first repeat a quick baseline is run: all of them up to 10,000 rows, 5 from 20,000 on.
 
     >>> [quick_folds(rows, folds=10) for rows in (150, 11_000, 20_000, 1_000_000)]
     [10, 10, 5, 5]

@@ -54,7 +54,7 @@ class StackedNetwork(nn.Module):
 
 
 def apply_layers(layers: Sequence[tuple[Tensor, Tensor]], x: Tensor, masks: Sequence[Tensor] = ()) -> Tensor:
-    """The layers one after the other, a ReLU after all but the last; looking them up costs more than some of them."""
+    """The layers one after the other, a ReLU after all but the last; as a list, since looking up parameters is slow."""
     last = len(layers) - 1
     for i, (weight, bias) in enumerate(layers):
         x = torch.baddbmm(bias, x, weight)
@@ -232,7 +232,7 @@ class _AdamW:
 
     @torch.no_grad()
     def step(self, lr: float) -> None:
-        """One step down the gradients, which are then forgotten."""
+        """One step down the gradients, which are then cleared."""
         if self.weight_decay:
             torch._foreach_mul_(self.decayed_parameters, 1.0 - lr * self.weight_decay)
         adamw(

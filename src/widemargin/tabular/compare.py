@@ -117,7 +117,7 @@ def compare(plan: ComparisonPlan, store: ResultStore) -> list[Result]:
 
 
 def check_plan(plan: ComparisonPlan) -> None:
-    """All mistakes before the first minute of work, and before a result that is there is overwritten."""
+    """Refuse a plan with a mistake, before any work is done or a stored result is overwritten."""
     if plan.jobs < 1:
         raise InputError(f"jobs must be at least 1, got {plan.jobs}")
     for table in plan.tables:

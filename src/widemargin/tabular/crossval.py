@@ -102,7 +102,7 @@ def _check_split(num_rows: int, cv_repeats: int, folds: int, seed: int) -> None:
 
 
 def check_cross_validation(table: Table, cv_repeats: int, folds: int, seed: int, config: MLPConfig) -> None:
-    """Every mistake that can be seen without work, before any is done."""
+    """Refuse settings that cannot work on a table, before any training."""
     _check_split(len(table), cv_repeats, folds, seed)
     weights = _count_weights(check_width(table), config, len(table.class_names))
     if weights > MAX_MODEL_WEIGHTS:

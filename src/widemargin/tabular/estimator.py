@@ -45,8 +45,8 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
     epochs, min_steps : passes over the rows, but at least so many optimizer steps.
     batch, lr, warmup, weight_decay, dropout, label_smoothing : see `MLPConfig`, whose defaults these are.
     standardize : scale and decorrelate the columns with statistics of the training rows; False leaves X as it is.
-    early_stopping : hold `validation_fraction` of the rows out, look at them fifty times in a full course, stop after
-        `patience` looks without a better one (accuracy, then log loss), and keep the best weights.
+    early_stopping : hold `validation_fraction` of the rows out, evaluate on them fifty times in a full training, stop
+        after `patience` evaluations without a better one (accuracy, then log loss), and keep the best weights.
     validation_fraction, patience : see `early_stopping`.
     random_state : whole number, RandomState or None; the same number gives the same model.
     device : where to train; the fitted model is kept on the CPU.
@@ -120,7 +120,7 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
-    # ---------------------------------------------------------------- learning
+    # ---------------------------------------------------------------- fitting
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on X [n, F] with labels y [n], anew; a y that looks like a number to be predicted is refused."""
@@ -227,7 +227,7 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
         except (RuntimeError, AssertionError, TypeError, NotImplementedError):
             raise InputError(f"device={self.device!r} cannot be used here; device='cpu' always can") from None
 
-    # ---------------------------------------------------------------- looking
+    # ---------------------------------------------------------------- prediction
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Labels [n]."""

@@ -75,7 +75,7 @@ class Result:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Which line it is."""
+        """Set and loss, which identify the line."""
         return self.set, self.loss
 
 
@@ -167,7 +167,7 @@ class ResultStore:
         return found
 
     def add(self, result: Result) -> None:
-        """One more line, safely on disk."""
+        """Append a result, synced to disk."""
         self.results[result.key] = result
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(result), ensure_ascii=False, allow_nan=False) + "\n")

@@ -62,7 +62,7 @@ def preprocess_rows(table: StackedTable, x: NDArray[np.float64], first_row: int 
     return torch.from_numpy(check_magnitude(found.numpy(), 1e15, first_row))  # training is in single precision
 
 
-CHECKS_PER_TRAINING = 50  # looks at the validation rows, or lines of a talkative run, in a full training
+CHECKS_PER_TRAINING = 50  # looks at the validation rows, or lines of a verbose run, in a full training
 _EMBED_CHUNK_VALUES = 1 << 22
 
 
@@ -139,10 +139,11 @@ def train_single(
     device: torch.device,
     on_progress: Callable[[str], None] | None = None,
 ) -> tuple[TrainedMLP, TrainingHistory]:
-    """A model of the training part of a table's rows.
+    """Train one model on the training part of a table's rows.
 
-    With a validation part it is the best that was met in the looks at it, of which at most `patience` were in vain.
-    Better is a higher accuracy, or the same with a lower log loss.
+    With a validation part it is evaluated `CHECKS_PER_TRAINING` times in a full training: training stops after
+    `patience` checks without a better one, and the best weights are kept. Better is a higher accuracy, or the same
+    with a lower log loss.
     """
     training, validation = parts
     flat = preprocess_rows(table, table.x.numpy()).to(device, dtype)

@@ -42,7 +42,7 @@ _IMAGES_PER_DIGIT = 40
 
 
 def train_gallery(runs_dir: Path, data_dir: str | None, on_progress: Callable[[str], None]) -> dict[str, Any]:
-    """Train every loss (finished runs are not repeated); the weights, some test embeddings and accuracy of each."""
+    """Train every loss (finished runs are not repeated); returns weights, some test embeddings and accuracy of each."""
     import torch
 
     from ..models.attach import embed
@@ -81,7 +81,7 @@ def _round_points(points: Tensor) -> list[list[float]]:
 
 
 def load_gallery() -> dict[str, Any] | None:
-    """What was trained, if it is there."""
+    """The trained gallery that the package holds; None if the file is missing."""
     file = resources.files(__package__).joinpath(GALLERY_FILE)
     if not file.is_file():
         return None

@@ -41,7 +41,7 @@ _NUMERIC_OPTIONS: tuple[tuple[str, Any, str], ...] = (
 _BOOLEAN_OPTIONS: tuple[tuple[str, str], ...] = (
     ("neck", "the seeds' embedding neck, 2048 – 512"),
     ("compile", "torch.compile the step"),
-    ("channels-last", "lay images out as kernels like them best (default)"),
+    ("channels-last", "memory format of images and weights, the fastest for convolutions (default)"),
     (
         "sync-bn",
         "batch norm over all GPUs of a run (default); torch has none over CPU processes, so it is left out there",
@@ -67,7 +67,7 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
 
 
 def given_config_values(options: argparse.Namespace) -> dict[str, Any]:
-    """Fields of `TrainConfig` that were given as options, but for the augmentation's."""
+    """Fields of `TrainConfig` that were given as options, except the augmentation."""
     names = [name for name, _, _ in _NUMERIC_OPTIONS] + [name for name, _ in (*_CHOICE_OPTIONS, *_BOOLEAN_OPTIONS)]
     fields = [name.replace("-", "_") for name in names if name != "augment"]
     return {name: getattr(options, name) for name in fields if getattr(options, name) is not None}

@@ -86,7 +86,7 @@ def _sha256(path: Path) -> str:
 
 
 def _fsync_folder(folder: Path) -> None:
-    """Names on disk too, where a folder can be synced."""
+    """Sync the entries of a folder to disk, where the system can do that."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -96,7 +96,7 @@ def _fsync_folder(folder: Path) -> None:
 
 
 def exists(folder: Path) -> bool:
-    """Whether there is a checkpoint, be it the one that a kill between two renames has left."""
+    """Whether there is a checkpoint, or the spare that a run killed between two renames has left."""
     if os.path.lexists(folder) and not folder.is_dir():
         # Otherwise a run that is resumed would begin anew, and drop its log.
         raise InputError(f"{folder}: not a folder, as a checkpoint is; remove it, or put the checkpoint back")
@@ -105,7 +105,7 @@ def exists(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class CheckpointFiles:
-    """The files of a checkpoint, looked at: the state, and which tensors there are; none of these is read yet."""
+    """The files of a checkpoint, their hashes checked: the state, and which tensors there are, not read yet."""
 
     model: SafetensorsFile
     training: SafetensorsFile
@@ -113,7 +113,7 @@ class CheckpointFiles:
 
     @property
     def ema_sources(self) -> dict[str, str]:
-        """Of each averaged tensor, by the name that it has in the model, the file that holds it and its name there."""
+        """By the name of a tensor in the model: the file and name under which its average is stored, for messages."""
         held = self.training.sources
         return {name.removeprefix(EMA_PREFIX): place for name, place in held.items() if name.startswith(EMA_PREFIX)}
 
@@ -125,9 +125,9 @@ class LoadedCheckpoint(NamedTuple):
     training: dict[str, Tensor]
     state: dict[str, Any]
     sources: dict[str, str]
-    """Of each tensor of the model the file that holds it and its name there."""
+    """By the name of a tensor in the model: the file that holds it and its name there, for messages."""
     ema_sources: dict[str, str]
-    """The same of each averaged tensor, by the name that it has in the model."""
+    """The same for its average."""
 
 
 def load(folder: Path, model_bytes: int | None = None) -> LoadedCheckpoint:
@@ -244,7 +244,7 @@ def open_eval_weights(folder: Path) -> tuple[EvalWeights, dict[str, Any]]:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Everything an optimizer remembers, as tensors by name and numbers for JSON."""
+    """The state of an optimizer, as tensors by name and as numbers for JSON."""
     tensors: dict[str, Tensor] = {}
     numbers: dict[str, Any] = {}
     for index, memory in optimizer.state_dict()["state"].items():
@@ -258,7 +258,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tenso
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
-    """What `optimizer_tensors` gave, put back.
+    """Load the state that a checkpoint holds into an optimizer.
 
     Moments lie in memory as their parameters do, as they did before: other strides can mean another order of
     additions, and then other last bits.
@@ -279,7 +279,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
 
 
 def _check_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[int, dict[str, Any]]) -> None:
-    """Parameters of one group are remembered by the same numbers: one that lacks some would fail at the next step."""
+    """Refuse a state in which a parameter lacks an entry that others of its group have: the next step would fail."""
     for group in optimizer.state_dict()["param_groups"]:
         kept = [frozenset(state[index]) for index in group["params"] if index in state]
         if len(set(kept)) > 1:
@@ -289,9 +289,9 @@ def _check_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[int, di
 
 
 def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str, sources: Mapping[str, str]) -> None:
-    """Weights into a module as it was built; another shape, another set of names or a NaN is one clear line.
+    """Load weights into a module; another shape, another set of names or a NaN is an InputError.
 
-    `sources` says of each tensor which file holds it, for that line.
+    `sources` says of each tensor which file holds it, for the message.
     """
     initial_non_finite = non_finite_names(module.state_dict())
     try:
@@ -310,6 +310,6 @@ def non_finite_names(tensors: Mapping[str, Any]) -> set[str]:
 
 
 def check_finite(tensors: Mapping[str, Any], sources: Mapping[str, str], ignored_names: Iterable[str] = ()) -> None:
-    """Refuse numbers that are not finite, of which nothing but others would come; once, where they are loaded."""
+    """Refuse tensors with NaN or infinite values, when they are loaded: all that is computed from them would be too."""
     for name in sorted(non_finite_names(tensors).difference(ignored_names)):
         raise not_finite_error(sources.get(name, name), tensors[name], "take an earlier checkpoint, or train again")

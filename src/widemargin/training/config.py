@@ -139,12 +139,12 @@ class TrainConfig:
         return build_train_command(self)
 
     def to_json(self) -> str:
-        """The run as text; `from_json` reads it back to an equal run."""
+        """The config as JSON; `from_json` reads it back to an equal config."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str = "run.json") -> TrainConfig:
-        """A run from its text; a field that does not exist is an error, not silence."""
+        """The config in a JSON text; a field that does not exist is an error. `where` names the file in messages."""
         values = bounded.parse_json(text, where)
         if not isinstance(values, dict):
             raise InputError(f"{where}: holds no run")
@@ -159,7 +159,7 @@ class TrainConfig:
 
     @classmethod
     def read(cls, folder: str | Path) -> TrainConfig:
-        """The run of a folder."""
+        """The config of a run folder, from its `run.json`."""
         path = Path(folder) / "run.json"
         try:
             return cls.from_json(read_file(path, bounded.MAX_JSON_BYTES), str(path))
@@ -168,7 +168,7 @@ class TrainConfig:
 
 
 def _normalize_value(value: Any) -> Any:
-    """Lists as tuples: JSON has only the former, and a run that was read back must equal the one written."""
+    """Lists as tuples: JSON has only the former, and a config that was read back must equal the one written."""
     if isinstance(value, str):
         return _check_utf8(value)
     if isinstance(value, int | float) and not abs(value) < _MAX_FLOAT:  # JSON has no NaN, and NaN is not itself

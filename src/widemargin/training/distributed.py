@@ -38,7 +38,7 @@ DEFAULT_TIMEOUT_SECONDS = 1800.0
 
 
 def launch_fabric(config: TrainConfig, devices: Any = "auto", timeout: float = DEFAULT_TIMEOUT_SECONDS) -> Fabric:
-    """Fabric as the environment wants it. Nothing is started here: who wants many processes starts them."""
+    """Fabric for the processes that torchrun or SLURM has started, or for this one alone; it starts none itself."""
     try:
         from lightning_fabric import Fabric
         from lightning_fabric.strategies.ddp import DDPStrategy
@@ -60,7 +60,7 @@ def launch_fabric(config: TrainConfig, devices: Any = "auto", timeout: float = D
     try:
         _init_restarted_process_group(world_size, timeout)
         fabric.launch()
-    except RuntimeError as error:  # of the store, or of the lines between the processes
+    except RuntimeError as error:  # of the store, or of the connections between the processes
         if world_size == 1:
             raise
         why = " ".join(str(error).split())[:200]
@@ -69,11 +69,11 @@ def launch_fabric(config: TrainConfig, devices: Any = "auto", timeout: float = D
 
 
 def _init_restarted_process_group(world_size: int, timeout: float) -> None:
-    """Processes that torchrun has started again meet under keys of their own.
+    """Initialize the process group after a restart by torchrun, under keys of this attempt.
 
-    torchrun keeps one store for all attempts (pytorch issue 135712), and whoever comes first to the second would find
-    the addresses of the first in it and call nobody. With several machines their counts of attempts may differ: there
-    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 helps, which gives every attempt a store of its own.
+    torchrun keeps one store for all attempts (pytorch issue 135712), so the first process of a new attempt would find
+    the addresses of the attempt before, where nobody answers. With several machines their counts of attempts may
+    differ: there TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 helps, which gives every attempt a store of its own.
     """
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and os.environ.get("GROUP_WORLD_SIZE") == "1"
@@ -107,7 +107,7 @@ def _process_layout() -> tuple[int, int, int]:
     return 1, 1, 1
 
 
-# Who is missing: when the line between processes breaks, those that are left call each other's numbers.
+# Lost processes: when a connection breaks, those that are left find out through the store which ranks still answer.
 
 _CONNECTION_ERROR_PATTERN = re.compile(
     r"gloo|nccl|connection (closed|reset|refused)|timed out|timeout|pair closure|broken pipe", re.IGNORECASE
@@ -125,7 +125,7 @@ def is_connection_error(error: RuntimeError) -> bool:
 
 
 def find_silent_ranks(patience: float) -> list[int] | None:
-    """Numbers of the processes that have not answered after so many seconds; None where nobody can be asked."""
+    """Ranks that have not answered in time; None where the store, which rank 0 keeps, does not answer."""
     found: list[list[int] | None] = []
     # Apart, as asking a store whose process is stopped, which is rank 0's, waits for ever.
     asking = threading.Thread(target=lambda: found.append(_poll_ranks(patience)), daemon=True)
@@ -152,7 +152,7 @@ def _poll_ranks(patience: float) -> list[int] | None:
 
 
 def lost_rank_error(patience: float, timeout: timedelta) -> LostRankError:
-    """What to say: which processes are gone, and how to go on."""
+    """The error that names the lost ranks and says how to go on."""
     silent = find_silent_ranks(patience)
     if silent is None:
         who = "rank 0 has gone or does not answer"
@@ -187,19 +187,20 @@ def convert_sync_batchnorm(model: ModuleT) -> ModuleT:
     return convert(model)
 
 
-# Stopping on request: SIGTERM or SIGINT lets a step end, keeps everything and leaves; a second one leaves at once.
+# Stopping on request: after SIGTERM or SIGINT the step ends, a checkpoint is written and the run exits; a second one
+# exits at once.
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequest:
-    """Whether somebody has asked."""
+    """Signal handler that remembers that a stop was requested."""
 
     def __init__(self) -> None:
         self.is_requested = False
 
     def __call__(self, signum: int, _: FrameType | None) -> None:
-        """The first one: ask, and leave the next to the system, which waits for no Python."""
+        """Remember the first signal and restore the default handlers: a second one ends the process at once."""
         self.is_requested = True
         for each in _STOP_SIGNALS:
             signal.signal(each, signal.SIG_DFL)
@@ -208,7 +209,7 @@ class StopRequest:
 
 @contextmanager
 def handle_stop_signals() -> Iterator[StopRequest]:
-    """Listens while it lasts; in the main thread only, elsewhere signals are not ours."""
+    """Handle stop signals inside the block; in the main thread only, as Python allows handlers nowhere else."""
     stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield stop

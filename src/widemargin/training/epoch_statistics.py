@@ -29,7 +29,7 @@ class AngleHistogram:
 
     @torch.no_grad()
     def add(self, head: Head, x: Tensor, y: Tensor) -> None:
-        """One batch."""
+        """Count the angles of one batch."""
         unit = angles.unit_and_norm(x.to(head.weight.dtype))[0]
         cos = unit @ angles.unit_and_norm(head.weight)[0].T
         theta = angles.safe_arccos(cos)
@@ -66,7 +66,7 @@ class MiningMeter:
 
     @torch.no_grad()
     def add(self, stats: dict[str, dict[str, Tensor]], embeddings: Tensor) -> None:
-        """One batch; nothing waits for the device."""
+        """Add the statistics of one batch, without waiting for the device."""
         if not stats:
             return
         self.num_batches += 1
@@ -96,7 +96,7 @@ class EpochSums:
 
     @torch.no_grad()
     def add(self, objective: Objective, losses: Tensor, embeddings: Tensor, y: Tensor) -> None:
-        """One batch; nothing waits for the device."""
+        """Add one batch, without waiting for the device."""
         right = torch.zeros((), device=y.device)  # none where there are no answers
         if objective.has_logits:
             logits = objective.logits(embeddings)
@@ -133,7 +133,7 @@ class EpochSums:
         }
 
     def load_state_dict(self, state: dict[str, Any], is_rank_zero: bool) -> None:
-        """Go on from there: the first process with what all had, the others with nothing."""
+        """Continue from saved sums: rank 0 takes those of all processes, the others begin at zero."""
         if not is_rank_zero:
             return
         self.totals.copy_(torch.tensor(state["totals"], dtype=self.totals.dtype))

@@ -1,6 +1,6 @@
-"""Evaluation of a model on images: by its answers, or where it has none for these images by its embeddings.
+"""Evaluation of a model on images: by its predicted classes, or by its embeddings where it has no such classes.
 
-Answers give top-1 and top-5, with and without flips, angles and a confusion matrix; embeddings give the figures of
+Predictions give top-1 and top-5, with and without flips, angles and a confusion matrix; embeddings give the figures of
 `recognition.evaluation`.
 """
 
@@ -81,10 +81,10 @@ def evaluate(
     flips: bool = True,
     intervals: bool = True,
 ) -> dict[str, Any]:
-    """Figures on some images; unseen classes have no weights to answer with, nor have losses that only embed.
+    """Metrics on some images: of the classifier, or of embeddings for unseen classes and for losses that only embed.
 
-    Where unseen classes are the aim, held-out images of seen ones are evaluated by their neighbours too. Mirror images
-    are asked for where training made some: a mirrored digit is none.
+    A run with unseen classes is evaluated by embeddings on held-out images of seen classes too. Flips are averaged only
+    where training flipped images: a mirrored digit is no digit.
     """
     batches = inputs.eval_batches(images)
     if model.objective.has_logits and not config.unseen_classes:
@@ -114,5 +114,5 @@ def format_metrics(metrics: dict[str, Any]) -> str:
 
 
 def selection_metric(metrics: dict[str, Any]) -> float:
-    """The figure that `best` is chosen by."""
+    """The metric that the checkpoint `best` is chosen by."""
     return float(metrics["top1"] if "top1" in metrics else metrics["recall1"])

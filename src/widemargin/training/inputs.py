@@ -78,9 +78,9 @@ class Inputs:
     manifest: Manifest | None = None
     """Which file is in which part; None for a set by its name."""
     changes: FolderChanges | None = None
-    """What became of the folder since its manifest was drawn; None where that is this moment."""
+    """What became of the folder since its manifest was drawn; None where it was drawn just now."""
     notes: tuple[str, ...] = ()
-    """Lines for whoever started this."""
+    """Lines to show to the user."""
     has_new_manifest: bool = False
     """Whether the manifest is not the one in the run folder, and is to be written there."""
     is_legacy_split: bool = False
@@ -146,9 +146,9 @@ class Inputs:
             )
 
     def whiten_backbone(self, model: MarginModel) -> None:
-        """What a backbone wants to see of the training images before the first step.
+        """Pass some training images to the `whiten` method of a backbone that has one, before the first step.
 
-        They are taken from everywhere in the set: a folder's stand class by class.
+        They are taken from everywhere in the set, since the images of a folder come class by class.
         """
         backbone: nn.Module = getattr(model.backbone, "backbone", model.backbone)  # behind a neck
         whiten = getattr(backbone, "whiten", None)
@@ -171,12 +171,12 @@ def load_inputs(
     test_only: bool = False,
     is_finished: bool = False,
 ) -> Inputs:
-    """Load what a run names.
+    """Load the images that a run names.
 
     Of a folder of images `manifest` says which file belongs to which part; without one the parts are drawn, for a run
     that `has_started` before as version 0.1.0 drew them. `assign_new` takes the folder as it is now
     (`data.images.changes`), for a run that `is_finished` without training on any of it.
-    `test_only` loads no training images where that can be: none of them can then stand in the way of an evaluation.
+    `test_only` loads no training images where it can, so that a missing or damaged one cannot prevent an evaluation.
     """
     root = image_folder(config)
     if root is not None:

@@ -160,7 +160,10 @@ TRACKERS: dict[str, type[TensorBoard] | type[Wandb]] = {"tensorboard": TensorBoa
 
 
 class MetricsLog:
-    """Lines of a run; a resumed run drops what came after its checkpoint, so that no line is lost or doubled."""
+    """`metrics.jsonl` of a run, and its trackers.
+
+    A resumed run drops the lines that came after its checkpoint, so that none is lost or doubled.
+    """
 
     def __init__(self, folder: Path, last_epoch: int, loggers: Iterable[str], config: TrainConfig) -> None:
         self.path = folder / "metrics.jsonl"
@@ -173,11 +176,11 @@ class MetricsLog:
 
     @staticmethod
     def read_epochs(path: Path) -> list[dict[str, Any]]:
-        """What is there; a last line that was cut off is left out."""
+        """The lines in a file; a last one that was cut off is left out."""
         return [line for _, line in _read_epoch_lines(path, MAX_IN_MEMORY_LOG_BYTES)]
 
     def add(self, line: dict[str, Any]) -> None:
-        """One more epoch."""
+        """Append the line of an epoch, and pass it to the trackers."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
             file.flush()
@@ -189,7 +192,7 @@ class MetricsLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Let the others finish."""
+        """Close the trackers."""
         for other in self.trackers:
             other.close(failed=kind is not None)
 
@@ -209,7 +212,7 @@ def _read_epoch_lines(path: Path, max_bytes: int) -> Iterator[tuple[bytes, dict[
 
 
 def check_logs(loggers: Iterable[str]) -> list[str]:
-    """The kinds that are asked for, refused here, before any process waits for another."""
+    """The names of trackers, each once; an unknown or missing one is refused, before any process waits for another."""
     kinds = list(dict.fromkeys(loggers))
     for kind in kinds:
         if kind not in TRACKERS:
@@ -240,12 +243,12 @@ class ProgressReporter:
         self.val_text, self.has_warned = "", False
 
     def step(self, fraction: float, progress: EpochProgress | None = None) -> None:
-        """So much of an epoch more; `progress` only where the loop has looked at its sums anyway."""
+        """Advance by a fraction of an epoch; `progress` is given at the steps where the loop reads its sums anyway."""
         if self.bar is not None:
             self.bar(fraction, None if progress is None else f"{progress}{self.val_text}")
 
     def report_epoch(self, line: dict[str, Any]) -> None:
-        """What is logged of an epoch."""
+        """Show the line that was logged for an epoch."""
         self._warn_on_collapse(line)
         val = line.get("val")
         self.val_text = "" if val is None else f", held out {selection_metric(val):.1f} %"
@@ -276,7 +279,7 @@ def open_reporter(config: TrainConfig, start_epoch: int, end_epoch: int) -> Iter
 
 
 def print_stderr(message: str) -> None:
-    """On standard error; a reader that has left must not end a training that takes days."""
+    """Print to standard error; a closed pipe must not end a training that takes days."""
     if sys.stderr is None:
         return
     try:

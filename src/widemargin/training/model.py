@@ -21,7 +21,7 @@ from .config import TrainConfig
 _MAX_IMAGE_VALUES = 1 << 26  # numbers of an image as a network sees it: 4,700 × 4,700 pixels in colour
 
 ObjectiveFactory: TypeAlias = Callable[[int, int], Objective]
-"""What makes an objective of another kind from the embeddings' length and the number of classes."""
+"""`objective_factory(embedding_dim, num_classes)` returns the objective of a run."""
 
 
 def build_margin_model(
@@ -72,9 +72,9 @@ def rebuild_model(
     where: str,
     objective_factory: ObjectiveFactory | None = None,
 ) -> MarginModel:
-    """The network of a run that was kept, empty, to take weights of so many bytes.
+    """The network of a saved run, without its weights, which have `weight_bytes` bytes.
 
-    What describes it may be a stranger's.
+    `config` and `input_spec` may be from a stranger, so they are checked first.
     """
     try:
         values = input_spec["channels"] * input_spec["size"] ** 2
@@ -114,7 +114,7 @@ def limit_parameter_bytes(weight_bytes: int, where: str) -> Iterator[None]:
 
 
 def _objective(config: TrainConfig, embedding_dim: int, class_names: tuple[str, ...]) -> Objective:
-    """Smoothing and names go to a head; a loss without one takes neither. All ranks of a training share one state."""
+    """The objective of the run's loss; only a head takes label smoothing and class names. All ranks share one state."""
     group = dist.group.WORLD if distributed.has_multiple_ranks() else None
     bare = Objective(config.loss, embedding_dim, len(class_names), group=group)
     if bare.head is None and not config.label_smoothing:
@@ -145,7 +145,7 @@ class TrainStep(nn.Module):
 
 
 class ModelEMA:
-    """Exponential average of a model's floating-point state (weights, running statistics); the rest is copied."""
+    """Exponential average of a model's floating-point state (weights, running statistics); the rest is not averaged."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
@@ -153,19 +153,19 @@ class ModelEMA:
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """One step further."""
+        """Update the average with the model's current state."""
         now = _float_state(model)
         torch._foreach_lerp_(list(self.values.values()), [now[name] for name in self.values], 1.0 - self.decay)
 
     @torch.no_grad()
     def load(self, tensors: dict[str, Tensor], prefix: str) -> None:
-        """What a checkpoint kept, in the place and the layout of what is here."""
+        """Copy the average of a checkpoint into these tensors, which keep their memory layout."""
         for name, value in self.values.items():
             value.copy_(tensors[prefix + name])
 
     @torch.no_grad()
     def swap(self, model: nn.Module) -> None:
-        """Average into the model and the model's own numbers here; again, and all is as before."""
+        """Exchange the average and the model's own state; a second call undoes it."""
         for name, value in _float_state(model).items():
             kept = value.detach().clone()
             value.copy_(self.values[name])

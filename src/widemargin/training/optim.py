@@ -50,7 +50,7 @@ def _muon(config: TrainConfig, model: MarginModel) -> torch.optim.Optimizer:
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """The same rate for all groups."""
+    """Set the learning rate of all parameter groups."""
     for group in optimizer.param_groups:
         group["lr"] = lr
 
@@ -99,7 +99,7 @@ class PlateauScheduler:
         self.best, self.num_bad_epochs, self.lr_scale = math.inf, 0, 1.0
 
     def step(self, loss: float) -> None:
-        """The loss of an epoch."""
+        """Take the loss of an epoch into account."""
         if loss < self.best * (1.0 - 1e-4):
             self.best, self.num_bad_epochs = loss, 0
             return
@@ -112,5 +112,5 @@ class PlateauScheduler:
         return {"best": self.best, "num_bad_epochs": self.num_bad_epochs, "lr_scale": self.lr_scale}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """What a checkpoint kept."""
+        """Restore what a checkpoint kept."""
         self.best, self.num_bad_epochs, self.lr_scale = state["best"], int(state["num_bad_epochs"]), state["lr_scale"]

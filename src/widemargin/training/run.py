@@ -1,4 +1,4 @@
-"""A run that has been trained: its model out of a checkpoint, to be evaluated and to name images.
+"""A trained run: its model from a checkpoint, to evaluate, to embed images and to predict their classes.
 
 `inspect_run` collects what a report shows of it: embeddings of some test images, the most confident mistakes, pairs.
 """
@@ -49,7 +49,7 @@ class Run:
     weights_path: Path
 
     folder: Path | None = None
-    """The run folder, where the model is not from a folder of its own (`export --hub`)."""
+    """The run folder; None for a model from a folder that `export --hub` wrote."""
     has_manifest: bool = False
     """Whether the run has a manifest of its images."""
 
@@ -158,7 +158,7 @@ class Run:
 
     @torch.no_grad()
     def check_model_outputs(self) -> None:
-        """Refuse a network that gives no numbers for an image, before it is handed on."""
+        """Refuse a network whose output for a random image is not finite, before it is exported."""
         shape = (1, self.input_spec["channels"], self.input_spec["size"], self.input_spec["size"])
         image = torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
         x = self.model.eval().embed(image.to(next(self.model.parameters())))
@@ -182,7 +182,7 @@ class Run:
         return sorted(found, key=lambda pair: -pair[1])
 
     def eval_batches(self, images: Images) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images of another set, as the network sees its own in evaluation."""
+        """Batches of images of another set, preprocessed as in evaluation, and their labels."""
         augment, batch = self.eval_augment, eval_batch_size(500, self.input_spec["channels"], self.input_spec["size"])
         if images.x.shape[1] != self.input_spec["channels"]:
             have, wants = images.x.shape[1], self.input_spec["channels"]
@@ -197,11 +197,11 @@ class Run:
 
     @property
     def eval_augment(self) -> Augment:
-        """How its images are made ready in evaluation."""
+        """Preprocessing of the run's images in evaluation."""
         return build_eval_augment(self.input_spec)
 
     def _preprocess_file(self, path: Path) -> Tensor:
-        """The file as one image as the network sees its own in evaluation."""
+        """An image file as a batch of one, preprocessed as in evaluation."""
         from ..data.images.decode import read_image, resize_and_centre_crop
 
         augment = self.eval_augment
@@ -272,7 +272,7 @@ def _count_evaluated_images(record: dict[str, Any]) -> int | None:
 
 
 def parse_input_spec(raw_spec: Any, where: str) -> dict[str, Any]:
-    """What a network must know of its images, as a file has it; one line where that is not what we write."""
+    """The input spec that a file holds, checked; an InputError where it is not as we write it."""
     try:
         input_spec = run_files.check_input_spec(raw_spec)
         build_eval_augment(input_spec)
@@ -282,7 +282,7 @@ def parse_input_spec(raw_spec: Any, where: str) -> dict[str, Any]:
 
 
 def build_eval_augment(input_spec: dict[str, Any]) -> Augment:
-    """How images are made ready in evaluation."""
+    """Preprocessing in evaluation of the images that an input spec describes."""
     from ..data.images.augment import Augment
 
     given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in input_spec["augment"].items()}
@@ -305,7 +305,7 @@ class Mistake:
 
 @dataclass(frozen=True, eq=False)
 class RunInspection:
-    """What there is to see."""
+    """What a report shows of a run's test images."""
 
     num_images: int
     unit_embeddings: NDArray[np.float64]
@@ -316,14 +316,14 @@ class RunInspection:
     weights: NDArray[np.float64] | None
     """Unit class weights [C, D], where they are those of the images' classes."""
     verification: VerificationMetrics | None = None
-    """What all pairs of the images say, where the run is evaluated by pairs."""
+    """Metrics of all pairs of the images, where the run is evaluated by pairs."""
     note: str = ""
     """Which images of a folder these are, and what became of the others."""
 
 
 @torch.no_grad()
 def inspect_run(run: Run, data_dir: str | None = None, max_images: int = MAX_REPORT_IMAGES) -> RunInspection:
-    """Look at some test images, drawn with the run's seed."""
+    """What a report shows of a run, from at most `max_images` test images drawn with the run's seed."""
     inputs = run.load_inputs(data_dir)
     if list(inputs.class_names) != run.input_spec["class_names"]:
         raise InputError(f"{run.config.data_name} has other classes now than the run was trained on")
@@ -355,7 +355,7 @@ def inspect_run(run: Run, data_dir: str | None = None, max_images: int = MAX_REP
 
 
 def _verify_all_pairs(x: Tensor, y: Tensor) -> VerificationMetrics | None:
-    """All pairs of the images; none where no class has two of them."""
+    """Metrics of all pairs of the images; None where no class has two of them."""
     try:
         return verification_metrics_of_embeddings(x, y)
     except InputError:

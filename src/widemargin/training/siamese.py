@@ -24,7 +24,7 @@ from ..numerics.random import make_generator, permutation, uniform
 from .optim import one_cycle, set_lr
 
 MERGES = ("input", "embedding")
-_ORDER_STREAM, _STEP_STREAM = 11, 12  # what a generator is for
+_ORDER_STREAM, _STEP_STREAM = 11, 12  # purposes of generators, as in `data.images.batches`
 _NUM_WHITENING_PAIRS = 2000
 
 
@@ -62,7 +62,7 @@ class SiameseConfig:
 
 
 class PairNetwork(nn.Module):
-    """Two batches of images to a logit each that they show the same."""
+    """Network on two batches of images; its logit [N] says whether the images of a pair show the same."""
 
     def __init__(self, config: SiameseConfig, channels: int, size: int) -> None:
         from ..models.build import build_backbone
@@ -76,7 +76,7 @@ class PairNetwork(nn.Module):
         self.objective = Objective("bce", embedding_dim, 1)
 
     def features(self, a: Tensor, b: Tensor) -> Tensor:
-        """What the logit is read off, [N, D]."""
+        """Features [N, D] of the pairs, which a linear layer turns into logits."""
         if self.merge == "input":
             merged: Tensor = self.backbone(torch.cat((a, b), 1))
             return merged
@@ -103,7 +103,7 @@ def train_siamese(
     augment: Augment,
     on_progress: Callable[[float, float], None] | None = None,
 ) -> PairNetwork:
-    """A network trained on pairs; `on_progress(share of the work done, loss)` after every step."""
+    """A network trained on pairs; `on_progress(fraction, loss)` after every step, with its fraction of the work."""
     if len(pairs) < config.batch_size:
         raise InputError(f"{len(pairs)} pairs are fewer than a batch of {config.batch_size}; lower --batch-size")
     if bool(pairs.same.all()) or not bool(pairs.same.any()):
@@ -148,7 +148,7 @@ def _whiten(network: PairNetwork, pairs: ImagePairs, augment: Augment) -> None:
 def pair_scores(
     network: PairNetwork, pairs: ImagePairs, augment: Augment, batch_size: int = 500
 ) -> NDArray[np.float64]:
-    """Logit [M] of every pair that it is one of the same."""
+    """Logit [M] of every pair that both images show the same."""
     network.eval()
     found = []
     for start in range(0, len(pairs), batch_size):

@@ -47,11 +47,11 @@ def train(
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
     assign_new: bool = False,
 ) -> dict[str, Any]:
-    """Train a run in a folder to its end (or for `stop_after` epochs); the record of what came out.
+    """Train a run in a folder to its end (or for `stop_after` epochs) and return its record, {} while epochs are left.
 
     `quiet` shows no bar and prints no lines; `command` is what the record says to type, if another than
     `build_train_command`'s.
-    `timeout` seconds after the last word of another process it is given up.
+    A process that does not answer for `timeout` seconds is given up by the others.
     `objective_factory(embedding_dim, num_classes)` makes an objective that no text names, such as another library's,
     under the name `config.loss`.
     `assign_new` resumes on a folder of images as it is now: see `data.images.changes.update_manifest`.
@@ -176,7 +176,7 @@ def _run_epoch(
 
 
 def _check_same_config(config: TrainConfig, folder: Path) -> None:
-    """Only the run that is there goes on; its name may have changed, nothing else."""
+    """Refuse to resume a folder that holds another run; only the name may differ."""
     there = TrainConfig.read(folder)
     for name, value in vars(replace(config, name=there.name)).items():
         if getattr(there, name) != value:

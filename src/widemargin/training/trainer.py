@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class DivergedError(InputError):
-    """Training went wrong; the last good checkpoint is kept."""
+    """The loss or the weights are no longer finite; the last good checkpoint is kept."""
 
 
 @torch.no_grad()
@@ -77,7 +77,7 @@ def describe_divergence(
 
 
 def non_finite_parameters(model: MarginModel) -> list[str]:
-    """Names of the parameters that hold something else than numbers."""
+    """Names of the parameters that hold NaN or infinity."""
     return [name for name, p in model.named_parameters() if not torch.isfinite(p).all()]
 
 
@@ -94,7 +94,7 @@ def _describe_magnitudes(model: MarginModel, x: Tensor, y: Tensor) -> str:
 
 
 _CHECK_INTERVAL = 16  # steps between looks at the loss: waiting for a number now and then is enough
-_DROPOUT_STREAM = 2  # what a generator is for, beside the batches' order and steps
+_DROPOUT_STREAM = 2  # purpose of a generator, beside those of `data.images.batches`
 
 
 class Trainer:
@@ -148,9 +148,9 @@ class Trainer:
         self.plateau = PlateauScheduler()
         self.epoch, self.step, self.seconds, self.best = 0, 0, 0.0, -math.inf
         self.mid_epoch_state: dict[str, Any] | None = None
-        self.has_checkpoint = False  # whether there is a checkpoint
-        self.epoch_sums: EpochSums | None = None  # of the epoch that goes on
-        self.divergence_message = ""  # what was the matter at the first step whose loss was no number
+        self.has_checkpoint = False  # whether a good one was written or restored
+        self.epoch_sums: EpochSums | None = None  # of the current epoch
+        self.divergence_message = ""  # about the first step whose loss was not finite
 
     def _load_init_weights(self, init_folder: str) -> None:
         """The backbone of another run; the class weights stay new, under whatever loss this run has."""
@@ -179,10 +179,10 @@ class Trainer:
                 f"--init-from {init_folder}: {what}; the --seed of that run divides the folder alike", stacklevel=4
             )
 
-    # ---------------------------------------------------------------- keeping
+    # ---------------------------------------------------------------- checkpoints
 
     def save(self, folder: Path) -> None:
-        """A checkpoint of this moment, by the first process; weights that are no numbers take no good one's place."""
+        """Write a checkpoint from rank 0; never overwrites a good checkpoint with non-finite weights."""
         if names := self._non_finite_names():
             ending = "; the last good checkpoint is kept" if self.has_checkpoint else ""
             what = f"step {self.step}: the update left weights that are not finite in {names[0]}"
@@ -211,7 +211,7 @@ class Trainer:
         self.has_checkpoint = True
 
     def _non_finite_names(self) -> list[str]:
-        """Names of what would be kept and is no number: weights, which all processes share, then what the first has."""
+        """Names of non-finite tensors that would be saved: parameters, the same on all ranks, then rank 0's others."""
         if (names := non_finite_parameters(self.model)) or self.rank:
             return names
         averages = {} if self.ema is None else self.ema.values
@@ -338,13 +338,13 @@ class Trainer:
         return sums, int(self.mid_epoch_state["step"])
 
     def _capture_mid_epoch_state(self, sums: EpochSums, step: int, elapsed: float) -> dict[str, Any]:
-        """Where an epoch is left, in JSON: its next step, its sums, everybody's random numbers."""
+        """Where an epoch is left, for JSON: its next step, its sums, the random states of all processes."""
         states = distributed.gather_rows(torch.get_rng_state().unsqueeze(0).to(self.fabric.device)).cpu()
         rng_states = [bytes(row.tolist()).hex() for row in states]
         return {"step": step, "sums": sums.state_dict(), "rng_states": rng_states, "elapsed_seconds": elapsed}
 
     def _should_stop(self, stop: StopRequest | None, is_check_step: bool) -> bool:
-        """Whether all shall stop: alone at once, together where all look at the same step."""
+        """Whether to stop after this step; several processes decide together, at check steps only."""
         if stop is None or (self.fabric.world_size > 1 and not is_check_step):
             return False
         if self.fabric.world_size == 1:
@@ -359,7 +359,7 @@ class Trainer:
         return losses, embedded
 
     def _forward(self, images: Tensor, y: Tensor, mix: Any) -> tuple[Tensor, Tensor]:
-        """Losses and embeddings; a head refuses embeddings that are not finite, with a reason as elsewhere."""
+        """Losses and embeddings; where a head refuses embeddings that are not finite, a `DivergedError` says why."""
         try:
             losses, embedded = self.step_module(images, y, mix)
         except InputError:
@@ -374,9 +374,9 @@ class Trainer:
         return losses, embedded
 
     def _check_loss(self, losses: Tensor, embeddings: Tensor, y: Tensor) -> None:
-        """At the loss of every step where that costs no waiting: before the weights follow it and are lost too.
+        """Check the loss of every step on a CPU, where reading it costs no wait, before it reaches the weights.
 
-        Alone it stops here; together all stop at the same step, the next at which they look at the sum of all.
+        A single process raises here; several remember the message and stop together at the next check step.
         """
         if (
             losses.device.type != "cpu"
@@ -396,7 +396,7 @@ class Trainer:
         return "" if self.epoch_sums is None else self.epoch_sums.describe_magnitudes()
 
     def update(self) -> None:
-        """One step along the gradients that were added up."""
+        """One optimizer step on the accumulated gradients."""
         if self.config.clip:
             self.fabric.clip_gradients(
                 self.step_module, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
@@ -407,7 +407,7 @@ class Trainer:
             self.ema.update(self.model)
 
     def _check_global_loss(self, sums: EpochSums, x: Tensor, y: Tensor, start_time: float) -> EpochProgress:
-        """All processes look at the sum of all, so that all stop together; the progress so far."""
+        """The progress so far, from the sums of all processes; where their loss is not finite, all of them raise."""
         loss, right, seen = sums.global_totals()
         if not math.isfinite(loss):
             message = self.divergence_message or describe_divergence(

@@ -232,7 +232,7 @@ def draw_grouped_bars(
 
 
 def svg_open_tag(width: float, height: float, title: str) -> str:
-    """The opening tag with its text alternative."""
+    """The opening tag of an SVG with its text alternative."""
     return (
         f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(title)}" '
         f'xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>'
@@ -240,7 +240,7 @@ def svg_open_tag(width: float, height: float, title: str) -> str:
 
 
 def truncate_label(name: str, max_length: int = 34) -> str:
-    """A name that fits beside a picture.
+    """A name cut to at most `max_length` characters.
 
     >>> truncate_label("arcface(s=64, m=0.5)", 8)
     'arcface…'
@@ -249,7 +249,7 @@ def truncate_label(name: str, max_length: int = 34) -> str:
 
 
 def truncate_label_middle(name: str, max_length: int) -> str:
-    """The same for names that may begin alike: what is left out stood in the middle.
+    """A name shortened in the middle, for names that may begin alike.
 
     >>> truncate_label_middle("a long name of a run, held out", 17)
     'a long n…held out'
@@ -259,7 +259,7 @@ def truncate_label_middle(name: str, max_length: int) -> str:
 
 
 def separate_labels(heights: Sequence[float], top: float, gap: float = 17.0) -> list[float]:
-    """Heights of labels from the lowest (largest) up, moved apart, and none above the top.
+    """Move the y positions of labels, from the lowest label (largest y) up, `gap` apart and none above `top`.
 
     >>> separate_labels([30.0, 25.0, 20.0], 22.0, 10.0)
     [42.0, 32.0, 22.0]
@@ -280,7 +280,7 @@ def draw_line_chart(
     ylabel: str,
     title: str,
 ) -> str:
-    """A line with dots per row (name, values, colour), names at the right end, moved apart where they would meet."""
+    """A line with dots per series (name, values, colour); names at the right end, moved apart where they overlap."""
     left, right, top, bottom = 60, 600, 16, 330
     low, high = min(v for _, values, _ in series for v in values), max(v for _, values, _ in series for v in values)
     pad = 0.05 * max(high - low, 1e-6)
@@ -353,7 +353,7 @@ def loss_colour(loss: str) -> str:
 
 
 def assigned_loss_colour(loss: str) -> str | None:
-    """The same, for losses that have one of their own."""
+    """The colour that is fixed for a loss; None for a loss without one."""
     for name in reversed(re.findall(r"[a-z_0-9]*[a-z][a-z_0-9]*(?=\(|\s|$)", loss)):
         if name in _LOSS_COLOURS:
             return _LOSS_COLOURS[name]

@@ -99,7 +99,7 @@ def _dataset_sections(comparison: DatasetComparison) -> list[str]:
 
 
 def _baseline_hint(comparison: DatasetComparison) -> str:
-    """A word on the baselines of a picture."""
+    """A sentence that explains the baselines in a picture; empty where there are none."""
     return (
         " Baselines stand below the line; an arrow marks one that lies too far left to be drawn."
         if comparison.baselines
@@ -265,7 +265,7 @@ def _provenance_sections(data_notes: Sequence[str], command: str, first: Result)
 
 
 def format_interval(low: float, high: float, digits: int) -> str:
-    """An interval in words; equal folds say nothing of how far the mean may be off, so theirs is a dash.
+    """An interval as text; a dash for an empty one, as equal folds do not say how far off the mean may be.
 
     >>> format_interval(94.48, 99.9, 1), format_interval(96.0, 96.0, 1)
     ('94.5 – 99.9', '–')
@@ -296,7 +296,7 @@ def _format_range(values: Sequence[float]) -> str:
 
 
 def baseline_notes(comparison: Comparison) -> list[str]:
-    """Where baselines were run on fewer folds than the losses, or fitted to fewer rows than there are."""
+    """Notes on baselines that were run on fewer folds than the losses, or fitted to fewer rows than there are."""
     datasets_by_phrase: dict[str, list[str]] = {}
     for one in comparison.sets:
         fewer: dict[int, list[str]] = {}

@@ -25,7 +25,7 @@ TRAIN_ACCURACY_NOTE = (
 
 
 def print_comparison(comparison: Comparison) -> None:
-    """One set: a row per method. Several: a row per set, and what they say together."""
+    """Print one set with a row per method, or several with a row per set and a summary."""
     if len(comparison.sets) == 1:
         _print_one_dataset(comparison.sets[0])
     else:

@@ -40,7 +40,7 @@ _CURVE_LINE_STYLES = ("-", (0, (5, 2)), (0, (1, 1)))
 
 
 def draw_loss_curves(out: str, loss_specs: str | None = None, num_classes: int = 10) -> tuple[Path, list[str]]:
-    """Write the picture of the losses `loss_specs` (all by default) to `out`; its path, and warnings on the way."""
+    """Write the picture of the losses `loss_specs` (all by default) to `out`; returns its path and warnings."""
     import matplotlib as mpl
 
     from ..losses.criterion import Criterion

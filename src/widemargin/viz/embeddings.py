@@ -76,7 +76,7 @@ def draw_embedding_sphere(
 
 
 def _rotate_to_view(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Points as (right, up, towards the eye)."""
+    """Points [N, 3] in the coordinates of the viewer: right, up, towards the eye."""
     turn = np.array(
         [
             [math.cos(_VIEW_AZIMUTH), math.sin(_VIEW_AZIMUTH), 0],
@@ -145,7 +145,7 @@ def draw_embedding_circle(
 
 
 def _place_class_labels(directions: NDArray[np.float64], y: NDArray[np.int64]) -> list[tuple[int, float]]:
-    """Where each class is named: beyond its middle, moved on where another one's name stands already."""
+    """Angle at which each class is named: its mean direction, moved on where another name is too close."""
     middles = {k: directions[y == k].mean(0) for k in sorted(set(y.tolist()))}
     sorted_angles = sorted((math.atan2(up, x), k) for k, (x, up) in middles.items())
     placed: list[tuple[int, float]] = []
@@ -160,7 +160,7 @@ _MAX_LEGEND_NAMES = 12
 
 
 def draw_embedding_scatter(points: NDArray[np.float64], y: NDArray[np.int64], names: Sequence[str], title: str) -> str:
-    """Points [N, 2] in the colours of their classes, both axes alike."""
+    """Points [N, 2] in the colours of their classes, both axes to the same scale."""
     middle = (points.max(0) + points.min(0)) / 2
     half_range = float(np.abs(points - middle).max()) or 1.0
     parts = [svg_open_tag(_SCATTER_SIZE + 200, _SCATTER_SIZE, title)]
@@ -196,7 +196,7 @@ THUMBNAIL_STYLE = """
 
 
 def thumbnail(pixels: NDArray[np.uint8]) -> str:
-    """Pixels [C, H, W] as the address of a PNG inside the page."""
+    """Pixels [C, H, W] as a PNG in a `data:` URI."""
     from PIL import Image
 
     image = Image.fromarray(pixels[0] if len(pixels) == 1 else np.moveaxis(pixels, 0, 2))
@@ -207,7 +207,7 @@ def thumbnail(pixels: NDArray[np.uint8]) -> str:
 
 
 def neighbour_row(query: tuple[str, str], matches: Sequence[tuple[str, str, float]]) -> str:
-    """A query (picture, class) and its nearest neighbours (picture, class, cosine); those of other classes framed."""
+    """HTML of a query (picture, class) and its neighbours (picture, class, cosine); other classes are framed."""
     cells = [_thumbnail_figure(*query, "asked", "asked for")]
     cells += [
         _thumbnail_figure(picture, name, "" if name == query[1] else "wrong", f"{cos:.2f}")

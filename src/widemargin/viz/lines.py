@@ -24,19 +24,19 @@ class Curve:
 
 @dataclass(frozen=True)
 class AxesSpec:
-    """What the picture spans, and what stands at its axes."""
+    """Limits and labels of the axes."""
 
     xlim: tuple[float, float]
     ylim: tuple[float, float]
     xlabel: str
     ylabel: str
     x_tick_suffix: str = ""
-    """Behind the numbers across, such as °."""
+    """Written after the tick labels of x, such as °."""
 
 
 @dataclass(frozen=True)
 class Marks:
-    """What is marked beside the curves."""
+    """Marks in addition to the curves."""
 
     dots: Sequence[tuple[float, float, str]] = field(default_factory=tuple)
     """(x, y, colour)."""
@@ -47,7 +47,7 @@ class Marks:
 
 
 def draw_xy_chart(curves: Sequence[Curve], axes: AxesSpec, title: str, marks: Marks | None = None) -> str:
-    """The picture; what leaves the axes is not drawn."""
+    """A chart of curves over a linear axis; points outside the y limits are not drawn."""
     marks = marks or Marks()
 
     def to_pixel(x: float, y: float) -> tuple[float, float]:
@@ -107,7 +107,7 @@ def _dash_attribute(curve: Curve) -> str:
 
 
 def _legend(curves: Sequence[Curve]) -> tuple[list[str], float]:
-    """Names under the picture, where narrow screens have room for them, and the height of everything."""
+    """The legend below the picture, and the height of the whole chart."""
     parts, x, y = [], float(_XY_LEFT), _XY_BOTTOM + 66.0
     for curve in curves:
         wide = 48 + 7.4 * len(curve.name)
@@ -123,7 +123,7 @@ def _legend(curves: Sequence[Curve]) -> tuple[list[str], float]:
 def _segments_within(
     points: Sequence[tuple[float, float]], limits: tuple[float, float]
 ) -> list[list[tuple[float, float]]]:
-    """The stretches of a line that lie within the ends."""
+    """The parts of a line that lie within the limits of y."""
     segments: list[list[tuple[float, float]]] = [[]]
     for x, y in points:
         if limits[0] <= y <= limits[1]:
@@ -212,10 +212,10 @@ _EPOCH_LEFT, _EPOCH_TOP, _EPOCH_BOTTOM, _EPOCH_WIDTH = 56, 18, 252, 560  # small
 
 @dataclass(frozen=True)
 class EpochSeries:
-    """A number through the epochs."""
+    """The values of one quantity over the epochs."""
 
     name: str
-    """Empty where there is but one."""
+    """Empty where there is only one series."""
     points: Sequence[tuple[float, float]]
     colour: str
     dashed: bool = False

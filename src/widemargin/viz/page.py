@@ -51,7 +51,7 @@ details summary { cursor: pointer; color: var(--soft); }
 
 
 def html_page(title: str, subtitle: str, body: Iterable[str], script: str = "") -> str:
-    """The whole document; `script` stands at its end."""
+    """The whole document; `script` is the only script that the page may run."""
     script_hash = (
         f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" if script else "'none'"
     )
@@ -71,7 +71,7 @@ def html_page(title: str, subtitle: str, body: Iterable[str], script: str = "") 
 
 
 def json_script(name: str, value: Any) -> str:
-    """A value for the page's script, as JSON that cannot end its element nor begin another."""
+    """A value for the page's script, as JSON in an element of its own; `<` is escaped, so it cannot end early."""
     text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
     return f'<script type="application/json" id="{escape(name)}">{text}</script>'
 
@@ -94,7 +94,7 @@ def figure(svg: str, caption: str = "") -> str:
 
 
 Cell = tuple[str, str]
-"""Text and class."""
+"""Text and CSS class."""
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], foot: Sequence[Sequence[Cell]] = ()) -> str:
@@ -113,7 +113,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], foot: Sequence[Se
 
 
 def code(text: str) -> str:
-    """Text as it is typed."""
+    """A block of preformatted text."""
     return f"<pre>{escape(text)}</pre>"
 
 
@@ -123,5 +123,5 @@ def side_by_side(sections: Iterable[str]) -> str:
 
 
 def details(summary: str, content: str) -> str:
-    """Something to open."""
+    """A part of the page that opens on a click."""
     return f"<details><summary>{escape(summary)}</summary>{content}</details>"

@@ -1,4 +1,4 @@
-"""The page of `evaluate --protocol`: what it says, and pictures of pairs and neighbours."""
+"""The page of `evaluate --protocol`: its results in words, and pictures of pairs and neighbours."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def protocol_page(title: str, subtitle: str, result: ProtocolResult, command: st
 
 
 def verification_curve_sections(verification: VerificationMetrics) -> list[str]:
-    """Both curves of pairs, as far as ten pairs support their points."""
+    """Sections with the ROC and the DET curve, as far as ten pairs support their points."""
     parts = []
     roc, same, different = verification.roc, verification.num_same, verification.num_different
     for title, picture, more in (

@@ -109,12 +109,12 @@ class RunSummary:
 
     @property
     def status(self) -> str:
-        """How far it is."""
+        """Whether the run is finished, or which epoch it has reached."""
         return "finished" if self.record else f"unfinished, epoch {self.epochs_done} of {self.config.epochs}"
 
     @property
     def image_counts_note(self) -> str:
-        """How many images of a folder were trained on, chosen by and tested on, as the record has it; or nothing."""
+        """How many images of a folder are training, validation and test images; empty if the record does not say."""
         facts = (self.record or {}).get("manifest") or {}
         images = facts.get("images") or {}
         if "test" in images and "tested" in facts:  # those that were there, unchanged and in one class
@@ -125,7 +125,7 @@ class RunSummary:
 
     @property
     def missing_note(self) -> str:
-        """What the log should hold and does not; nothing where all is well."""
+        """Which epochs the log lacks; empty where it is complete."""
         known, epochs = len(self.epoch_metrics), self.config.epochs
         if self.record and known < epochs:
             return f"metrics.jsonl holds {known} of {epochs} epochs; the others cannot be shown"
@@ -186,7 +186,7 @@ def runs_page(summaries: Sequence[RunSummary], paper_angles: Mapping[str, float]
 
 
 def _titles(summary: RunSummary) -> tuple[str, str]:
-    """Of the page of one run, and what stands under it."""
+    """Title and subtitle of the page of one run."""
     config, chosen = summary.config, summary.name != summary.config.loss
     about = [config.data_name, config.model, *([config.loss] if chosen else []), f"seed {config.seed}"]
     title = summary.name if chosen else f"{config.loss} on {config.data_name}"
@@ -196,7 +196,7 @@ def _titles(summary: RunSummary) -> tuple[str, str]:
 
 
 def _shared_settings(summaries: Sequence[RunSummary]) -> str:
-    """What all runs have in common, of what one wants to know first."""
+    """Data, model, loss and number of epochs, as far as all runs share them."""
     common = [
         {each.config.data_name for each in summaries},
         {each.config.model for each in summaries},
@@ -207,7 +207,7 @@ def _shared_settings(summaries: Sequence[RunSummary]) -> str:
 
 
 def result_columns_and_rows(summaries: Sequence[RunSummary]) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows of the table: what the runs reached."""
+    """Columns and rows of the table of results."""
     tests = [
         name
         for name in _TEST_METRIC_TITLES
@@ -216,7 +216,7 @@ def result_columns_and_rows(summaries: Sequence[RunSummary]) -> tuple[list[str],
     angle_names = [
         name for name in ANGLE_TITLES if any(name in ((each.record or {}).get("angles") or {}) for each in summaries)
     ]
-    # A name that somebody gave does not say the loss.
+    # A name chosen by a user does not tell the loss.
     has_custom_names = any(not each.name.startswith(each.config.loss) for each in summaries)
     head = [
         "run",
@@ -243,7 +243,7 @@ def result_columns_and_rows(summaries: Sequence[RunSummary]) -> tuple[list[str],
 
 
 def _format_with_interval(value: float | None, interval: Sequence[float] | None) -> str:
-    """A figure in percent with its 95 % interval; records of before have none, and a refused figure is a dash."""
+    """A metric in percent with its 95 % interval (older records have none); a dash where there is no value."""
     if value is None:
         return "–"
     return f"{value:.2f} %" + ("" if interval is None else f" ({interval[0]:.2f} to {interval[1]:.2f})")

@@ -41,14 +41,14 @@ def console(width: int = 120) -> Console:
 
 
 def plain_text(text: str, style: str = "") -> Text:
-    """Words of others for a table: neither markup nor escape sequences in them are obeyed."""
+    """Untrusted text for a table: neither markup nor escape sequences in it take effect."""
     from rich.text import Text
 
     return Text(escape_unprintable(text), style=style)
 
 
 def describe_loss(loss_type: type[Loss]) -> dict[str, Any]:
-    """Everything there is to say about a loss, from its file alone."""
+    """Name, docstring parts, reference and options of a loss, all read from its file."""
     text = inspect.getdoc(sys.modules[loss_type.__module__]) or ""
     head, _, example = text.partition("\n>>> ")
     sentence, _, body = head.partition("\n\n")
@@ -79,7 +79,7 @@ def _json_default(default: Any) -> Any:
 
 
 def print_losses(names: list[str], output_format: str) -> None:
-    """All losses, or the pages of those named."""
+    """Print a table of all losses, or the full description of those named."""
     from ..losses.grammar import Sum, parse_list
     from ..losses.registry import LOSS_FAMILIES, list_losses, loss_class
 
@@ -192,7 +192,7 @@ def _print_loss(loss_type: type[Loss]) -> None:
 
 
 def print_theory(num_classes: int, scales: list[float], gaps: list[float]) -> None:
-    """Scale against gap (Eq. 19), either way; both for some usual numbers when none is given."""
+    """Print the gap of each scale and the scale of each gap (Eq. 19); usual values of both when none is given."""
     import warnings
 
     from rich.table import Table
@@ -225,7 +225,7 @@ def print_theory(num_classes: int, scales: list[float], gaps: list[float]) -> No
 
 
 def check_writable(path: str) -> None:
-    """That a file can be written there, before the work for it is done."""
+    """Raise InputError if no file can be written at `path`; called before the work for it is done."""
     place = Path(path).absolute()
     if not place.parent.is_dir():
         raise InputError(f"{path}: the folder does not exist")
@@ -234,7 +234,7 @@ def check_writable(path: str) -> None:
 
 
 def check_suffix(path: str, allowed: tuple[str, ...]) -> str:
-    """The file name, if its ending is one of those that can be written."""
+    """Returns `path`; InputError if its suffix is not one of `allowed`."""
     if not path.lower().endswith(allowed):
         raise InputError(f"{path or 'an empty name'}: the file must end in {', '.join(allowed)}")
     return path

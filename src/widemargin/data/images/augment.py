@@ -228,7 +228,7 @@ _PRESETS: dict[str, dict[str, Any]] = {
 
 
 class HasMeanStd(Protocol):
-    """What knows the mean and std of its training pixels."""
+    """Data with the mean and std of its training pixels, per channel."""
 
     @property
     def mean(self) -> tuple[float, ...]: ...
@@ -267,7 +267,7 @@ def build_augment(name: str, data: HasMeanStd, size: int | None = None, **option
 
 
 def _check_option_type(option: str, value: Any) -> None:
-    """A number where a number is wanted, and so on; which numbers is for the value itself to say."""
+    """Refuse a value of another type than the field of `Augment` has; the range is checked in `__post_init__`."""
     wanted = _option_types()[option]
     if value is None and wanted.endswith("None"):
         return

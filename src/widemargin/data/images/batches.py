@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 Batch = tuple[Tensor, Tensor, tuple[Tensor, Tensor] | None]
 """Images float32 [N, C, H, W] channels last, labels [N], and if images are mixed the other labels and the share λ."""
-ORDER_STREAM, STEP_STREAM = 0, 1  # what a generator is for
+ORDER_STREAM, STEP_STREAM = 0, 1  # purposes of generators: the order of an epoch, the augmentation of a step
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class PKSampler(EpochSampler):
 
     @property
     def classes_per_batch(self) -> int:
-        """P."""
+        """P, the number of classes in a batch."""
         return self.batch_size * self.world_size // self.per_class
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""A folder of images compared with the manifest of a run: what was added, changed or removed; a manifest of it all."""
+"""A folder of images compared with the manifest of a run: what was added, changed or removed; the updated manifest."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from .splits import (
 )
 
 _MAX_PATHS_SHOWN, _MAX_PATHS_STORED = 3, 100  # paths that a line names, and that a file keeps, of each kind
-# As what a content is remembered when its file is not there.
+# The part under which a content is remembered once its file is gone.
 _PART_AFTER_REMOVAL = {TRAIN: REMOVED_TRAIN, VAL: REMOVED_TRAIN, TEST: REMOVED_TEST}
 
 
 @dataclass(frozen=True)
 class FolderChanges:
-    """What differs from the manifest. Of images that have changed only sizes are known where hashes were not asked."""
+    """What differs from the manifest; where a file was not hashed, only a change of its size is noticed."""
 
     num_test: int
     """Test images of the manifest; `num_usable_test` of them are there, unchanged, and in one class."""
@@ -158,7 +158,7 @@ def describe_cross_class_duplicates(rows: Sequence[ManifestRow]) -> tuple[str, .
 def update_manifest(
     manifest: Manifest, tree: ImageFolderTree, diff: ManifestDiff, split_config: SplitConfig, has_ended: bool = False
 ) -> tuple[Manifest, list[str]]:
-    """The manifest of the folder as it is now, and lines that say who went where; nobody else moves.
+    """The manifest of the folder as it is now, and lines that say which image went where; no other image moves.
 
     New files are assigned by the ranking of `splits`, and so are excluded ones whose content no other image has any
     more. A changed file keeps its part, unless its content is now that of another image. Contents that were trained on,

@@ -26,7 +26,7 @@ from ...io.errors import InputError
 PIL_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 MAX_PIXELS = 89_478_485  # pixels, PIL's own bound: a small file can unpack to more memory than there is
-MAX_SIDE_PIXELS = 65_535  # pixels, JPEG's own bound: PIL keeps a pointer for every row, so that tall ribbons are dear
+MAX_SIDE_PIXELS = 65_535  # pixels, JPEG's own bound: PIL keeps a pointer for every row, and tall images have many
 MAX_IMAGE_FILE_BYTES = 1 << 29  # bytes: as many pixels in 48 bits each
 _SERIAL_DECODE_PIXELS = 1 << 24  # pixels from which on images are decoded one at a time
 _SCALE_BLOCK_PIXELS = 1 << 22  # pixels that are scaled at once
@@ -98,7 +98,7 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """16 or 32 bits a pixel scaled to 8, which PIL would clip; some rows at a time, for every copy counts."""
+    """16 or 32 bits a pixel scaled to 8, which PIL would clip; some rows at a time, to save memory."""
     found = np.empty((image.height, image.width), dtype=np.uint8)
     factor = np.float32(1 / 257)
     if image.mode[0] == "F":

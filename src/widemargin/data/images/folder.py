@@ -1,7 +1,7 @@
 """Any folder of images: `root/train/CLASS/*.png` with `root/test` or `root/val`, or `root/CLASS/*.png` alone.
 
 Images are decoded when they are needed, by threads: decoding leaves Python's lock alone, and threads need no second
-process that imports everything again (only timm's transforms do, see there). A folder that fits into memory is faster
+process that imports everything again (only `timm_transforms` does). A folder that fits into memory is faster
 still as `Images` (`load_into_memory`).
 """
 

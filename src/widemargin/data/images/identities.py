@@ -42,7 +42,7 @@ def _select_classes(images: AnyImages, class_indices: torch.Tensor) -> AnyImages
 
 
 def check_pairs(images: AnyImages) -> AnyImages:
-    """Identities of one image have no pair: refused, with a name."""
+    """The images, if every class has at least two, so that it has a pair; an error names one that has not."""
     counts = torch.bincount(images.y, minlength=len(images.class_names))
     alone = (counts < 2).nonzero().squeeze(1).tolist()
     if alone:
@@ -53,7 +53,7 @@ def check_pairs(images: AnyImages) -> AnyImages:
 
 
 def check_disjoint_identities(seen: AnyImages, unseen: AnyImages) -> None:
-    """No identity in both parts."""
+    """Refuse parts that share an identity."""
     both = set(seen.class_names) & set(unseen.class_names)
     if both:
         raise InputError(f"{sorted(both)[0]!r} is in the training part and among the unseen: split by identity")

@@ -207,7 +207,7 @@ class ImageSetArrays:
 
 
 def read_image_set(entry: ImageSetEntry, folder: Path) -> ImageSetArrays:
-    """The set from the folder that holds its files; every doubt about them is one line."""
+    """The set from the folder that holds its files; an InputError where these are not the originals."""
     read_part = _read_cifar if entry.file_format == "cifar" else _read_idx
     return ImageSetArrays(
         read_part(entry, entry.train, folder), read_part(entry, entry.test, folder), _read_class_names(entry, folder)
@@ -335,7 +335,11 @@ def read_originals(entry: ImageSetEntry, data_dir: str | Path | None = None) -> 
 
 
 def given_folders(folders: tuple[str, ...], data_dir: str | Path | None) -> Iterator[Path]:
-    """Each folder given may be the set's own, the one that holds it, or the parent of a folder `data` that does."""
+    """Where to look for a set whose own folder has one of the names `folders`.
+
+    `data_dir` and `WIDEMARGIN_DATA` may be its own folder, the one that holds it, or the parent of a folder `data` that
+    does.
+    """
     for given, whose in ((data_dir, "--data-dir"), (os.environ.get("WIDEMARGIN_DATA"), "WIDEMARGIN_DATA")):
         if given:
             folder = Path(given).expanduser()

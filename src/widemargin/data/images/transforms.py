@@ -193,7 +193,7 @@ def erase(
     """A random box of an image replaced by noise, pixel by pixel, with this probability.
 
     Normal noise for floats, which are thought to be normalised; any byte for bytes. Z. Zhong et al., Random Erasing
-    Data Augmentation, arXiv 1708.04896, in the form with one box and no second thoughts.
+    Data Augmentation, arXiv 1708.04896, in the form with a single box per image.
     """
     n, channels, height, width = x.shape
     rows = as_batch_slice(source, n)

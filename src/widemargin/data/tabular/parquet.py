@@ -233,7 +233,7 @@ def read_parquet_grid(data: bytes, memory: MemoryBudget) -> Grid:
 
 
 def _check_sizes(data: bytes, memory: MemoryBudget) -> None:
-    """That neither the columns as a whole nor a single page unpack to more than a table may take."""
+    """Refuse a file whose columns together, or a single page, unpack to more than a table may take."""
     total = largest = 0
     for chunk in column_chunks(data):
         total += chunk.unpacked_bytes

@@ -152,7 +152,7 @@ CLASS_SPELLINGS = {"Very Low": "very_low"}  # one class, written in two ways in 
 def text_cleaner(
     header: str, width: int, features: Sequence[int], label: int, keep_row: Callable[[UciRow], bool] | None = None
 ) -> Cleaner:
-    """A cleaner for text: of rows with so many fields, these as features and that one as label, if they are to keep."""
+    """A cleaner for text: rows of at least `width` fields, of which those to keep become features and label."""
 
     def clean(files: Sequence[bytes]) -> str:
         rows = []

@@ -84,7 +84,7 @@ def compute_radius(margin: Margin, x_norm: Tensor, w_norm: Tensor) -> Tensor | N
 
 
 class DotProducts(NamedTuple):
-    """What a matrix product gave for some classes, and what is still to be multiplied in."""
+    """Dot products with some classes, and the lengths that are still to be multiplied in."""
 
     value: Tensor
     """[N, C'], the cosine, or where φ is the cosine itself the cosine times the lengths kept."""
@@ -164,9 +164,9 @@ class Backend(Protocol):
     def target_and_non_target(
         self, margin: Margin, y: Tensor, with_logit_sum: bool
     ) -> tuple[Target | TargetLogit, NonTargetSums]:
-        """Target and others of the same margin together, where a backend can do that with less.
+        """`target` and `non_target_sums` of the same margin in one call, which a backend may do with less work.
 
-        The target as a logit where the margin leaves that as it is (`Margin.has_plain_target`) and lengths are kept.
+        The target is a `TargetLogit` where lengths are kept and the curve is plain (`Margin.has_plain_target`).
         """
         ...
 
@@ -229,13 +229,13 @@ class TargetGeometry(NamedTuple):
     w_norm: Tensor | None
     """‖w_y‖ [N] where the margin keeps it."""
     cosine_divisor: Tensor
-    """By what a product is divided to be the cosine [N]."""
+    """Divisor that turns the dot product into the cosine [N]."""
 
 
 def compute_target_geometry(
     product: Tensor, unit: Tensor, weight: Tensor, rows: Tensor, cosine_divisor: Tensor, keeps_w: bool
 ) -> TargetGeometry:
-    """From the targets' products [N]; `rows` [N] are their places among the weights."""
+    """Target angles and lengths from the dot products [N] with the targets; `rows` [N] are their rows of `weight`."""
     w_norm: Tensor | None = None
     if keeps_w:
         w_norm = angles.unit_and_norm(weight.index_select(0, rows).to(unit.dtype))[1]
@@ -253,15 +253,15 @@ class TargetGradients(NamedTuple):
     """Gradients of θ_y with respect to the target's dot product and the norms."""
 
     grad_product: Tensor
-    """Of the target's product [N]; 0 for the tiny angles."""
+    """With respect to the target's dot product [N]; 0 at tiny angles."""
     grad_log_divisor: Tensor
-    """Of the factor between product and cosine, divided by it once more: as ∂/∂log [N]."""
+    """With respect to the logarithm of `cosine_divisor` [N]."""
     tiny_indices: Tensor
-    """Samples whose vectors are turned directly."""
+    """Samples at tiny angles, whose gradient is computed from the vectors (`tiny_angle_gradients`)."""
 
 
 def compute_target_gradients(geometry: TargetGeometry, grad_theta: Tensor) -> TargetGradients:
-    """The chain from θ back to products and lengths."""
+    """Backpropagate the gradient of θ_y to dot products and lengths."""
     sine = torch.sin(geometry.theta)
     tiny = sine < _TINY_ANGLE_SINE
     safe = torch.where(tiny | (geometry.cosine_divisor == 0), 1.0, sine)

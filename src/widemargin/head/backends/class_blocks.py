@@ -60,13 +60,13 @@ class ClassBlocks:
         self.kernels: dict[Any, Callable[..., Any]] = {}
 
     def iter_slices(self) -> Iterator[slice]:
-        """Slices of classes; from the last to the first on the way back, whose weights are still in the cache."""
+        """Slices of classes; after the first pass from the last to the first, whose weights are still in the cache."""
         starts = range(0, len(self.weight), self.block_rows)
         for start in reversed(starts) if self.has_norms else starts:
             yield slice(start, min(start + self.block_rows, len(self.weight)))
 
     def load_rows(self, block: slice) -> tuple[Tensor, Tensor | None]:
-        """A block of class weights in the working dtype, and by what its rows were multiplied to be safe, if at all."""
+        """A block of class weights in the working dtype, and the factor its rows were scaled by, if any."""
         rows = self.weight[block].to(self.a.dtype)
         if block.start not in self.extreme_blocks:
             return rows, None
@@ -76,8 +76,8 @@ class ClassBlocks:
         return unit, kernels.safe_reciprocal(length)
 
     def store_inverse_norms(self, block: slice, rows: Tensor) -> bool:
-        """Take down the inverse lengths of a block's weights; whether they are safe. After their product: it waits less
-        for memory than a norm does."""
+        """Store the inverse lengths of a block's weights; True if they are safe. After their product, which waits
+        less for memory than a norm does."""
         length = torch.linalg.vector_norm(rows, dim=1)
         low, high = torch.stack(torch.aminmax(length)).tolist()  # one wait
         if low > _MIN_SAFE_NORM and high < _MAX_SAFE_NORM:
@@ -140,7 +140,7 @@ class ClassBlocks:
     def compute_log_sum(
         self, spec: KernelSpec, y: Tensor, x_norm: Tensor, bias: Tensor | None, margin_values: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """`L` [N] over the classes that are not the target, its own product, and the others' sum (0 if unwanted)."""
+        """`L` [N] over the non-target classes, the target's product, and the sum of their logits (0 if unwanted)."""
         anchor = running = total = None
         margin_values = [number.detach() for number in margin_values]
         for _, _, _, block in self.iter_blocks(y, x_norm, bias):
@@ -231,7 +231,7 @@ class ClassBlocks:
         grad_x_norm = torch.zeros_like(x_norm) if spec.has_radius else None
         grad_bias = None if bias is None else torch.empty_like(bias)
         grad_margin_values: list[Tensor] = []
-        inside = y.clamp(0, len(self.weight) - 1)  # what another rank's class wants is 0
+        inside = y.clamp(0, len(self.weight) - 1)  # the coefficients of another rank's classes are 0
         targets = None if target_w_coefficient is None else _samples_by_block(inside, self.block_rows, len(self.weight))
         whole = grad_weight is not None and grad_weight.dtype == self.a.dtype
         for place, rows, factor, block in self.iter_blocks(y, x_norm, bias):

@@ -32,7 +32,7 @@ from .base import (
 class CosinesAndNorms(torch.autograd.Function):
     """x [..., N, D], w [..., C, D] → cosines [..., C, N], ‖x‖ [..., N], ‖w‖ [..., C]; lengths must be moderate or 0.
 
-    Who knows the lengths already gives them; then none may be 0.
+    Lengths that are known already can be passed in; then none may be 0.
     """
 
     @staticmethod
@@ -142,7 +142,7 @@ class DenseBackend:
             self.product = DotProducts(cos.T, None)
 
     def _safe_weight_norms(self) -> Tensor | None:
-        """Lengths of the class weights where one may divide by them; None where the plain graph must do."""
+        """Lengths of the class weights where it is safe to divide by them; None where the plain graph is needed."""
         if not angles.is_reverse_mode_only(self.weight):
             return None
         lengths = torch.linalg.vector_norm(self.weight.detach(), dim=-1)
@@ -160,7 +160,7 @@ class DenseBackend:
 
     def target(self, margin: Margin, y: Tensor) -> Target:
         if self._target_theta_cache is None or self._target_theta_cache[0] is not y:
-            # Who asks first may be an adaptive margin, without a gradient; the loss wants one.
+            # The first call may come from an adaptive margin, without a gradient; the loss needs one.
             with torch.set_grad_enabled(self._grad_enabled):
                 self._target_theta_cache = y, self._target_theta(y)
         theta, radius = self._target_theta_cache[1], None
@@ -214,7 +214,7 @@ class DenseBackend:
 
 
 class PrecomputedCosinesBackend:
-    """All classes at once, from cosines [N, C] somebody else computed and the lengths kept, if any."""
+    """All classes at once, from cosines [N, C] that are given and the lengths that the margin keeps, if any."""
 
     def __init__(self, cos: Tensor, radius: Tensor | None) -> None:
         self.product = DotProducts(cos, radius)

@@ -34,7 +34,7 @@ _MAX_PARTIAL_SUM_ROWS = 64  # rows that are added up in the working precision be
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """What does not change from block to block; two equal specs are one compiled kernel."""
+    """What does not change from block to block; equal specs share a compiled kernel."""
 
     margin: Margin
     value_names: tuple[str, ...]
@@ -121,7 +121,7 @@ def _sum_over_classes(values: Tensor) -> Tensor:
 
 
 def _partial_sum_rows(rows: int) -> int:
-    """Rows of a run: a divisor if there is a fair one, so that a compiler makes one loop of it all.
+    """Rows that are summed together: a divisor of `rows` if one is large enough, so that it compiles to one loop.
 
     >>> _partial_sum_rows(1000), _partial_sum_rows(1024), _partial_sum_rows(997)
     (50, 64, 64)
@@ -210,7 +210,7 @@ def gradients(
 KernelFunction = Callable[..., Any]
 
 _kernel_cache: dict[Any, KernelFunction] = {}
-_warned_reasons: set[str] = set()  # of failures, each said once
+_warned_reasons: set[str] = set()  # reasons of failures that were warned about
 _kernel_cache_lock = threading.Lock()
 
 

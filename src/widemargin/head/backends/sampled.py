@@ -46,7 +46,7 @@ def sample_classes(y: Tensor, num_classes: int, sample_rate: float) -> Tensor:
 
 
 class SampledBackend:
-    """A backend over sampled classes; one sample for everything that is asked about the same labels."""
+    """A streaming backend over sampled classes, which are drawn once for each tensor of labels."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class SampledBackend:
                 rows: Tensor = _SparseGradRows.apply(self.weight, which)  # type: ignore[no-untyped-call]
                 bias = None if self.bias is None else self.bias[which]
             place = torch.searchsorted(which, y)
-            inside = (y >= 0) & (y < len(self.weight))  # another rank's classes are nobody's here
+            inside = (y >= 0) & (y < len(self.weight))  # labels of another rank's classes become −1
             column = torch.where(inside, place, torch.full_like(place, -1))
             self._stream_cache = (y, StreamBackend(self.margin, self.embeddings, rows, bias, self._grad_buffer), column)
         return self._stream_cache[1], self._stream_cache[2]

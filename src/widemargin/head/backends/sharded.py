@@ -66,7 +66,7 @@ class ClassShard:
 
     @property
     def stop(self) -> int:
-        """Behind the last class."""
+        """One past the last class."""
         return min(self.start + self.shard_size, self.num_classes)
 
     def __len__(self) -> int:
@@ -125,22 +125,22 @@ class ClassShard:
         return list(sizes), x
 
     def all_gather(self, rows: Tensor, sizes: list[int]) -> Tensor:
-        """The rows of all ranks, in rank order; their gradients come home, of all ranks together."""
+        """The rows of all ranks, in rank order; backward returns to each rank the gradients of its rows, summed."""
         if self.world_size == 1:
             return rows
         found: Tensor = _AllGather.apply(rows, sizes, self)  # type: ignore[no-untyped-call]
         return found
 
     def all_gather_classes(self, rows: Tensor) -> Tensor:
-        """What every rank holds of its own classes, for all classes."""
+        """Rows of all classes, from the rows that every rank holds of its own."""
         return self.all_gather(
             rows, [min(self.shard_size, self.num_classes - rank * self.shard_size) for rank in range(self.world_size)]
         )
 
     def copy_rows(self, local_rows: Tensor, destination: Tensor, target_shard: ClassShard) -> None:
-        """Rows of classes split this way to where they are under `target_shard`, which has as many classes or more.
+        """Copy rows of classes split this way to their places under `target_shard`, which has as many classes or more.
 
-        A rank after the other sends its rows, so that never more than one rank's are held besides one's own.
+        Ranks send one after the other, so that a rank never holds more than one other rank's rows.
         """
         for rank in range(self.world_size):
             start, stop = rank * self.shard_size, min((rank + 1) * self.shard_size, self.num_classes)
@@ -178,19 +178,19 @@ class ClassShard:
         return value
 
     def average_gradient(self, number: Tensor) -> Tensor:
-        """A number that all ranks hold; its gradient is the mean of theirs, so that it stays the same everywhere."""
+        """The same number; its gradient is averaged over ranks, so that it stays equal on all of them."""
         if self.world_size == 1 or not number.requires_grad:
             return number
         found: Tensor = _AverageGradient.apply(number, self)  # type: ignore[no-untyped-call]
         return found
 
     def average_margin_gradients(self, margin: Margin) -> Margin:
-        """The margin with its learnable numbers shared."""
+        """The margin, with the gradients of its learnable numbers averaged over ranks."""
         learnt = {n: v for n, v in margin.named_values() if isinstance(v, Tensor) and v.requires_grad}
         return margin.with_values(**{n: self.average_gradient(v) for n, v in learnt.items()}) if learnt else margin
 
     def scale_gradient(self, number: Tensor) -> Tensor:
-        """The same number where each rank sees only its own classes: gradients of ranks add up to the whole."""
+        """The same number; its gradient times the number of ranks, so that the mean over ranks is their sum."""
         if self.world_size == 1 or not number.requires_grad:
             return number
         found: Tensor = _ScaleGradient.apply(number, float(self.world_size))  # type: ignore[no-untyped-call]
@@ -220,13 +220,13 @@ class ClassShard:
         return DTensor.from_local(local, mesh, [Rows(0)], run_check=False, shape=shape, stride=stride)
 
     def write_dtensors(self, state: dict[str, Any], prefix: str) -> None:
-        """In a state dict the split tensors are whole ones."""
+        """Replace this rank's part of weight and bias in a state dict by a DTensor of all classes."""
         for name in ("weight", "bias"):
             if self.world_size > 1 and state.get(prefix + name) is not None:
                 state[prefix + name] = self.as_dtensor(state[prefix + name].detach())
 
     def local_state_dict(self, state: dict[str, Any], prefix: str) -> dict[str, Any]:
-        """The state dict with this rank's part of whole tensors, be they split already or held in one piece."""
+        """A copy of the state dict with this rank's part of weight and bias, given as DTensors or whole tensors."""
         found = dict(state)
         for name in ("weight", "bias"):
             value = found.get(prefix + name)
@@ -238,7 +238,7 @@ class ClassShard:
 
 
 def _refuse_second_derivative() -> None:
-    """A backward pass that is itself differentiated would have to send gradients of gradients: not written."""
+    """Raise an InputError in a backward pass that is itself differentiated: its exchanges are not implemented."""
     if torch.is_grad_enabled():
         raise InputError(
             "a head split over several ranks cannot be differentiated twice (create_graph=True); "
@@ -267,7 +267,7 @@ class _AllGather(torch.autograd.Function):
 
 
 def _average_gradient(shard: ClassShard, gradient: Tensor) -> Tensor:
-    """Every sample's gradient, known to the rank it lives on, as its part of the mean over ranks."""
+    """Mean of the gradient over ranks; that of a sample is nonzero only on the rank that has the sample."""
     _refuse_second_derivative()
     return shard.all_reduce_sum_(gradient.contiguous().clone()) / shard.world_size
 
@@ -300,7 +300,7 @@ class _AllReduceLogSumExp(torch.autograd.Function):
 
 
 class _AverageGradient(_AllReduceSum):
-    """The same way back; forward every rank holds the number already."""
+    """Identity forward, since every rank holds the number already; backward averages the gradient."""
 
     @staticmethod
     def forward(ctx: Any, number: Tensor, shard: ClassShard) -> Tensor:
@@ -344,7 +344,7 @@ class ShardedBackend:
         return all_labels, (all_labels >= 0) & (all_labels < len(self.shard))
 
     def _sum_from_owner(self, value: Tensor, is_own: Tensor) -> Tensor:
-        """What the rank of each sample's class knows, for this rank's samples."""
+        """For this rank's samples, the values from the rank that holds each sample's class."""
         return self.shard.all_reduce_sum(torch.where(is_own, value, torch.zeros_like(value)))[self.local_slice]
 
     def _sum_target_from_owner(self, target: Target, is_own: Tensor) -> Target:

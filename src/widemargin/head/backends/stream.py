@@ -92,7 +92,7 @@ _MAX_DOUBLE_BACKWARD_LOGITS = 1 << 24  # logits; a second derivative holds many 
 
 
 def dense_double_backward(ctx: Any, grad_outputs: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
-    """Gradients to (a, directions, ‖x‖, weight, bias, numbers) as a graph; refused where the logits are too many."""
+    """Differentiable gradients of (a, directions, ‖x‖, weight, bias, numbers); an InputError for too many logits."""
     y, _, *saved = ctx.saved_tensors
     # Views: embeddings and directions may be one tensor, and each place wants its own gradient.
     inputs: list[Any] = [None if t is None else t.view_as(t) for t in saved]
@@ -177,7 +177,7 @@ class _StreamFunction(torch.autograd.Function):
         grad_w_norm: Tensor | None,
         grad_product: Tensor | None,
     ) -> Any:
-        if torch.is_grad_enabled():  # somebody wants a second derivative
+        if torch.is_grad_enabled():  # a second derivative is wanted
             return (None,) * 5 + dense_double_backward(
                 ctx, (grad_log_sum, grad_logit_sum, grad_theta, grad_w_norm, grad_product)
             )
@@ -245,7 +245,7 @@ def _add_tiny_angle_gradients(
 
 
 def _clamp_labels(y: Tensor, weight: Tensor) -> Tensor:
-    """Labels as rows of the weights; one of another rank's classes is some row, of which nothing will be used."""
+    """Labels clamped to rows of the weights; what is computed for a label of another rank is masked later."""
     return y.clamp(0, len(weight) - 1)
 
 
@@ -344,7 +344,7 @@ class StreamBackend:
         ]
 
     def _matmul_input(self, margin: Margin) -> Tensor:
-        """What the class weights are multiplied with: embeddings, or their directions."""
+        """The left factor of the matrix product with the class weights: embeddings, or their directions."""
         return self.embeddings.x if margin.is_linear and margin.uses_x_norm else self.embeddings.unit
 
     def _get_blocks(self, margin: Margin) -> ClassBlocks:

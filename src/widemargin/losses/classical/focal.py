@@ -48,5 +48,5 @@ class Focal(Criterion):
         return target * yes + (1.0 - target) * no
 
     def _loss_from_logit(self, logit: Tensor) -> Tensor:
-        """From the truth's lead over all else: p_t = sigmoid(lead), so 1 − p_t never cancels."""
+        """Focal loss from the logit of the truth: p_t = sigmoid(logit), so 1 − p_t never cancels."""
         return torch.exp(self.gamma * F.logsigmoid(-logit)) * split_softmax(logit, torch.zeros_like(logit))

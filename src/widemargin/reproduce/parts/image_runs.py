@@ -65,7 +65,7 @@ HEADLINE_CONFIG = TrainConfig(
 def make_image_config(
     size: str, data: str, loss: str, seed: int, *, as_printed: bool = True, **overrides: Any
 ) -> TrainConfig:
-    """The run of a size on a data set; `overrides` are fields that an experiment varies.
+    """The config of a size on a data set; `overrides` are fields that an experiment varies.
 
     >>> [make_image_config("full", "cifar10", "softmax", 0, as_printed=printed).lr for printed in (True, False)]
     [0.1, 0.001]
@@ -81,7 +81,7 @@ def make_image_config(
 def add_image_arguments(
     parser: argparse.ArgumentParser, *, seeds: tuple[int, int] | None = (5, 2), sizes: bool = True
 ) -> None:
-    """The options; `seeds` are the numbers of runs per method in full and in CPU size."""
+    """Add the options; `seeds` are the numbers of runs per method in full and in CPU size."""
     if sizes:
         parser.add_argument("--size", choices=SIZES, default="full", help="the paper's (full), or two CPU cores' (cpu)")
         parser.add_argument(
@@ -116,14 +116,14 @@ def seed_range(options: argparse.Namespace) -> range:
 
 
 def complete_image_runs(configs: Iterable[TrainConfig], options: argparse.Namespace, recipe: str) -> Path:
-    """Train what is missing, here or as jobs, and write the records of all finished runs; the folder for the page."""
+    """Train what is missing, here or as jobs, and write the records of finished runs; returns the output folder."""
     all_configs, runs_dir = unique_configs(configs), Path(options.runs_dir)
     out = Path(options.out or recipe)
     todo = missing_configs(all_configs, runs_dir)
     if options.list:
         for run in all_configs:
             print("missing " if run in todo else "finished", run_folder(run, runs_dir))
-    with nullcontext() if options.list else lock_folder(out):  # looking is free
+    with nullcontext() if options.list else lock_folder(out):  # a list needs no lock
         if todo and not options.list:
             (_execute_locally if options.executor == "local" else _execute_as_jobs)(todo, runs_dir, options)
         count = write_records(all_configs, runs_dir, out / "records.jsonl")

@@ -22,7 +22,7 @@ RecordMetric = Callable[[Record], float]
 
 
 def top1(record: Record) -> float:
-    """Accuracy on the test images, each seen once."""
+    """Accuracy on the test images, without flips."""
     return float(record["test"]["top1"])
 
 
@@ -119,7 +119,7 @@ class MetricColumn:
     digits: int = 2
     unit: str = "accuracy in percent"
     better_direction: str = "high"
-    """Whether `high` or `low` values are good, or `none` is."""
+    """Which values are better: `high`, `low`, or `none` (neither)."""
 
     def mean(self, method: str) -> float | None:
         values = self.seed_values.get(method, ())
@@ -145,7 +145,7 @@ class MetricColumn:
 
 
 def print_columns(title: str, methods: Sequence[str], columns: Sequence[MetricColumn]) -> None:
-    """A table: for every column ours, and the paper's where it has one."""
+    """Print a table: for every column our values, and the paper's where it has any."""
     from rich.table import Table
     from rich.text import Text
 

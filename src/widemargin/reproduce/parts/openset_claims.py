@@ -54,7 +54,7 @@ class ClaimDataset:
         }
 
     def untuned_methods(self) -> list[OpenSetMethod]:
-        """What needs no tuning."""
+        """The losses that need no tuning, as methods."""
         return [OpenSetMethod(loss, replace(self.base_config, loss=loss), train_method) for loss in self.untuned_losses]
 
 
@@ -155,7 +155,7 @@ def _report_dataset(
 def _claim_sentences(
     dataset: ClaimDataset, tuned: OpenSetMethod, untuned_methods: Sequence[OpenSetMethod], seeds: range, runs_dir: Path
 ) -> list[str]:
-    """Each against the tuned ArcFace, and AdaAcos against AdaCos."""
+    """Sentences that compare each untuned loss with the tuned ArcFace, and AdaAcos with AdaCos."""
     values = {method.name: metric_by_seed(method, seeds, runs_dir, dataset.metric) for method in untuned_methods}
     pairs = [(name, "the tuned ArcFace", metric_by_seed(tuned, seeds, runs_dir, dataset.metric)) for name in values]
     pairs += [(name, "AdaCos", values["adacos"]) for name in values if name.startswith("adaacos")]

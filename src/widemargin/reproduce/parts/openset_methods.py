@@ -155,14 +155,14 @@ _SIAMESE_NAMES = {"input": "Siamese, merged at the input", "embedding": "Siamese
 
 
 def train_method(config: TrainConfig, folder: Path, data_dir: str | None) -> None:
-    """One of our losses."""
+    """Train with one of our losses."""
     from ...training.train import train
 
     train(config, folder, resume=True, data_dir=data_dir, quiet=True)
 
 
 def train_peer(config: TrainConfig, folder: Path, data_dir: str | None) -> None:
-    """A peer's loss in the same loop."""
+    """Train with a loss of pytorch-metric-learning in the same loop."""
     from ...training.train import train
 
     train(
@@ -291,7 +291,7 @@ def write_record(config: TrainConfig, folder: Path, evaluation: EmbeddingMetrics
 
 
 def _command(config: TrainConfig) -> str:
-    """What makes this run again, with those of smaller seeds."""
+    """The command that repeats this run, and those with smaller seeds."""
     recipe = {"omniglot": "omniglot", "orl_faces": "faces"}.get(config.data, config.data)
     return f"widemargin reproduce openset {recipe} --seeds {config.seed + 1}"
 
@@ -300,7 +300,7 @@ PEER_PREFIX = "pml:"
 
 
 class PeerObjective(Objective):
-    """A loss on embeddings and labels, with a miner if it has one; for us a loss that only embeds."""
+    """A peer's loss on embeddings and labels, with its miner if it has one; it has no head that gives logits."""
 
     def __init__(self, loss: nn.Module, miner: nn.Module | None = None) -> None:
         nn.Module.__init__(self)
@@ -308,7 +308,7 @@ class PeerObjective(Objective):
         self.loss, self.miner = loss, miner
 
     def forward(self, x: Tensor, y: Tensor, **_: Any) -> Tensor:
-        """Their mean over the batch, for every sample of it."""
+        """The peer's mean loss over the batch, repeated for every sample."""
         mean: Tensor = self.loss(x, y, None if self.miner is None else self.miner(x, y))
         return mean.expand(len(y))
 
@@ -325,7 +325,7 @@ def peer_objective_factory(name: str) -> ObjectiveFactory:
             miners: Any = importlib.import_module("pytorch_metric_learning.miners")
         except ImportError:
             raise InputError("the peers need it: pip install pytorch-metric-learning==2.9.0") from None
-        # What is no part of a loss is as ours: class weights begin as long, distances are squared.
+        # What is not part of the loss is as in ours: the length of initial class weights, squared distances.
         init = {"weight_init_func": lambda weight: nn.init.normal_(weight, std=embedding_dim**-0.5)}
         if kind in ("arcface", "cosface"):
             loss, margin = (

@@ -281,7 +281,7 @@ def _reevaluate_outdated(
 
 
 def metric_by_seed(method: OpenSetMethod, seeds: range, runs_dir: Path, metric: str) -> dict[int, float]:
-    """A metric of the finished runs of a method."""
+    """A metric of the finished runs of a method, by seed."""
     values = {}
     for seed in seeds:
         record = read_record(method.config_for_seed(seed), runs_dir)
@@ -292,7 +292,7 @@ def metric_by_seed(method: OpenSetMethod, seeds: range, runs_dir: Path, metric: 
 
 
 def metric_values(method: OpenSetMethod, seeds: range, runs_dir: Path, metric: str) -> list[float]:
-    """The same without the seeds."""
+    """A metric of the finished runs of a method, as a list."""
     return list(metric_by_seed(method, seeds, runs_dir, metric).values())
 
 
@@ -306,7 +306,7 @@ def interval_half_width(numbers: Sequence[float]) -> float | None:
 
 
 def format_mean_interval(numbers: Sequence[float], digits: int) -> str:
-    """Mean and interval."""
+    """Mean and half the width of its 95 % interval, as text."""
     if not numbers:
         return "–"
     half = interval_half_width(numbers)
@@ -314,7 +314,7 @@ def format_mean_interval(numbers: Sequence[float], digits: int) -> str:
 
 
 def describe_paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
-    """In words, seed by seed: the same split, the same batches; nothing where too few seeds are finished."""
+    """Describes the mean difference over shared seeds, which have the same split and batches; empty for too few."""
     gaps = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
     half = interval_half_width(gaps)
     if half is None:
@@ -456,7 +456,7 @@ def write_openset_report(
 
 
 def _comparison_rows(comparisons_by_metric: Mapping[str, Sequence[MethodComparison]]) -> list[dict[str, Any]]:
-    """Every comparison, for a file."""
+    """Every comparison as a dictionary, for `compared.json`."""
     return [
         {"metric": name, **asdict(each), "is_significant": each.is_significant}
         for name, rows in comparisons_by_metric.items()

@@ -25,9 +25,9 @@ _OPTIONAL_RECORD_FIELDS = ("val", "intervals", "evaluation")
 
 
 def run_folder(config: TrainConfig, runs_dir: Path) -> Path:
-    """Where a run lives: words for people, and a hash of everything that makes the run what it is.
+    """Folder of a run: its main settings in words, and a hash of all settings that differ from the default.
 
-    Only what differs from a plain run counts, so that a field which runs gain later leaves the old ones where they are.
+    Defaults are left out of the hash, so that a field that is added later does not move existing runs.
 
     >>> run_folder(TrainConfig(loss="arcgrad(s=10)", seed=3), Path("runs")).name.rpartition("-")[0]
     'cifar10-resnet18-arcgrad_s=10-120e-seed3'
@@ -43,12 +43,12 @@ def run_folder(config: TrainConfig, runs_dir: Path) -> Path:
 
 
 def unique_configs(configs: Iterable[TrainConfig]) -> list[TrainConfig]:
-    """Runs in their order without those that stand there already."""
+    """The configs in their order, without duplicates."""
     return list({run_folder(run, Path()): run for run in configs}.values())
 
 
 def read_record(config: TrainConfig, runs_dir: Path) -> Record | None:
-    """What a run reached, if it is finished."""
+    """The record of a finished run; None if the run is not finished."""
     path = run_folder(config, runs_dir) / "record.json"
     if not path.exists():
         return None
@@ -61,12 +61,12 @@ def read_record(config: TrainConfig, runs_dir: Path) -> Record | None:
 
 
 def missing_configs(configs: Iterable[TrainConfig], runs_dir: Path) -> list[TrainConfig]:
-    """Runs that are not finished, each once."""
+    """Configs whose run is not finished, each once."""
     return [run for run in unique_configs(configs) if read_record(run, runs_dir) is None]
 
 
 def write_records(configs: Iterable[TrainConfig], runs_dir: Path, path: Path) -> int:
-    """One line per finished run, without what only a page wants; how many there are."""
+    """Write one line per finished run, without fields that only a page needs; returns the number of lines."""
     lines = []
     for run in unique_configs(configs):
         record = read_record(run, runs_dir)
@@ -126,7 +126,7 @@ class Job:
 def submit_jobs(
     configs: Sequence[TrainConfig], runs_dir: Path, data_dir: str | None, *, cluster: str = "slurm", **resources: Any
 ) -> list[Any]:
-    """Send every run that no job is doing; the jobs. `cluster="local"` starts them as processes here."""
+    """Submit every run that has no running job; returns the jobs. `cluster="local"` starts them as processes here."""
     try:
         import submitit
     except ImportError:
@@ -152,7 +152,7 @@ def submit_jobs(
 
 
 def _is_job_running(folder: Path, logs: Path, cluster: str) -> bool:
-    """Whether an earlier call's job has this run in its queue or in its hands."""
+    """True if a job of an earlier call is queued or running for this run."""
     import submitit
 
     path = folder / _JOB_FILE

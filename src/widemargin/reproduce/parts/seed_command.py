@@ -11,7 +11,7 @@ from ...io.text import normalize_flag
 from ...training.config import TrainConfig
 from ..seed_flags import add_train_arguments, config_from_options
 
-# A machine without a GPU sees the same model, neck, loss, augmentation and optimizer work together, no more.
+# In CPU size a run only shows that model, neck, loss, augmentation and optimizer work together.
 _CPU_OVERRIDES: dict[str, Any] = {
     "epochs": 1,
     "warmup_epochs": 0.0,
@@ -29,7 +29,7 @@ def add_seed_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def make_seed_config(command: str, size: str, name: str) -> TrainConfig:
-    """The run that a command of the seeds describes, in a size."""
+    """The config that a command of the seeds describes, in full or in CPU size."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add_train_arguments(parser)
     options = parser.parse_args([normalize_flag(word) for word in shlex.split(command)[2:]])

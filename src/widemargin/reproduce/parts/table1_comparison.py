@@ -143,14 +143,14 @@ def paper_comparison_section(comparison: Comparison) -> str:
 
 
 def floor_section(results: Sequence[Result], floor_results: Sequence[Result]) -> str:
-    """The page's word on AdaCos."""
+    """The page's section on AdaCos with two classes."""
     rows = [[(text, "") for text in row] for row in _floor_rows(results, floor_results)]
     head = ("set", "the paper's AdaCos", "adacos", ADACOS_WITH_FLOOR, TABLE1_ARCGRAD)
     return page.heading("Why AdaCos is at chance on two classes", _ADACOS_FLOOR_NOTE) + page.table(head, rows)
 
 
 def compare_with_paper(our_comparison: Comparison) -> list[tuple[str, str, float, float]]:
-    """(set, method, ours, theirs) for everything the paper has."""
+    """(set, method, our mean, the paper's mean) for every pair that both have."""
     theirs = paper_table1()
     ours = {result.key: result for one in our_comparison.sets for result in one.results}
     return [
