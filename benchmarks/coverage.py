@@ -190,12 +190,12 @@ def run_trials(
             np.arange(identities), draw.integers(_IMAGES_PER_IDENTITY[0], _IMAGES_PER_IDENTITY[1] + 1, size=identities)
         )
         x = population.draw_images(chosen[y], draw)
-        found = verification_metrics_of_embeddings(torch.from_numpy(x), torch.from_numpy(y), fars=(FAR,))
-        ends.setdefault(JACKKNIFE, []).append(_reported_intervals(found))
+        metrics = verification_metrics_of_embeddings(torch.from_numpy(x), torch.from_numpy(y), fars=(FAR,))
+        ends.setdefault(JACKKNIFE, []).append(_reported_intervals(metrics))
         if trial < bootstrap_trials:
             pairs = pair_counts.all_pairs(x, y)
-            ends.setdefault(IDENTITY_BOOTSTRAP, []).append(_bootstrap_identities(pairs, identities, found, draw))
-            ends.setdefault(PAIR_BOOTSTRAP, []).append(_bootstrap_pairs(pairs, found, draw))
+            ends.setdefault(IDENTITY_BOOTSTRAP, []).append(_bootstrap_identities(pairs, identities, metrics, draw))
+            ends.setdefault(PAIR_BOOTSTRAP, []).append(_bootstrap_pairs(pairs, metrics, draw))
         on_progress(1.0)
     return [_make_cell(name, identities, kind, rows, truth) for kind, rows in ends.items()]
 
@@ -365,15 +365,15 @@ def print_coverage(settings: CoverageSettings, json_path: str | None) -> None:
 
 def verdict(record: Mapping[str, Any]) -> str:
     """Says where the coverage of our intervals lies outside the wanted range."""
-    found = []
+    outside = []
     for cell in record["cells"]:
         if cell["construction"] == JACKKNIFE:
             for name in METRIC_NAMES:
                 percent = cell["coverage_percent"][name]
                 if percent is not None and not MIN_COVERAGE_PERCENT <= percent <= MAX_COVERAGE_PERCENT:
                     where = f"{cell['identities']} identities ({cell['population']})"
-                    found.append(f"{_TITLES[name]} of {where} {percent:.1f}")
-    return "all are" if not found else "outside: " + ", ".join(found)
+                    outside.append(f"{_TITLES[name]} of {where} {percent:.1f}")
+    return "all are" if not outside else "outside: " + ", ".join(outside)
 
 
 def coverage_rows(record: Mapping[str, Any]) -> list[list[str]]:

@@ -154,12 +154,12 @@ def print_heads(
 
     for path in filter(None, (json_path, page_path)):
         check_writable(path)  # before minutes of measuring, not after
-    found = measure_heads(shapes, losses, backends, rounds, peers=peers, memory=memory)
-    wrong = measure_gradient_errors(losses, [backend for backend in backends if backend != "auto"] or ["stream"])
-    for row in found:
+    head_rows = measure_heads(shapes, losses, backends, rounds, peers=peers, memory=memory)
+    error_rows = measure_gradient_errors(losses, [backend for backend in backends if backend != "auto"] or ["stream"])
+    for row in head_rows:
         print_times(row)
-    print_errors(wrong)
-    figures: dict[str, Any] = {"torch": torch.__version__, "heads": found, "errors": wrong}
+    print_errors(error_rows)
+    figures: dict[str, Any] = {"torch": torch.__version__, "heads": head_rows, "errors": error_rows}
     if sharded:
         figures["sharded"] = measure_sharded_head(SHARDED_SHAPE, losses[0], rounds)
         print_sharded_head(figures["sharded"])

@@ -101,7 +101,7 @@ def _predicted_memory_table(rows: list[dict[str, Any]]) -> str:
                 else None
             )
             if parts is not None and num_classes >= 10_000:
-                predicted = costs.total(parts, num_classes, embedding_dim, samples, 1) / 2**20
+                predicted = costs.total_cost(parts, num_classes, embedding_dim, samples, 1) / 2**20
                 title = f"{name}, {num_classes:,} classes"
                 cells.append([(title, ""), (f"{predicted:.1f}", ""), (f"{measured:.1f}", "")])
     return page.table(("MiB beyond weights and gradient", "on paper", "measured"), cells) if cells else ""
@@ -111,7 +111,7 @@ def _calculator(rows: list[dict[str, Any]]) -> str:
     sets = {"ours": costs.WIDEMARGIN_COSTS, "eager": costs.EAGER_COSTS}
     facts = {
         "parts": {name: [asdict(part) for part in parts] for name, parts in sets.items()},
-        "optimizers": {name: [asdict(part) for part in parts] for name, parts in costs.OPTIMIZERS.items()},
+        "optimizers": {name: [asdict(part) for part in parts] for name, parts in costs.OPTIMIZER_COSTS.items()},
         "work": asdict(costs.MATMUL_FLOPS),
         "speed": matmul_flops_per_second(rows),
     }
@@ -125,7 +125,7 @@ def _calculator(rows: list[dict[str, Any]]) -> str:
         f'<label>{escape(text)} <input id="plan-{key}" type="number" min="1" value="{value}"></label> '
         for key, text, value in fields
     )
-    choice = "".join(f"<option>{escape(name)}</option>" for name in costs.OPTIMIZERS)
+    choice = "".join(f"<option>{escape(name)}</option>" for name in costs.OPTIMIZER_COSTS)
     return (
         f'<div class="plan">{inputs}<label>GFLOP/s per rank <input id="plan-S" type="number" min="1" '
         f'value="{facts["speed"] / 1e9:.0f}"></label> '  # type: ignore[operator]

@@ -419,7 +419,7 @@ def _measure_rank(shape: tuple[int, int, int], loss: str, rounds: int) -> dict[s
     own_part = slice(samples * rank // world, samples * (rank + 1) // world)
     mine, labels = x.detach()[own_part].clone().requires_grad_(), y[own_part]
     backend = "stream" if world == 1 else "sharded"
-    found: dict[str, float] = {"sampled": 0.0, "mebibytes": 0.0}
+    result: dict[str, float] = {"sampled": 0.0, "mebibytes": 0.0}
     for name, options in {"full": {}, "sampled": {"sample_rate": SAMPLE_RATE}}.items():
         if name == "sampled" and world == 1:
             continue
@@ -433,7 +433,7 @@ def _measure_rank(shape: tuple[int, int, int], loss: str, rounds: int) -> dict[s
             begun = time.perf_counter()
             step()
             spent.append(time.perf_counter() - begun)
-        found[name] = min(spent)
+        result[name] = min(spent)
         if name == "full":
             head.zero_grad()
             head.grad_buffer.clear()
@@ -441,11 +441,11 @@ def _measure_rank(shape: tuple[int, int, int], loss: str, rounds: int) -> dict[s
             before = resident_kib()
             reset_peak_resident()
             step()
-            found["mebibytes"] = (peak_resident_kib() - before) / 1024 - len(head.weight) * dim * 4 / 2**20
+            result["mebibytes"] = (peak_resident_kib() - before) / 1024 - len(head.weight) * dim * 4 / 2**20
         del head, step
     dist.barrier()
     dist.destroy_process_group()
-    return found
+    return result
 
 
 def _run_child(argv: list[str]) -> None:

@@ -54,7 +54,10 @@ def main() -> None:
     # Some of the classes, so that each is met several times in few steps; the loss is over all of them.
     trained = torch.randperm(options.num_classes)[:NUM_TRAINED]
     held_out = trained[torch.arange(256) % len(trained)]
-    need = costs.total((*costs.EAGER_COSTS, costs.MOMENTUM), options.num_classes, EMBEDDING_DIM, BATCH_SIZE, 1) / 2**30
+    need = (
+        costs.total_cost((*costs.EAGER_COSTS, costs.MOMENTUM_COST), options.num_classes, EMBEDDING_DIM, BATCH_SIZE, 1)
+        / 2**30
+    )
     print(f"{head}")
     own = 3 * 4 * options.num_classes * EMBEDDING_DIM / 2**30
     print(f"weights, gradient and momentum: {own:.2f} GiB; eager: {need:.2f} GiB")

@@ -102,7 +102,7 @@ def start_ranks(argv: Sequence[str], output_dir: Path, world_size: int = 2) -> l
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     output_dir.mkdir(parents=True, exist_ok=True)
-    found = []
+    processes = []
     for rank in map(str, range(world_size)):
         environment = {
             "RANK": rank,
@@ -116,8 +116,8 @@ def start_ranks(argv: Sequence[str], output_dir: Path, world_size: int = 2) -> l
             "MASTER_PORT": port,
             "TORCHELASTIC_RUN_ID": "stress",
         }
-        found.append(CommandProcess(argv, output_dir / f"{port}-{rank}.txt", environment))
-    return found
+        processes.append(CommandProcess(argv, output_dir / f"{port}-{rank}.txt", environment))
+    return processes
 
 
 @contextmanager

@@ -65,7 +65,7 @@ def _objective_call(spec: str) -> Callable[[Any, Any], Any]:
     return call
 
 
-def _criterion_call(spec: str) -> Callable[[Any, Any], Any]:
+def _loss_call(spec: str) -> Callable[[Any, Any], Any]:
     def call(x: Any, y: Any) -> Any:
         torch.manual_seed(1)
         return parse(spec)(x, y)
@@ -158,13 +158,13 @@ BATCH_CALLS: tuple[BatchCall, ...] = (
         "Objective(cross_entropy)", _objective_call("cross_entropy"), {**_NAN_OVERRIDES, "huge embeddings": WORKS}
     ),
     *(
-        BatchCall(f"triplet(mining={mining})", _criterion_call(f"triplet(mining={mining})"), _PAIR_LOSS_OVERRIDES)
+        BatchCall(f"triplet(mining={mining})", _loss_call(f"triplet(mining={mining})"), _PAIR_LOSS_OVERRIDES)
         for mining in ("all", "hard", "semihard", "distance", "pool")
     ),
-    BatchCall("contrastive", _criterion_call("contrastive"), _PAIR_LOSS_OVERRIDES),
-    BatchCall("contrastive(hadsell)", _criterion_call("contrastive(form=hadsell)"), _PAIR_LOSS_OVERRIDES),
-    BatchCall("cross_entropy", _criterion_call("cross_entropy"), _LOGIT_OVERRIDES),
-    BatchCall("focal", _criterion_call("focal"), _LOGIT_OVERRIDES),
+    BatchCall("contrastive", _loss_call("contrastive"), _PAIR_LOSS_OVERRIDES),
+    BatchCall("contrastive(hadsell)", _loss_call("contrastive(form=hadsell)"), _PAIR_LOSS_OVERRIDES),
+    BatchCall("cross_entropy", _loss_call("cross_entropy"), _LOGIT_OVERRIDES),
+    BatchCall("focal", _loss_call("focal"), _LOGIT_OVERRIDES),
     *(BatchCall(name, _regression_call(name), _REGRESSION_OVERRIDES) for name in ("l1", "l2", "huber", "bce")),
     BatchCall("angles", lambda x, y: angles(x, y, torch.eye(NUM_CLASSES, EMBEDDING_DIM)), {"an empty batch": WORKS}),
     BatchCall("AngleMeter", _call_angle_meter),

@@ -46,11 +46,11 @@ def run_checks(
     for check in checks:
         begun = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix=f"widemargin-{check.name}-", ignore_cleanup_errors=True) as scratch:
-            size = CheckContext(
+            context = CheckContext(
                 long, Path(scratch).resolve(), seed, partial(_report_check_progress, on_progress, check.name)
             )
             try:
-                outcome = check.run(size)
+                outcome = check.run(context)
             except Exception as error:  # a broken check shall not keep the others from running
                 said = " ".join(f"{type(error).__name__}: {error}".split())
                 outcome = Outcome(1, 0, "not known", f"the check itself broke: {said}")

@@ -35,7 +35,7 @@ def soak(argv: list[str]) -> int:
 
     data, out, minutes, cycles, result = argv
     keep_freed_memory()
-    run = TrainConfig(
+    config = TrainConfig(
         data=data,
         model="fast(width=0.125)",
         loss="arcgrad(s=10) + 0.02*center",
@@ -56,7 +56,7 @@ def soak(argv: list[str]) -> int:
     while time.monotonic() < end or len(usage_samples) < int(cycles):
         until, epochs = time.monotonic() + each, 0
         while time.monotonic() < until or not epochs:
-            train(run, out, resume=True, stop_after=1, quiet=True)
+            train(config, out, resume=True, stop_after=1, quiet=True)
             epochs += 1
         load_run(out).evaluate()
         usage_samples.append(read_process_usage())

@@ -35,7 +35,7 @@ OPERATIONS = (
     "deepcopy",
     "pickle",
     "state_dict",
-    "become",
+    "assign_from",
     "double",
     "evaluate",
     "accumulate",
@@ -259,7 +259,7 @@ def _operate(case: Case, head: wm.Head, group: Any) -> wm.Head:
         fresh = make_head(case, head.num_classes, group)
         fresh.load_state_dict(head.state_dict())
         return fresh
-    if operation == "become":
+    if operation == "assign_from":
         other = make_head(case, head.num_classes, group, backend="stream", label_smoothing=0.25)
         other.eval()
         other.assign_from(head)

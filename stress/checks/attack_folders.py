@@ -171,8 +171,8 @@ def _try_hostile_settings(sandbox: Sandbox, hub: Path) -> None:
         "a size that is no number": {"size": "../../etc/passwd"},
         "as many classes as bytes": {"class_names": ["x"] * 1_000_000},
     }
-    for what, seen in images.items():
-        sandbox.expect_refusal(what, load_hub_offline, str(_copy_with_settings(hub, input_spec=seen)))
+    for what, input_spec in images.items():
+        sandbox.expect_refusal(what, load_hub_offline, str(_copy_with_settings(hub, input_spec=input_spec)))
 
 
 def _copy_with_settings(hub: Path, **parts: dict[str, Any]) -> Path:

@@ -19,7 +19,7 @@ def run(context: CheckContext) -> Outcome:
     from widemargin.losses.schedule import SCHEDULES
 
     mutator = Mutator(
-        context.seed, (*list_losses(), *SCHEDULES, "s", "m", "steps", "mining", "hard", "learn", "bias", "floor")
+        context.seed, (*list_losses(), *SCHEDULES, "s", "m", "steps", "mining", "hard", "learnable", "bias", "floor")
     )
     kept = load_corpus_cases("losses")
     return run_fuzz_cases(context, "losses", kept, lambda: mutator.mutate_text(kept), _parse_losses, COUNTS)

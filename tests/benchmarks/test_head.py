@@ -72,7 +72,7 @@ def test_a_streamed_step_holds_little_beyond_its_gradient():
 
 
 def test_the_costs_add_up_and_the_page_reads_it():
-    one, eight = (costs.total(costs.WIDEMARGIN_COSTS, 10**7, 512, 1024, world_size) for world_size in (1, 8))
+    one, eight = (costs.total_cost(costs.WIDEMARGIN_COSTS, 10**7, 512, 1024, world_size) for world_size in (1, 8))
     assert one > 2 * 4 * 10**7 * 512
     assert one / 8 < eight < one / 7
     row = {"shape": [256, 512, 10_000], "threads": 1, "seconds": {"limit": 1.0, "arcface, auto": 1.1}}

@@ -113,7 +113,7 @@ def test_a_siamese_run_that_kept_no_network_is_trained_again(data_dir, tmp_path,
     assert "kept no network and is trained again" in capsys.readouterr().err
     assert (folder / openset_table.IDENTITIES_FILE).read_text() == identities
     (folder / openset_table.IDENTITIES_FILE).write_text("[]")
-    assert not openset_table.is_current(folder)
+    assert not openset_table.is_evaluation_current(folder)
     with pytest.raises(InputError, match="delete it to have the run evaluated again"):
         openset_table.read_split_score(folder, "auc", 90.0)
 
@@ -174,7 +174,7 @@ def test_pixels_under_l1_are_what_a_loop_says(data_dir):
         gaps = [(int((x[i].int() - x[j].int()).abs().sum()), j) for j in range(30) if j != i]
         right += int(y[min(gaps)[1]] == y[i])
     assert found.values["recall1"] == pytest.approx(100 * right / 30)
-    bins = openset_methods.histograms(torch.tensor([[0.0, 7.9, 8.0, 255.0]]))
+    bins = openset_methods.pixel_histograms(torch.tensor([[0.0, 7.9, 8.0, 255.0]]))
     assert bins[0, 0] == 0.5
     assert bins[0, 1] == bins[0, 31] == 0.25
 

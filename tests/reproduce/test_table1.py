@@ -8,8 +8,7 @@ import pytest
 
 from widemargin.cli.main import main
 from widemargin.data.tabular.uci import TABLE1_SET_NAMES
-from widemargin.reproduce.paper import paper_table1
-from widemargin.reproduce.parts.table1_comparison import ADACOS_WITH_FLOOR
+from widemargin.reproduce.paper import ADACOS_WITH_FLOOR, paper_table1
 
 
 @pytest.fixture(autouse=True)

@@ -280,10 +280,10 @@ def test_the_middle_of_a_ribbon_is_that_of_the_whole(monkeypatch):
 
 
 def test_sixteen_bits_are_scaled_as_before():
-    from widemargin.data.images.decode import _rgb
+    from widemargin.data.images.decode import _to_rgb
 
     values = np.arange(65536, dtype=np.uint16).reshape(256, 256)
-    found = np.asarray(_rgb(Image.fromarray(values)))[:, :, 0]
+    found = np.asarray(_to_rgb(Image.fromarray(values)))[:, :, 0]
     assert np.array_equal(found, (values.astype(np.float64) / 257).round().astype(np.uint8))
 
 
@@ -339,13 +339,13 @@ def test_a_report_of_an_edited_folder_is_one_line(name, text, said, tmp_path, ca
 def test_moments_of_another_shape_are_refused():
     import torch
 
-    from widemargin.training.checkpoint import optimizer_tensors, restore_optimizer
+    from widemargin.training.checkpoint import optimizer_state, restore_optimizer
 
     weights = [torch.nn.Parameter(torch.ones(3, 2)), torch.nn.Parameter(torch.ones(2))]
     optimizer = torch.optim.AdamW(weights)
     sum(weight.sum() for weight in weights).backward()
     optimizer.step()
-    tensors, numbers = optimizer_tensors(optimizer)
+    tensors, numbers = optimizer_state(optimizer)
     restore_optimizer(optimizer, tensors, numbers)
     with pytest.raises(wm.InputError, match=r"optimizer.0.exp_avg in the checkpoint is \[6\]"):
         restore_optimizer(optimizer, {**tensors, "optimizer.0.exp_avg": torch.ones(6)}, numbers)

@@ -16,7 +16,7 @@ from widemargin.cli.main import main
 from widemargin.data.tabular.uci import load_uci_set
 from widemargin.io.errors import InputError
 from widemargin.losses.grammar import parse
-from widemargin.reproduce.parts.table1_comparison import TABLE1_LOSSES
+from widemargin.reproduce.paper import TABLE1_LOSSES
 from widemargin.tabular.compare import ComparisonPlan, canonical_methods
 from widemargin.tabular.compare import compare as run_plan
 from widemargin.tabular.results import BASELINES, ResultStore

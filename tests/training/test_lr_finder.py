@@ -13,7 +13,7 @@ import torch
 from colours import FAST, draw
 from runs import config_of_command
 from widemargin.cli.main import main
-from widemargin.cli.train import report_rate_test
+from widemargin.cli.train import report_lr_range_test
 from widemargin.io.errors import InputError
 from widemargin.training.config import OPTIMIZERS, TrainConfig
 from widemargin.training.logging import ProgressReporter
@@ -167,7 +167,7 @@ def test_a_loss_that_never_rises_again_is_told(bounded, run, tmp_path, capsys):
     losses = (*found.losses[:60], *([found.losses[59]] * 40 if not bounded else [9.0] * 40))
     assert has_loss_risen(losses) == bounded
     shown = replace(found, losses=losses, smoothed_losses=tuple(smooth_losses(losses)), is_bounded=bounded)
-    report_rate_test(shown, run, tmp_path)
+    report_lr_range_test(shown, run, tmp_path)
     assert ("no rate was seen to be too large: try a third and a tenth" in capsys.readouterr().out) != bounded
     assert json.loads((tmp_path / "lr_finder.json").read_text())["is_bounded"] == bounded
 

@@ -46,7 +46,13 @@ def run(options: argparse.Namespace) -> None:
     """Check the plan, then compare, with a lock on the folder."""
     from ..io.errors import InputError
     from ..io.locks import lock_folder
-    from ..tabular.compare import ComparisonPlan, canonical_methods, check_plan, drop_adacos_for_two_classes, notes
+    from ..tabular.compare import (
+        ComparisonPlan,
+        canonical_methods,
+        check_plan,
+        collect_plan_notes,
+        drop_adacos_for_two_classes,
+    )
 
     methods = canonical_methods(options.losses, options.baselines)
     tables = [_load_table(data, options) for data in options.data or ["iris"]]
@@ -69,7 +75,7 @@ def run(options: argparse.Namespace) -> None:
         quick_baselines=not options.baselines,
     )
     check_plan(plan)
-    plan_notes = [*notes(plan), *left_out]
+    plan_notes = [*collect_plan_notes(plan), *left_out]
     for note in plan_notes:
         print_escaped(f"note: {note}", to_stderr=True)
     folder = options.out or "compare-" + "-".join(names[:3])

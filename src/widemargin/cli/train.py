@@ -114,32 +114,32 @@ def find_lr(config: TrainConfig, folder: str, options: argparse.Namespace, data_
         raise InputError(f"{folder} holds a run already: give --find-lr another --out")
     result = run_lr_range_test(config, data_dir, quiet=options.quiet)
     if is_rank_zero():
-        report_rate_test(result, config, Path(folder))
+        report_lr_range_test(result, config, Path(folder))
 
 
-def report_rate_test(result: LRRangeTest, config: TrainConfig, folder: Path) -> None:
+def report_lr_range_test(result: LRRangeTest, config: TrainConfig, folder: Path) -> None:
     """Write the files, print the table, and the suggestion with its command."""
     from ..io.errors import InputError
 
-    _write_files(result, config, folder)
-    _print_table(result, config)
+    _write_lr_finder_files(result, config, folder)
+    _print_lr_table(result, config)
     print_escaped(f"wrote {folder / 'lr_finder.json'} and {folder / 'lr_finder.svg'}")
     if result.suggestion is None:
         raise InputError(f"the loss fell at no rate from {result.lrs[0]:g} on: look at the data and the loss")
     if not result.is_bounded:
         print("the loss never rose again, no rate was seen to be too large: try a third and a tenth of the suggestion")
-    command = shlex.join(_command(config, result.suggestion))
+    command = shlex.join(_command_with_lr(config, result.suggestion))
     print_escaped(f"suggestion: --lr {result.suggestion:g}, a tenth of where the loss is lowest. The same run with it:")
     print_escaped(command)
 
 
-def _command(config: TrainConfig, rate: float) -> list[str]:
+def _command_with_lr(config: TrainConfig, lr: float) -> list[str]:
     from ..training.config import build_train_command
 
-    return build_train_command(replace(config, lr=rate))
+    return build_train_command(replace(config, lr=lr))
 
 
-def _write_files(result: LRRangeTest, config: TrainConfig, folder: Path) -> None:
+def _write_lr_finder_files(result: LRRangeTest, config: TrainConfig, folder: Path) -> None:
     from ..io.writing import write_text_atomic
     from ..training.lr_finder import render_lr_svg
 
@@ -149,7 +149,7 @@ def _write_files(result: LRRangeTest, config: TrainConfig, folder: Path) -> None
     write_text_atomic(folder / "lr_finder.svg", render_lr_svg(result, config))
 
 
-def _print_table(result: LRRangeTest, config: TrainConfig) -> None:
+def _print_lr_table(result: LRRangeTest, config: TrainConfig) -> None:
     from rich.table import Table as Grid
 
     from ..viz.terminal import console, plain_text

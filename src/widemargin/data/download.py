@@ -102,7 +102,7 @@ def fetch(url: str, path: Path, *, sha256: str | None = None, max_bytes: int = M
             if isinstance(error, urllib.error.HTTPError):
                 error.close()  # it is the answer itself, with an open connection
             if attempt == DOWNLOAD_ATTEMPTS or not _is_retryable(error):
-                raise FetchError(address, _reason(error)) from None
+                raise FetchError(address, _error_reason(error)) from None
             time.sleep(RETRY_DELAY_SECONDS * 2 ** (attempt - 1))
     raise AssertionError  # the last try returns or raises
 
@@ -169,7 +169,7 @@ def _download_to_stream(url: str, stream: IO[bytes], max_bytes: int) -> str:
         total = int(length) if length.isdigit() else None
         if total is not None and total > max_bytes:
             raise FetchError(url, f"{total:,} bytes, more than the {max_bytes:,} expected at most")
-        with _progress(url, total) as advance:
+        with _download_progress(url, total) as advance:
             while chunk := response.read(DOWNLOAD_CHUNK_BYTES):
                 size += len(chunk)
                 if size > max_bytes:
@@ -183,7 +183,7 @@ def _download_to_stream(url: str, stream: IO[bytes], max_bytes: int) -> str:
 
 
 @contextmanager
-def _progress(url: str, total: int | None) -> Iterator[Any]:
+def _download_progress(url: str, total: int | None) -> Iterator[Any]:
     if (total or 0) < PROGRESS_MIN_BYTES or not sys.stderr.isatty():
         yield lambda size: None
         return
@@ -204,7 +204,7 @@ def _is_retryable(error: Exception) -> bool:
     return not isinstance(cause, socket.gaierror | ConnectionRefusedError | str | ValueError)
 
 
-def _reason(error: Exception) -> str:
+def _error_reason(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
         return f"the server answers {error.code} {error.reason}"
     cause = error.reason if isinstance(error, urllib.error.URLError) else error

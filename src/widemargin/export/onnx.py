@@ -89,7 +89,9 @@ def _export_and_check(run: Run, path: Path) -> float:
         session = onnxruntime.InferenceSession(str(fresh), providers=["CPUExecutionProvider"])
         found = [session.run(None, {"images": images[:count].numpy()}) for count in (1, _NUM_CHECK_IMAGES)]
         difference = max(
-            _difference(a[: len(b)], torch.from_numpy(b)) for got in found for a, b in zip(expected, got, strict=True)
+            _relative_difference(a[: len(b)], torch.from_numpy(b))
+            for got in found
+            for a, b in zip(expected, got, strict=True)
         )
         if not difference <= MAX_RELATIVE_DIFFERENCE:
             raise InputError(
@@ -106,7 +108,7 @@ def _export_and_check(run: Run, path: Path) -> float:
         fresh.unlink(missing_ok=True)
 
 
-def _difference(expected: Tensor, actual: Tensor) -> float:
+def _relative_difference(expected: Tensor, actual: Tensor) -> float:
     return float((expected - actual).abs().max() / expected.abs().max().clamp(min=1e-12))
 
 

@@ -36,9 +36,9 @@ WIDEMARGIN_COSTS = (
     CostTerm("embeddings, directions and their gradients", 4 * 6, 0, 1, 1),
     CostTerm("blocks", 4 * 4 * 2**18),
 )
-MOMENTUM = CostTerm("momentum", 4, 1, 1)
+MOMENTUM_COST = CostTerm("momentum", 4, 1, 1)
 SECOND_MOMENT_COST = CostTerm("second moments", 4, 1, 1)
-OPTIMIZERS = {"none": (), "SGD with momentum": (MOMENTUM,), "AdamW": (MOMENTUM, SECOND_MOMENT_COST)}
+OPTIMIZER_COSTS = {"none": (), "SGD with momentum": (MOMENTUM_COST,), "AdamW": (MOMENTUM_COST, SECOND_MOMENT_COST)}
 # As measured on eager heads: two copies of the weights' size on the way, and the logits several times.
 EAGER_COSTS = (
     CostTerm("class weights", 4, 1, 1),
@@ -50,7 +50,9 @@ EAGER_COSTS = (
 MATMUL_FLOPS = CostTerm("three matrix products", 6, 1, 1, 1)
 
 
-def total(terms: tuple[CostTerm, ...], num_classes: int, embedding_dim: int, samples: int, world_size: int) -> float:
+def total_cost(
+    terms: tuple[CostTerm, ...], num_classes: int, embedding_dim: int, samples: int, world_size: int
+) -> float:
     """Bytes (or operations) per rank.
 
     >>> round(total(WIDEMARGIN_COSTS[:2], 10**6, 512, 128, 1) / 2**30, 2)

@@ -31,7 +31,7 @@ _NESTED_STATE_KEYS = ("state_dict_softmax_fc", "state_dict")
 def read_class_weights(source: WeightSource, embedding_dim: int) -> tuple[Tensor, Tensor | None]:
     """Class weights [C, D] and bias [C], if any, of a state dict, a file, or the files of all shards in order."""
     if isinstance(source, Mapping):
-        return _from_state(source, "the state dict", embedding_dim)
+        return _weights_from_state_dict(source, "the state dict", embedding_dim)
     if not isinstance(source, str | Path | list | tuple):
         raise InputError(f"weights come as a state dict, a file or a list of files, got {type(source).__name__}")
     paths = [source] if isinstance(source, str | Path) else list(source)
@@ -39,7 +39,10 @@ def read_class_weights(source: WeightSource, embedding_dim: int) -> tuple[Tensor
         raise InputError("a list of weights holds the files of all shards, as paths")
     if not paths:
         raise InputError("no weight file given")
-    weights, biases = zip(*(_from_state(_load(Path(path)), str(path), embedding_dim) for path in paths), strict=True)
+    weights, biases = zip(
+        *(_weights_from_state_dict(_load_state_dict(Path(path)), str(path), embedding_dim) for path in paths),
+        strict=True,
+    )
     return torch.cat(weights), None if None in biases else torch.cat(biases)
 
 
@@ -53,14 +56,14 @@ def copy_into_head(head: Head, source: WeightSource) -> None:
         )
     if bias is not None and head.bias is None and bool(bias.any()):
         raise InputError("these weights come with a bias, which this margin has not; take softmax(bias=True)")
-    mine = slice(None) if head.shard is None else slice(head.shard.start, head.shard.stop)
+    local_rows = slice(None) if head.shard is None else slice(head.shard.start, head.shard.stop)
     with torch.no_grad():
-        head.weight.copy_(weight[mine])
+        head.weight.copy_(weight[local_rows])
         if bias is not None and head.bias is not None:
-            head.bias.copy_(bias[mine])
+            head.bias.copy_(bias[local_rows])
 
 
-def _load(path: Path) -> Mapping[str, Any]:
+def _load_state_dict(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     if path.suffix == ".safetensors":
@@ -71,7 +74,7 @@ def _load(path: Path) -> Mapping[str, Any]:
     return state
 
 
-def _from_state(state: Mapping[str, Any], where: str, embedding_dim: int) -> tuple[Tensor, Tensor | None]:
+def _weights_from_state_dict(state: Mapping[str, Any], where: str, embedding_dim: int) -> tuple[Tensor, Tensor | None]:
     for name in _NESTED_STATE_KEYS:
         if isinstance(state.get(name), Mapping):
             state = state[name]

@@ -50,8 +50,8 @@ def save_sharded(folder: str | Path, model: nn.Module, optimizer: torch.optim.Op
 
     state: dict[str, Any] = {"model": model.state_dict()}
     if optimizer is not None:
-        shards = _shards(model)
-        for i, parameter in enumerate(_parameters(optimizer)):
+        shards = _shards_by_parameter_id(model)
+        for i, parameter in enumerate(_optimizer_parameters(optimizer)):
             for name, value in optimizer.state.get(parameter, {}).items():
                 tensor = value if isinstance(value, Tensor) else torch.tensor(float(value))
                 state[f"optimizer.{i}.{name}"] = _as_dtensor_if_sharded(tensor, parameter, shards)
@@ -76,8 +76,8 @@ def load_sharded(folder: str | Path, model: nn.Module, optimizer: torch.optim.Op
     _check_shapes(path, state["model"], sizes)
     optimizer_state: dict[Tensor, dict[str, Tensor]] = {}
     if optimizer is not None:
-        shards = _shards(model)
-        for i, parameter in enumerate(_parameters(optimizer)):
+        shards = _shards_by_parameter_id(model)
+        for i, parameter in enumerate(_optimizer_parameters(optimizer)):
             start = f"optimizer.{i}."
             names = [name for name in sizes if name.startswith(start)]
             optimizer_state[parameter] = {
@@ -131,11 +131,11 @@ def _check_shapes(folder: str, expected: dict[str, Any], sizes: dict[str, tuple[
             raise InputError(f"{folder}: {name} is {list(there)}, the model's is {list(value.shape)}")
 
 
-def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+def _optimizer_parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def _shards(model: nn.Module) -> dict[int, ClassShard]:
+def _shards_by_parameter_id(model: nn.Module) -> dict[int, ClassShard]:
     """Parameters that are split over ranks, by identity."""
     found: dict[int, ClassShard] = {}
     for module in model.modules():

@@ -132,22 +132,22 @@ def compute_film_frames(seed: int = 0) -> list[dict[str, Any]]:
     phases = {str(k): (k / (NUM_FRAMES - 1)) ** 2 for k in range(NUM_FRAMES)}
     films = []
     for scale in FIGURE1_SCALES:
-        moments = train_snapshots(scale, seed, phases)
-        y = moments[0].y
+        snapshots = train_snapshots(scale, seed, phases)
+        y = snapshots[0].y
         rows = torch.cat([(y == k).nonzero().squeeze(1)[:_MAX_SAMPLES_PER_CLASS] for k in range(int(y.max()) + 1)])
         films.append(
             {
                 "s": scale,
-                "theory": round(float(torch.tensor(moments[0].theoretical_gap).rad2deg()), 1),
+                "theory": round(float(torch.tensor(snapshots[0].theoretical_gap).rad2deg()), 1),
                 "y": y[rows].tolist(),
                 "frames": [
                     {
-                        "own": _round_values(moment.theta[rows, y[rows]].rad2deg(), 1),
-                        "pull": _round_values(moment.gradient[rows, y[rows]] / scale, 3),
-                        "gap": round(float(torch.tensor(moment.mean_gap).rad2deg()), 1),
-                        "right": round(moment.accuracy, 1),
+                        "own": _round_values(snapshot.theta[rows, y[rows]].rad2deg(), 1),
+                        "pull": _round_values(snapshot.gradient[rows, y[rows]] / scale, 3),
+                        "gap": round(float(torch.tensor(snapshot.mean_gap).rad2deg()), 1),
+                        "right": round(snapshot.accuracy, 1),
                     }
-                    for moment in moments
+                    for snapshot in snapshots
                 ],
             }
         )

@@ -197,7 +197,7 @@ def _parse_loss_expression(text: str) -> ast.expr:
         raise InputError(f"cannot read {shorten(text)!r}; {how}") from None
 
 
-def _source(text: str, node: ast.expr) -> str:
+def _quote_source(text: str, node: ast.expr) -> str:
     part, whole = shorten(ast.get_source_segment(text.strip(), node) or ""), shorten(text)
     return repr(whole) if part == whole else f"{part!r} in {whole!r}"
 
@@ -225,24 +225,24 @@ def _read_sum(text: str, node: ast.expr) -> list[tuple[float, Loss]]:
 def _read_weighted_loss(text: str, node: ast.expr) -> tuple[float, Loss]:
     factor = 1.0
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        factor = _factor(text, node.left)
+        factor = _read_factor(text, node.left)
         node = node.right
-    name, keywords = _call(text, node)
+    name, keywords = _read_call(text, node)
     known = canonical_names()
     if name.lower() not in known:
         raise unknown_name_error("loss", name, known)
     return factor, _build_loss(loss_class(known[name.lower()]), keywords)
 
 
-def _factor(text: str, node: ast.expr) -> float:
-    value = _value(text, node)
+def _read_factor(text: str, node: ast.expr) -> float:
+    value = _read_value(text, node)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e300:
         hint = "; write the factor first, 0.5*center" if isinstance(value, str) else ""
         raise InputError(f"{shorten(text)!r}: the factor before * must be a number above 0{hint}")
     return float(value)
 
 
-def _call(text: str, node: ast.expr) -> tuple[str, dict[str, Any]]:
+def _read_call(text: str, node: ast.expr) -> tuple[str, dict[str, Any]]:
     if isinstance(node, ast.Name):
         return node.id, {}
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
@@ -253,7 +253,7 @@ def _call(text: str, node: ast.expr) -> tuple[str, dict[str, Any]]:
     name = text.strip().replace("-", "_")
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and name in canonical_names():
         raise InputError(f"cannot read {shorten(text)!r}; did you mean {name!r}?")
-    raise InputError(f"cannot read {_source(text, node)}; write name(option=value, …)")
+    raise InputError(f"cannot read {_quote_source(text, node)}; write name(option=value, …)")
 
 
 def _read_keywords(text: str, name: str, pairs: list[ast.keyword]) -> dict[str, Any]:
@@ -263,11 +263,11 @@ def _read_keywords(text: str, name: str, pairs: list[ast.keyword]) -> dict[str, 
             raise InputError(f"{shorten(text)!r}: ** is not part of the language")
         if pair.arg in found:
             raise InputError(f"{name}: {pair.arg} is given twice")
-        found[pair.arg] = _value(text, pair.value)
+        found[pair.arg] = _read_value(text, pair.value)
     return found
 
 
-def _value(text: str, node: ast.expr) -> Any:
+def _read_value(text: str, node: ast.expr) -> Any:
     from .schedule import SCHEDULES, build_schedule
 
     if isinstance(node, ast.Name):
@@ -276,12 +276,12 @@ def _value(text: str, node: ast.expr) -> Any:
         name = node.func.id
         if name not in SCHEDULES:
             raise unknown_name_error("schedule", name, SCHEDULES)
-        positional = [_value(text, item) for item in node.args]
+        positional = [_read_value(text, item) for item in node.args]
         return build_schedule(name, positional, _read_keywords(text, name, node.keywords))
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        raise InputError(f"cannot read the value {_source(text, node)}") from None
+        raise InputError(f"cannot read the value {_quote_source(text, node)}") from None
 
 
 def _build_loss(kind: type[Loss], keywords: dict[str, Any]) -> Loss:

@@ -61,7 +61,7 @@ def _step_as_float(step: Tensor) -> Tensor:
     return step.to(widest_float_dtype(step.device))
 
 
-def _fraction(step: Tensor, steps: float) -> Tensor:
+def _elapsed_fraction(step: Tensor, steps: float) -> Tensor:
     return (_step_as_float(step) / steps).clamp(max=1.0)
 
 
@@ -79,7 +79,7 @@ class Warmup(Schedule):
     steps: int
 
     def value_at(self, step: Tensor) -> Tensor:
-        return self.start + (self.end - self.start) * _fraction(step, self.steps)
+        return self.start + (self.end - self.start) * _elapsed_fraction(step, self.steps)
 
     def bounds(self) -> tuple[float, ...]:
         return self.start, self.end
@@ -99,7 +99,7 @@ class Cosine(Schedule):
     steps: int
 
     def value_at(self, step: Tensor) -> Tensor:
-        wave = torch.cos(math.pi * _fraction(step, self.steps))
+        wave = torch.cos(math.pi * _elapsed_fraction(step, self.steps))
         return self.end + 0.5 * (self.start - self.end) * (1.0 + wave)
 
     def bounds(self) -> tuple[float, ...]:
@@ -129,7 +129,7 @@ class Decay(Schedule):
 
     def value_at(self, step: Tensor) -> Tensor:
         ratio = math.log(self.end / self.start)
-        return self.start * torch.exp(ratio * _fraction(step, self.steps))
+        return self.start * torch.exp(ratio * _elapsed_fraction(step, self.steps))
 
     def bounds(self) -> tuple[float, ...]:
         return self.start, self.end

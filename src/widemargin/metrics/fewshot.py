@@ -20,7 +20,7 @@ from ..io.errors import InputError
 from ..numerics.angles import unit_and_norm
 from ..numerics.validation import check_embeddings_and_labels, check_integer
 from .intervals import MIN_EVENTS, MIN_IDENTITIES, jackknife_interval
-from .retrieval import check_search_inputs, nearest_neighbors, percent, resolve_gallery
+from .retrieval import check_search_inputs, interval_to_percent, nearest_neighbors, resolve_gallery
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def evaluate_episodes(
     values = np.array(found)
     rest = leave_one_class_out_means(values, torch.stack(drawn).numpy(), len(usable))
     enough = int(outcomes_seen.sum(1).min()) >= MIN_EVENTS
-    ends = percent(jackknife_interval(float(values.mean()), rest)) if rest is not None and enough else None
+    ends = interval_to_percent(jackknife_interval(float(values.mean()), rest)) if rest is not None and enough else None
     low, high = (None, None) if ends is None else ends
     error = None if low is None or high is None else (high - low) / 2
     rest = None if rest is None else 100.0 * rest
@@ -111,17 +111,20 @@ def leave_one_class_out_means(
     of the classes are scaled to the spread that they and the draw have together.
     """
     episodes, ways = episode_classes.shape
-    times = np.bincount(episode_classes.reshape(-1), minlength=num_classes)
-    if num_classes < max(MIN_IDENTITIES, ways + 1) or times.min() < 1:
+    episodes_per_class = np.bincount(episode_classes.reshape(-1), minlength=num_classes)
+    if num_classes < max(MIN_IDENTITIES, ways + 1) or episodes_per_class.min() < 1:
         return None
     gaps = accuracies - accuracies.mean()
     noise = float(gaps.var(ddof=1)) if episodes > 1 else 0.0
-    effect = np.bincount(episode_classes.reshape(-1), np.repeat(gaps, ways), num_classes) / times
+    effect = np.bincount(episode_classes.reshape(-1), np.repeat(gaps, ways), num_classes) / episodes_per_class
     kept = 1.0 - (ways - 1) / (num_classes - 1)  # the others of an episode are those that are left
-    of_class = (
-        (float((effect**2).mean()) - noise * float((1.0 / times).mean())) / kept**2 * num_classes / (num_classes - 1)
+    class_variance = (
+        (float((effect**2).mean()) - noise * float((1.0 / episodes_per_class).mean()))
+        / kept**2
+        * num_classes
+        / (num_classes - 1)
     )
-    variance = ways**2 * max(of_class, 0.0) / num_classes + noise / episodes
+    variance = ways**2 * max(class_variance, 0.0) / num_classes + noise / episodes
     effect = effect - effect.mean()
     scale = np.sqrt(variance / max((num_classes - 1) * float((effect**2).mean()), 1e-300))
     found: NDArray[np.float64] = accuracies.mean() - effect * scale

@@ -22,7 +22,7 @@ from torch import Tensor
 from ..io.errors import InputError, format_value
 from ..numerics.angles import unit_and_norm
 from .intervals import MIN_EVENTS, jackknife_interval, mean_interval
-from .retrieval import check_search_inputs, nearest_neighbors, percent
+from .retrieval import check_search_inputs, interval_to_percent, nearest_neighbors
 from .roc import RocCurve, auc, eer, roc_curve
 
 FloatArray = NDArray[np.float64]
@@ -91,14 +91,16 @@ def open_set_metrics(
         if name not in missing_reasons and len(of_known.score) - hits >= MIN_EVENTS:
             rest = [_dir_and_false_alarms(part, of_unknown, far)[0] for part in of_known.leave_one_identity_out()]
             others = [_dir_and_false_alarms(of_known, part, far)[0] for part in of_unknown.leave_one_identity_out()]
-            intervals[name] = percent(jackknife_interval(share, rest, others))
-    curve = _curve(of_known, of_unknown)
+            intervals[name] = interval_to_percent(jackknife_interval(share, rest, others))
+    curve = _known_unknown_roc(of_known, of_unknown)
     area, errors = auc(curve), eer(curve) * min(len(of_known.score), len(of_unknown.score))
-    rest = [_area(part, of_unknown) for part in of_known.leave_one_identity_out()]
-    others = [_area(of_known, part) for part in of_unknown.leave_one_identity_out()]
-    intervals["auroc"] = percent(jackknife_interval(area, rest, others)) if errors >= MIN_EVENTS - 1e-9 else None
+    rest = [_known_unknown_auc(part, of_unknown) for part in of_known.leave_one_identity_out()]
+    others = [_known_unknown_auc(of_known, part) for part in of_unknown.leave_one_identity_out()]
+    intervals["auroc"] = (
+        interval_to_percent(jackknife_interval(area, rest, others)) if errors >= MIN_EVENTS - 1e-9 else None
+    )
     row = np.unique(of_known.identity, return_inverse=True)[1]
-    intervals["rank1"] = percent(mean_interval(np.bincount(row, of_known.correct), np.bincount(row)))
+    intervals["rank1"] = interval_to_percent(mean_interval(np.bincount(row, of_known.correct), np.bincount(row)))
     named_rightly = 100.0 * float(of_known.correct.mean())
     return OpenSetMetrics(
         found, area, named_rightly, len(of_known.score), len(of_unknown.score), intervals, missing_reasons
@@ -138,12 +140,12 @@ def _dir_and_false_alarms(known: _ProbeScores, unknown: _ProbeScores, far: float
     return float((known.correct & (known.score > threshold)).mean()), int((unknown_scores > threshold).sum())
 
 
-def _curve(known: _ProbeScores, unknown: _ProbeScores) -> RocCurve:
+def _known_unknown_roc(known: _ProbeScores, unknown: _ProbeScores) -> RocCurve:
     """Known against unknown probes, by the nearest similarity."""
     scores = np.concatenate((known.score, unknown.score))
     return roc_curve(scores, np.arange(len(scores)) < len(known.score))
 
 
-def _area(known: _ProbeScores, unknown: _ProbeScores) -> float:
+def _known_unknown_auc(known: _ProbeScores, unknown: _ProbeScores) -> float:
     """How likely a known probe is nearer to the gallery than an unknown one."""
-    return auc(_curve(known, unknown))
+    return auc(_known_unknown_roc(known, unknown))

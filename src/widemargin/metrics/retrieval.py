@@ -88,12 +88,12 @@ def retrieval_metrics(
         means[-1],
         total,
         len(labels) - total,
-        {name: percent(mean_interval(part, counts)) for name, part in by_name.items()},
+        {name: interval_to_percent(mean_interval(part, counts)) for name, part in by_name.items()},
         {name: 100.0 * leave_one_out_means(part, counts) for name, part in by_name.items()},
     )
 
 
-def percent(ends: tuple[float, float] | None) -> tuple[float, float] | None:
+def interval_to_percent(ends: tuple[float, float] | None) -> tuple[float, float] | None:
     """An interval of a share in percent."""
     return None if ends is None else (100.0 * ends[0], 100.0 * ends[1])
 

@@ -60,7 +60,7 @@ def build_timm(
     timm = _import_timm(name, builtin_names)
     plain = name.removeprefix("timm:")
     if not timm.is_model(plain) or ":" in plain:
-        raise _unknown_model(name, [*builtin_names, *timm.list_models()], len(timm.list_models()))
+        raise _unknown_model_error(name, [*builtin_names, *timm.list_models()], len(timm.list_models()))
     for key, value in options.items():
         if key in _RESERVED_OPTIONS:
             raise InputError(f"{plain}: {key} cannot be given here, {_RESERVED_OPTIONS[key]}")
@@ -88,7 +88,7 @@ def _import_timm(name: str, builtin_names: Sequence[str]) -> Any:
         raise InputError(f"{name} needs timm: {_INSTALL_HINT} (without it there are {known})") from None
 
 
-def _unknown_model(name: str, known: Sequence[str], count: int) -> InputError:
+def _unknown_model_error(name: str, known: Sequence[str], count: int) -> InputError:
     near = get_close_matches(name.removeprefix("timm:").lower(), known, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return InputError(f"unknown model {name!r}{hint} (known: {', '.join(known[:-count])} and {count} of timm's)")

@@ -108,8 +108,8 @@ def _tangent_over_norm(unit: Tensor, norm: Tensor, vector: Tensor) -> Tensor:
     if not torch.is_grad_enabled() and is_eager_cpu(norm) and norm.min().item() > 0:
         return torch.addcmul(vector, (vector * unit).sum(-1, keepdim=True), unit, value=-1.0).div_(norm)
     inverse = torch.where(norm == 0, torch.zeros_like(norm), 1.0 / norm)
-    turned: Tensor = (vector - (vector * unit).sum(-1, keepdim=True) * unit) * inverse
-    return turned
+    tangent: Tensor = (vector - (vector * unit).sum(-1, keepdim=True) * unit) * inverse
+    return tangent
 
 
 def unit_and_norm(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -221,12 +221,12 @@ def _is_polynomial_arccos_on() -> bool:
 
 
 def _polynomial_arccos(cos: Tensor) -> Tensor:
-    near = cos.abs()
-    total = torch.full_like(near, _ARCCOS_COEFFICIENTS[-1])
+    abs_cos = cos.abs()
+    total = torch.full_like(abs_cos, _ARCCOS_COEFFICIENTS[-1])
     for factor in reversed(_ARCCOS_COEFFICIENTS[:-1]):
-        total = total * near + factor
-    turned = (1.0 - near).clamp_min(0.0).sqrt() * total
-    return torch.where(cos < 0, PI - turned, turned)
+        total = total * abs_cos + factor
+    theta = (1.0 - abs_cos).clamp_min(0.0).sqrt() * total
+    return torch.where(cos < 0, PI - theta, theta)
 
 
 class _Arccos(torch.autograd.Function):

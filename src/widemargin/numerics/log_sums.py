@@ -17,18 +17,18 @@ class NonTargetLogSumExp(torch.autograd.Function):
     def forward(ctx: Any, z: Tensor, target_row: Tensor) -> Tensor:
         others = z.scatter(0, target_row, -torch.inf)
         top = others.amax(0, keepdim=True)
-        raised = others.sub_(top).exp_()
-        total = raised.sum(0, keepdim=True)
-        found = total.log().add_(top).squeeze(0)
-        ctx.save_for_backward(z, target_row, found, raised, total)
-        return found
+        exps = others.sub_(top).exp_()
+        total = exps.sum(0, keepdim=True)
+        log_sum = total.log().add_(top).squeeze(0)
+        ctx.save_for_backward(z, target_row, log_sum, exps, total)
+        return log_sum
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        z, row, found, raised, total = ctx.saved_tensors
+        z, row, log_sum, exps, total = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative: the shares are functions of the logits again
-            return torch.exp(z - found).scatter(0, row, 0.0) * gradient, None
-        return raised * (gradient / total), None
+            return torch.exp(z - log_sum).scatter(0, row, 0.0) * gradient, None
+        return exps * (gradient / total), None
 
 
 def without_target(z: Tensor, y: Tensor, fill: float) -> Tensor:

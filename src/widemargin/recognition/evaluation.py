@@ -69,7 +69,7 @@ def compute_embedding_metrics(x: Tensor, y: Tensor, seed: int = 0, *, intervals:
     paired = _subsample_images(x, y, seed, _MAX_PAIRED_IMAGES)
     result += EmbeddingMetrics({"paired_images": len(paired[1])})
     result += embedding_metrics_of_verification(verification_metrics_of_embeddings(*paired, intervals=intervals))
-    angles = {"intra": mean_intra(x, y, centres), "c_inter": mean_angle(centres, present)[0]}
+    angles = {"intra": mean_intra_angle(x, y, centres), "c_inter": mean_angle(centres, present)[0]}
     result += EmbeddingMetrics({"identities": len(present), "angles": angles})
     if len(present) >= 5:
         result += episode_metrics(few_shot_metrics(x, y, episodes=500, seed=seed))
@@ -115,7 +115,7 @@ def episode_metrics(episodes: FewShotMetrics) -> EmbeddingMetrics:
     return EmbeddingMetrics({"five_way_one_shot": episodes.accuracy}, {"five_way_one_shot": ends}, without)
 
 
-def mean_intra(x: Tensor, y: Tensor, centres: Tensor) -> float:
+def mean_intra_angle(x: Tensor, y: Tensor, centres: Tensor) -> float:
     """Mean angle between embeddings and the centre of their own class, which stands in for a weight."""
     return float(angle_between(unit_and_norm(x.double())[0], unit_and_norm(centres.double())[0][y]).mean())
 

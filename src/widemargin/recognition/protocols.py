@@ -27,7 +27,7 @@ from ..metrics.fewshot import few_shot_metrics, knn_hits
 from ..metrics.intervals import MIN_EVENTS, mean_interval
 from ..metrics.openset import open_set_metrics
 from ..metrics.pair_counts import ScoredPairs
-from ..metrics.retrieval import percent, retrieval_metrics
+from ..metrics.retrieval import interval_to_percent, retrieval_metrics
 from ..metrics.roc import linked_folds, roc_index_at_far, roc_threshold_at_far
 from ..metrics.verification import (
     IntervalEstimate,
@@ -254,7 +254,7 @@ def knn(x: Tensor, y: Tensor, settings: ProtocolSettings) -> ProtocolResult:
     if len(right) < MIN_EVENTS:
         return _too_few_result(len(right), "images")
     place = np.unique(y.numpy(), return_inverse=True)[1]
-    ends = percent(mean_interval(np.bincount(place, right), np.bincount(place)))
+    ends = interval_to_percent(mean_interval(np.bincount(place, right), np.bincount(place)))
     value = 100.0 * float(right.mean())
     line = f"{settings.k} nearest neighbours name {value:.2f} %{_format_interval(ends)} rightly"
     return ProtocolResult([line], {"k": settings.k, "accuracy": value, "interval": ends})

@@ -50,9 +50,9 @@ def run(options: argparse.Namespace) -> None:
 
     check_writable(check_suffix(options.out, FIGURE_FORMATS))
     phases = dict(zip(PHASES, _PHASE_FRACTIONS, strict=True))
-    moments = [moment for scale in FIGURE1_SCALES for moment in train_snapshots(scale, options.seed, phases)]
-    _print_gaps(moments)
-    _draw_figure(moments, options.out)
+    snapshots = [snapshot for scale in FIGURE1_SCALES for snapshot in train_snapshots(scale, options.seed, phases)]
+    _print_gaps(snapshots)
+    _draw_figure(snapshots, options.out)
     print(f"wrote {options.out}")
 
 
@@ -112,11 +112,11 @@ def _print_gaps(snapshots: list[TrainingSnapshot]) -> None:
     grid = Grid(title="Figure 1: the gap of ArcGrad on Iris", title_justify="left", title_style="bold")
     for column in ("s", "phase", "mean gap", "theoretical gap (Eq. 19)", "mean |gradient| / s, own class", "right"):
         grid.add_column(column, justify="left" if column == "phase" else "right")
-    for moment in snapshots:
-        pull = moment.gradient.gather(1, moment.y.unsqueeze(1)).abs().mean() / moment.scale
-        gap, theory = math.degrees(moment.mean_gap), math.degrees(moment.theoretical_gap)
-        cells = (f"{gap:.1f}°", f"{theory:.1f}°", f"{float(pull):.4f}", f"{moment.accuracy:.1f} %")
-        grid.add_row(f"{moment.scale:g}", moment.phase, *cells)
+    for snapshot in snapshots:
+        pull = snapshot.gradient.gather(1, snapshot.y.unsqueeze(1)).abs().mean() / snapshot.scale
+        gap, theory = math.degrees(snapshot.mean_gap), math.degrees(snapshot.theoretical_gap)
+        cells = (f"{gap:.1f}°", f"{theory:.1f}°", f"{float(pull):.4f}", f"{snapshot.accuracy:.1f} %")
+        grid.add_row(f"{snapshot.scale:g}", snapshot.phase, *cells)
     console().print(grid)
 
 
@@ -138,8 +138,8 @@ def _draw_figure(snapshots: list[TrainingSnapshot], out: str) -> None:
             subplot_kw={"projection": "polar"},
             layout="constrained",
         )
-        for axis, moment in zip(axes.flat, snapshots, strict=True):
-            _draw_panel(axis, moment)
+        for axis, snapshot in zip(axes.flat, snapshots, strict=True):
+            _draw_panel(axis, snapshot)
         handles = axes.flat[0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower center", ncols=4, frameon=False)
         figure.suptitle("Angles of Iris samples under ArcGrad, and where their gradients push them")

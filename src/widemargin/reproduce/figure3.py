@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> None:
 
     epochs = 10 if options.size == "cpu" else 20
     losses = [IMAGE_LOSSES[method] for method in FIGURE3_METHODS]
-    runs = {
+    configs = {
         (fraction, loss): column_configs(
             options,
             ColumnSpec("", {"data": "cifar10", "augment": "paper", "epochs": epochs, "train_fraction": fraction}, top1),
@@ -43,14 +43,18 @@ def run(options: argparse.Namespace) -> None:
         for loss in losses
     }
     out = complete_image_runs(
-        (run for together in zip(*runs.values(), strict=True) for run in together), options, "figure3"
+        (config for together in zip(*configs.values(), strict=True) for config in together), options, "figure3"
     )
-    place = Path(options.runs_dir)
+    runs_dir = Path(options.runs_dir)
     columns = [
         MetricColumn(
             f"{100 * fraction:g} %",
             {
-                loss: [top1(record) for run in runs[fraction, loss] if (record := read_record(run, place)) is not None]
+                loss: [
+                    top1(record)
+                    for config in configs[fraction, loss]
+                    if (record := read_record(config, runs_dir)) is not None
+                ]
                 for loss in losses
             },
         )

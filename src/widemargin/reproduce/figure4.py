@@ -31,13 +31,13 @@ def run(options: argparse.Namespace) -> None:
     from .parts.runs import run_folder
 
     column = ColumnSpec("", {"data": "cifar10", "augment": "paper"}, top1)
-    runs = {
+    configs = {
         IMAGE_LOSSES[method]: column_configs(options, column, IMAGE_LOSSES[method])[0] for method in FIGURE4_METHODS
     }
-    out = complete_image_runs(runs.values(), options, "figure4")
+    out = complete_image_runs(configs.values(), options, "figure4")
     parts, rows = [], []
-    for loss, run in runs.items():
-        lines = MetricsLog.read_epochs(run_folder(run, Path(options.runs_dir)) / "metrics.jsonl")
+    for loss, config in configs.items():
+        lines = MetricsLog.read_epochs(run_folder(config, Path(options.runs_dir)) / "metrics.jsonl")
         if not lines:
             continue
         counts = [line["histogram"]["target"] for line in lines]

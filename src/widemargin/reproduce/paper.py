@@ -1,4 +1,4 @@
-"""Numbers of the ArcGrad paper to compare ours with: its tables as they are printed.
+"""Numbers of the ArcGrad paper to compare ours with: its tables as they are printed, and its methods as our losses.
 
 >>> paper_table1()["iris_uci", "arcgrad5"], paper_table2()["iris_uci"]
 ((96.93, 4.26), (3, 4, 150))
@@ -9,8 +9,6 @@ from __future__ import annotations
 import csv
 from importlib.resources import files
 
-from ..data.tabular.uci_sets import UCI_SETS
-
 PAPER_METHODS = ("soft", "center", "m_soft", "arcface", "adacos", "arcgrad30", "arcgrad5")
 PAPER_TABLE_FILES = {
     1: "table1_uci_accuracy",
@@ -20,6 +18,18 @@ PAPER_TABLE_FILES = {
     6: "table6_cifar10_angles",
     7: "table7_cifar10_epochs",
 }
+# The methods of Table I as our losses.
+TABLE1_LOSSES = {
+    "soft": "softmax",
+    "center": "softmax + 0.02*center(alpha=0.5)",
+    "m_soft": "m_softmax(m=0.5)",
+    "arcface": "arcface(s=20, m=0.1)",
+    "adacos": "adacos",
+    "arcgrad30": "arcgrad(s=30)",
+    "arcgrad5": "arcgrad(s=5)",
+}
+ADACOS_WITH_FLOOR = "adacos(floor=2)"
+TABLE1_ARCGRAD = "arcgrad(s=5)"
 
 
 def read_paper_table(number: int) -> list[dict[str, str]]:
@@ -46,4 +56,6 @@ def paper_table2() -> dict[str, tuple[int, int, int]]:
 
 
 def _set_name_by_paper_name() -> dict[str, str]:
+    from ..data.tabular.uci_sets import UCI_SETS
+
     return {entry.paper_name: entry.name for entry in UCI_SETS.values() if entry.paper_name}

@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .parts.table1_comparison import ADACOS_WITH_FLOOR, TABLE1_LOSSES
+from .paper import ADACOS_WITH_FLOOR, TABLE1_LOSSES
 
 if TYPE_CHECKING:
     from ..tabular.compare import ComparisonPlan

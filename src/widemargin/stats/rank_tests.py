@@ -210,11 +210,13 @@ def q_alpha(num_methods: int, alpha: float = 0.05) -> float:
     >>> [round(q_alpha(k), 3) for k in (2, 3, 4, 5)]
     [1.96, 2.344, 2.569, 2.728]
     """
-    return _quantile(check_int_at_least("num_methods", num_methods, 2), check_fraction("alpha", alpha))
+    return _studentized_range_quantile(
+        check_int_at_least("num_methods", num_methods, 2), check_fraction("alpha", alpha)
+    )
 
 
 @lru_cache(maxsize=256)
-def _quantile(num_methods: int, alpha: float) -> float:
+def _studentized_range_quantile(num_methods: int, alpha: float) -> float:
     from scipy.stats import studentized_range
 
     return float(studentized_range.ppf(1 - alpha, num_methods, np.inf)) / math.sqrt(2)
@@ -319,9 +321,9 @@ def signed_rank_test(a: ArrayLike, b: ArrayLike) -> SignedRankResult:
     p = (
         1.0
         if rank_difference == 0
-        else _exact_p(signed, rank_difference)
+        else _exact_signed_rank_p(signed, rank_difference)
         if exact
-        else _normal_p(signed, rank_difference)
+        else _normal_signed_rank_p(signed, rank_difference)
     )
     return SignedRankResult((total + rank_difference) / 2, (total - rank_difference) / 2, p, exact)
 
@@ -357,7 +359,7 @@ def wilcoxon(scores: ArrayLike, control: int | None = None, *, decimals: int | N
     return tuple(PairTest(i, j, test, p) for (i, j), test, p in zip(pairs, tests, adjusted, strict=True))
 
 
-def _exact_p(rank: FloatArray, rank_difference: float) -> float:
+def _exact_signed_rank_p(rank: FloatArray, rank_difference: float) -> float:
     """Share of all sign choices that lean as far either way; ranks are doubled to be whole numbers."""
     steps = np.round(2 * rank).astype(int).tolist()
     chance = np.ones(1)  # of each doubled sum of ranks with a plus
@@ -370,5 +372,5 @@ def _exact_p(rank: FloatArray, rank_difference: float) -> float:
     return min(1.0, 2.0 * float(chance[: smaller + 1].sum()))
 
 
-def _normal_p(rank: FloatArray, rank_difference: float) -> float:
+def _normal_signed_rank_p(rank: FloatArray, rank_difference: float) -> float:
     return math.erfc(abs(rank_difference) / math.sqrt(2.0 * float((rank**2).sum())))

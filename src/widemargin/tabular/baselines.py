@@ -88,7 +88,7 @@ def cross_validate_baseline(
         elif len(present) == 1:  # a classifier refuses to learn one class; its answer is that class
             answers = np.full(len(predict_rows), present[0])
         else:
-            model = _classifier(name, seed + k, len(fit_rows) * encoded.x.shape[1] * len(present))
+            model = _build_classifier(name, seed + k, len(fit_rows) * encoded.x.shape[1] * len(present))
             answers = _fit_predict(model, encoded, table.y, part.training, fit_rows, predict_rows)
         right = answers == table.y[predict_rows]
         folds.append(float(right[: len(part.test)].mean() * 100.0))
@@ -98,7 +98,7 @@ def cross_validate_baseline(
     return Score(folds, {}, time.perf_counter() - begun, train)
 
 
-def _classifier(name: str, seed: int, operations_per_iteration: int) -> Any:
+def _build_classifier(name: str, seed: int, operations_per_iteration: int) -> Any:
     """The classifier; an iteration of logistic regression takes rows × columns × classes operations."""
     model = _CLASSIFIERS[name](seed)
     if name == "logistic_regression":

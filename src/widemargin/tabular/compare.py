@@ -149,7 +149,7 @@ def find_stored_result(plan: ComparisonPlan, store: ResultStore, table: Table, m
     return None if found is None or len(found.folds) < plan.fold_count(table, method) else found
 
 
-def notes(plan: ComparisonPlan) -> list[str]:
+def collect_plan_notes(plan: ComparisonPlan) -> list[str]:
     """What is worth knowing before the work begins; a loss that cannot choose between these classes raises."""
     import torch
 

@@ -242,7 +242,7 @@ def _compare_on_dataset(
         not_worse=frozenset(
             stats.methods_not_worse(folds, test_fraction, ALPHA, family="pairs") if has_statement else ()
         ),
-        groups=_groups(results, test_fraction) if has_statement else (),
+        groups=_indistinguishable_groups(results, test_fraction) if has_statement else (),
         verdict=verdict.sentence,
         kind=verdict.kind,
         baselines=tuple(baselines),
@@ -313,7 +313,7 @@ def _low_train_accuracy_caution(results: Sequence[Result], baselines: Sequence[R
     )
 
 
-def _groups(results: Sequence[Result], test_fraction: float) -> tuple[tuple[int, ...], ...]:
+def _indistinguishable_groups(results: Sequence[Result], test_fraction: float) -> tuple[tuple[int, ...], ...]:
     """Longest stretches of neighbours by mean among which no pair differs (corrected t, Holm over all pairs)."""
     order = sorted(range(len(results)), key=lambda i: -results[i].mean)
     pairs = list(combinations(range(len(order)), 2))

@@ -47,10 +47,10 @@ def tour_page(sections: Sequence[Section], gallery: dict[str, Any] | None) -> st
     body = [_TOUR_CSS, f'<nav aria-label="sections"><ol>{contents}</ol></nav>']
     body += [_section_html(number, section) for number, section in enumerate(sections, 1)]
     if gallery is not None:
-        run = gallery["run"]
+        config = gallery["run"]
         text = (
-            f"Ten digits of MNIST in two dimensions, test images, {run['epochs']} epochs on "
-            f"{100 * run['train_fraction']:g} % of "
+            f"Ten digits of MNIST in two dimensions, test images, {config['epochs']} epochs on "
+            f"{100 * config['train_fraction']:g} % of "
             "the training images, the same small network for all. Rays are class weights. Where lengths count the "
             "digits spread like the spokes of a wheel; where only directions count they lie on the circle (spread a "
             "little across it, to be seen). Ten classes in two dimensions are a picture, not a recommendation: on a "

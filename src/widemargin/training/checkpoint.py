@@ -243,7 +243,7 @@ def open_eval_weights(folder: Path) -> tuple[EvalWeights, dict[str, Any]]:
     return EvalWeights(files), files.state
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def optimizer_state(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The state of an optimizer, as tensors by name and as numbers for JSON."""
     tensors: dict[str, Tensor] = {}
     numbers: dict[str, Any] = {}
@@ -269,10 +269,10 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
         if key.startswith("optimizer."):
             _, index, name = key.split(".", 2)
             like = parameters[int(index)]
-            laid = isinstance(value, Tensor) and value.shape == like.shape
-            if isinstance(value, Tensor) and value.ndim and not laid:
+            same_shape = isinstance(value, Tensor) and value.shape == like.shape
+            if isinstance(value, Tensor) and value.ndim and not same_shape:
                 raise InputError(f"{key} in the checkpoint is {list(value.shape)}, its weights {list(like.shape)}")
-            kept = torch.empty_like(like, dtype=value.dtype).copy_(value) if laid else value
+            kept = torch.empty_like(like, dtype=value.dtype).copy_(value) if same_shape else value
             state.setdefault(int(index), {})[name] = kept
     _check_optimizer_state(optimizer, state)
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

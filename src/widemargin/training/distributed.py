@@ -124,21 +124,21 @@ def is_connection_error(error: RuntimeError) -> bool:
     return distributed.has_multiple_ranks() and _CONNECTION_ERROR_PATTERN.search(str(error)) is not None
 
 
-def find_silent_ranks(patience: float) -> list[int] | None:
+def find_silent_ranks(wait_seconds: float) -> list[int] | None:
     """Ranks that have not answered in time; None where the store, which rank 0 keeps, does not answer."""
     found: list[list[int] | None] = []
     # Apart, as asking a store whose process is stopped, which is rank 0's, waits for ever.
-    asking = threading.Thread(target=lambda: found.append(_poll_ranks(patience)), daemon=True)
+    asking = threading.Thread(target=lambda: found.append(_poll_ranks(wait_seconds)), daemon=True)
     asking.start()
-    asking.join(patience + 1.0)
+    asking.join(wait_seconds + 1.0)
     return found[0] if found else None
 
 
-def _poll_ranks(patience: float) -> list[int] | None:
+def _poll_ranks(wait_seconds: float) -> list[int] | None:
     from torch.distributed.distributed_c10d import _get_default_store
 
     world, own = dist.get_world_size(), dist.get_rank()
-    until = time.monotonic() + patience
+    until = time.monotonic() + wait_seconds
     try:
         store = _get_default_store()
         store.set(f"{_STORE_KEY}/{own}", "1")
@@ -151,9 +151,9 @@ def _poll_ranks(patience: float) -> list[int] | None:
         return None
 
 
-def lost_rank_error(patience: float, timeout: timedelta) -> LostRankError:
+def lost_rank_error(wait_seconds: float, timeout: timedelta) -> LostRankError:
     """The error that names the lost ranks and says how to go on."""
-    silent = find_silent_ranks(patience)
+    silent = find_silent_ranks(wait_seconds)
     if silent is None:
         who = "rank 0 has gone or does not answer"
     elif not silent:

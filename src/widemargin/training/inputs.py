@@ -32,7 +32,7 @@ from ..data.images.folder import (
     scan_folder,
     split_folder_by_count,
 )
-from ..data.images.identities import check_pairs
+from ..data.images.identities import check_two_images_per_class
 from ..data.images.manifest import EXCLUDED, PARTS, TEST, TRAIN, UNUSED, VAL, Manifest, ManifestRow
 from ..data.images.splits import SplitConfig, contents_of_two_labels, describe_duplicates, rows_to_test
 from ..io.errors import InputError
@@ -288,7 +288,7 @@ def load_folder_inputs(
         found = _inputs_from_rows(config, tree, manifest, manifest)
         found.notes, found.has_new_manifest = tuple(notes), True
         if config.unseen_classes:
-            check_pairs(found.test)
+            check_two_images_per_class(found.test)
     if found.val is not None and not test_only:
         check_val_split(config, found.val)
     return _decode_into_memory(found)

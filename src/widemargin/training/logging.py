@@ -70,7 +70,7 @@ class TensorBoard:
 
         event_folder = folder / "tensorboard"
         event_folder.mkdir(parents=True, exist_ok=True)
-        self.record_writer: Any = RecordWriter((event_folder / next_name(event_folder)).open("xb"))
+        self.record_writer: Any = RecordWriter((event_folder / next_event_file_name(event_folder)).open("xb"))
         self._write_event(file_version="brain.Event:2")
         self._write_event(step=last_epoch + 1, session_log=SessionLog(status=SessionLog.START))
         self.record_writer.flush()
@@ -111,7 +111,7 @@ class TensorBoard:
         self.record_writer.close()
 
 
-def next_name(folder: Path) -> str:
+def next_event_file_name(folder: Path) -> str:
     """The name of a new event file in a folder: with the time of the clock, or one second after the last name's."""
     times = [int(found[1]) for path in folder.iterdir() if (found := _EVENT_FILE_PATTERN.match(path.name))]
     stamp = max([int(time.time()), *(before + 1 for before in times)])
@@ -172,7 +172,7 @@ class MetricsLog:
             self.path,
             (text for text, line in _read_epoch_lines(self.path, MAX_LOG_BYTES) if line["epoch"] <= last_epoch),
         )
-        self.trackers: list[Tracker] = [TRACKERS[kind](folder, last_epoch, config) for kind in check_logs(loggers)]
+        self.trackers: list[Tracker] = [TRACKERS[kind](folder, last_epoch, config) for kind in check_loggers(loggers)]
 
     @staticmethod
     def read_epochs(path: Path) -> list[dict[str, Any]]:
@@ -185,16 +185,16 @@ class MetricsLog:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        for other in self.trackers:
-            other.add(line)
+        for tracker in self.trackers:
+            tracker.add(line)
 
     def __enter__(self) -> MetricsLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Close the trackers."""
-        for other in self.trackers:
-            other.close(failed=kind is not None)
+        for tracker in self.trackers:
+            tracker.close(failed=kind is not None)
 
 
 def _read_epoch_lines(path: Path, max_bytes: int) -> Iterator[tuple[bytes, dict[str, Any]]]:
@@ -211,7 +211,7 @@ def _read_epoch_lines(path: Path, max_bytes: int) -> Iterator[tuple[bytes, dict[
             raise InputError(f"{path}: {why}; the file was edited by hand, delete the line") from None
 
 
-def check_logs(loggers: Iterable[str]) -> list[str]:
+def check_loggers(loggers: Iterable[str]) -> list[str]:
     """The names of trackers, each once; an unknown or missing one is refused, before any process waits for another."""
     kinds = list(dict.fromkeys(loggers))
     for kind in kinds:

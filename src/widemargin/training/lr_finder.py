@@ -78,13 +78,13 @@ def run_lr_range_test(
     lrs, losses, stop_reason = [], [], f"at the highest rate, {high:g}"
     show_progress = trainer.rank == 0 and not quiet
     with (
-        closing(_batches(trainer)) as batches,
+        closing(_iter_batches(trainer)) as batches,
         progress_bar("rates", steps) if show_progress else nullcontext(_ignore_progress) as on_progress,
     ):
         for step in range(steps):
             lr = low * (high / low) ** (step / (steps - 1))
             set_lr(trainer.optimizer, lr)
-            loss = _one_step(trainer, batches)
+            loss = _run_step(trainer, batches)
             if not math.isfinite(loss):
                 stop_reason = f"at a rate of {lr:.2g}, where the loss is no number"
                 break
@@ -136,7 +136,7 @@ def has_loss_risen(losses: Sequence[float]) -> bool:
     return smooth[-1] > min(smooth) + _FLOOR_FRACTION * (fmean(losses[:_BASELINE_STEPS]) - min(smooth))
 
 
-def _one_step(trainer: Trainer, batches: Iterator[Batch]) -> float:
+def _run_step(trainer: Trainer, batches: Iterator[Batch]) -> float:
     """The mean loss before a step, over all processes; then the step."""
     config, device = trainer.config, trainer.fabric.device
     sums = torch.zeros(2, dtype=widest_float_dtype(device), device=device)
@@ -152,7 +152,7 @@ def _one_step(trainer: Trainer, batches: Iterator[Batch]) -> float:
     return float(total / seen)
 
 
-def _batches(trainer: Trainer) -> Generator[Batch, None, None]:
+def _iter_batches(trainer: Trainer) -> Generator[Batch, None, None]:
     """The run's batches, epoch after epoch."""
     for epoch in count():
         yield from trainer.inputs.batches.iter_epoch(epoch)

@@ -54,7 +54,7 @@ def build_margin_model(
     class_names = tuple(input_spec["class_names"])
     return MarginModel(
         backbone,
-        _objective(config, embedding_dim, class_names)
+        _build_objective(config, embedding_dim, class_names)
         if objective_factory is None
         else objective_factory(embedding_dim, len(class_names)),
     )
@@ -113,7 +113,7 @@ def limit_parameter_bytes(weight_bytes: int, where: str) -> Iterator[None]:
         handle.remove()
 
 
-def _objective(config: TrainConfig, embedding_dim: int, class_names: tuple[str, ...]) -> Objective:
+def _build_objective(config: TrainConfig, embedding_dim: int, class_names: tuple[str, ...]) -> Objective:
     """The objective of the run's loss; only a head takes label smoothing and class names. All ranks share one state."""
     group = dist.group.WORLD if distributed.has_multiple_ranks() else None
     bare = Objective(config.loss, embedding_dim, len(class_names), group=group)

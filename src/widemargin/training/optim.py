@@ -25,10 +25,10 @@ def build_optimizer(config: TrainConfig, model: MarginModel) -> torch.optim.Opti
         return torch.optim.AdamW(groups, lr=config.lr)
     if config.opt == "sgd":
         return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.momentum > 0)
-    return _muon(config, model)
+    return _build_muon(config, model)
 
 
-def _muon(config: TrainConfig, model: MarginModel) -> torch.optim.Optimizer:
+def _build_muon(config: TrainConfig, model: MarginModel) -> torch.optim.Optimizer:
     """timm's Muon on the network's matrices and kernels; AdamW, its own fallback, on everything else."""
     try:
         importlib.import_module("widemargin.models.torchvision_compat")  # timm needs torchvision

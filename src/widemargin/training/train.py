@@ -25,7 +25,7 @@ from .config import TrainConfig, build_train_command, format_with_options
 from .distributed import DEFAULT_TIMEOUT_SECONDS, StopRequest, handle_stop_signals, is_connection_error, lost_rank_error
 from .evaluate import selection_metric
 from .inputs import read_run_manifest
-from .logging import MetricsLog, ProgressReporter, check_logs, open_reporter
+from .logging import MetricsLog, ProgressReporter, check_loggers, open_reporter
 from .model import ObjectiveFactory
 from .trainer import Trainer
 
@@ -56,7 +56,7 @@ def train(
     under the name `config.loss`.
     `assign_new` resumes on a folder of images as it is now: see `data.images.changes.update_manifest`.
     """
-    out, loggers = Path(out), check_logs(loggers)
+    out, loggers = Path(out), check_loggers(loggers)
     if checkpoint.exists(out / "checkpoints" / "last") and not resume:
         raise InputError(f"{out} holds a run already: go on with --resume, or choose another --out")
     with lock_folder(out) if distributed.is_rank_zero() else nullcontext():
@@ -120,7 +120,7 @@ def _run_epochs(
     loggers = loggers if trainer.epoch < end else []
     with (
         handle_stop_signals() as stop,
-        _log(folder, trainer, loggers) if is_rank_zero else nullcontext() as log,
+        _open_log(folder, trainer, loggers) if is_rank_zero else nullcontext() as log,
         open_reporter(config, trainer.epoch, end)
         if is_rank_zero and not quiet
         else nullcontext(ProgressReporter()) as reporter,
@@ -136,7 +136,7 @@ def _run_epochs(
     return record
 
 
-def _log(folder: Path, trainer: Trainer, loggers: list[str]) -> MetricsLog:
+def _open_log(folder: Path, trainer: Trainer, loggers: list[str]) -> MetricsLog:
     with translate_disk_errors(folder):
         return MetricsLog(folder, trainer.epoch, loggers, trainer.config)
 

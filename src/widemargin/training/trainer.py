@@ -188,7 +188,7 @@ class Trainer:
             what = f"step {self.step}: the update left weights that are not finite in {names[0]}"
             raise DivergedError(f"{what}. Try a smaller --lr, --clip 1, or a warm-up{ending}")
         if self.rank == 0:
-            tensors, numbers = checkpoint.optimizer_tensors(self.optimizer)
+            tensors, numbers = checkpoint.optimizer_state(self.optimizer)
             if self.ema is not None:
                 tensors.update({checkpoint.EMA_PREFIX + name: value for name, value in self.ema.values.items()})
             state = {

@@ -212,12 +212,12 @@ def draw_grouped_bars(
 ) -> str:
     """For every kind a block of bars, one per name; `values` [names][kinds] in radians."""
     left, right, top = 250, 700, 20
-    parts_height = 19 * len(names) + 34
-    height = top + parts_height * len(kinds) + 8
+    group_height = 19 * len(names) + 34
+    height = top + group_height * len(kinds) + 8
     largest = max((v for row in values for v in row if math.isfinite(v)), default=1.0) or 1.0
     parts = [svg_open_tag(CHART_WIDTH, height, title)]
     for j, kind in enumerate(kinds):
-        y = top + parts_height * j
+        y = top + group_height * j
         parts.append(f'<text class="strong" x="{left}" y="{y}">{escape(kind)}</text>')
         for i, name in enumerate(names):
             value = values[i][j]

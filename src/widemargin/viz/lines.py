@@ -92,8 +92,8 @@ def draw_xy_chart(curves: Sequence[Curve], axes: AxesSpec, title: str, marks: Ma
         parts.append(f'<text class="tick" x="{x + 4:.1f}" y="{y}">{escape(label)}</text>')
     for curve in curves:
         dash = _dash_attribute(curve)
-        for run in _segments_within(curve.points, axes.ylim):
-            line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (to_pixel(*point) for point in run))
+        for segment in _segments_within(curve.points, axes.ylim):
+            line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (to_pixel(*point) for point in segment))
             parts.append(f'<polyline points="{line}" fill="none" stroke="{curve.colour}" stroke-width="2.4"{dash}/>')
     parts += legend
     for x, y, colour in marks.dots:
@@ -130,7 +130,7 @@ def _segments_within(
             segments[-1].append((x, y))
         elif segments[-1]:
             segments.append([])
-    return [run for run in segments if len(run) > 1]
+    return [segment for segment in segments if len(segment) > 1]
 
 
 def _x_ticks(axes: AxesSpec) -> list[float]:
@@ -251,19 +251,19 @@ def draw_epoch_curves(series: Sequence[EpochSeries], unit: str, title: str) -> s
     parts.append(f'<text class="tick" x="{_EPOCH_LEFT}" y="{_EPOCH_TOP - 5}">{escape(unit)}</text>')
     ordered = sorted(series, key=lambda course: course.points[-1][1])
     labels = separate_labels([to_pixel(*course.points[-1])[1] for course in ordered], _EPOCH_TOP)
-    for course, label_y in zip(ordered, labels, strict=True):
-        spots = [to_pixel(*point) for point in course.points]
-        dash = ' stroke-dasharray="7 4"' if course.dashed else ""
+    for curve, label_y in zip(ordered, labels, strict=True):
+        spots = [to_pixel(*point) for point in curve.points]
+        dash = ' stroke-dasharray="7 4"' if curve.dashed else ""
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
-        end = course.points[-1][1]
-        parts.append(f"<g><title>{escape(f'{course.name}: ' if course.name else '')}{end:.4g} at the end</title>")
+        end = curve.points[-1][1]
+        parts.append(f"<g><title>{escape(f'{curve.name}: ' if curve.name else '')}{end:.4g} at the end</title>")
         if len(spots) == 1:
-            parts.append(f'<circle cx="{spots[0][0]:.1f}" cy="{spots[0][1]:.1f}" r="4" fill="{course.colour}"/>')
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{course.colour}" stroke-width="2.2"{dash}/>')
+            parts.append(f'<circle cx="{spots[0][0]:.1f}" cy="{spots[0][1]:.1f}" r="4" fill="{curve.colour}"/>')
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{curve.colour}" stroke-width="2.2"{dash}/>')
         x, y = spots[-1]
         parts.append(
-            f'<line x1="{x + 3:.1f}" x2="{right + 18}" y1="{y:.1f}" y2="{label_y:.1f}" stroke="{course.colour}"/>'
+            f'<line x1="{x + 3:.1f}" x2="{right + 18}" y1="{y:.1f}" y2="{label_y:.1f}" stroke="{curve.colour}"/>'
         )
-        words = f"{truncate_label_middle(course.name, 17)} {end:.4g}".strip()
+        words = f"{truncate_label_middle(curve.name, 17)} {end:.4g}".strip()
         parts.append(f'<text x="{right + 22}" y="{label_y + 4:.1f}">{escape(words)}</text></g>')
     return "".join(parts) + "</svg>"

@@ -270,16 +270,16 @@ def training_curve_sections(summaries: Sequence[RunSummary]) -> list[str]:
             [_metric_series(each, "loss") for each in summaries],
         )
     ]
-    right = [_metric_series(each, "train_top1") for each in summaries]
-    right = [course for course in right if any(value > 0 for _, value in course.points)]
+    train_accuracy = [_metric_series(each, "train_top1") for each in summaries]
+    train_accuracy = [curve for curve in train_accuracy if any(value > 0 for _, value in curve.points)]
     validation = [_validation_series(each) for each in summaries]
     what = "percent of the training images" + ("; dashed: held-out ones" if any(c.points for c in validation) else "")
-    panels.append(("Accuracy", what, right + validation))
+    panels.append(("Accuracy", what, train_accuracy + validation))
     epochs = [line for each in summaries for line in each.epoch_metrics]
     names = sorted({name for line in epochs for name in line.get("margin_values", {})})
     for name in names:
         series = [_margin_value_series(each, name) for each in summaries]
-        series = [course for course in series if len({round(value, 9) for _, value in course.points}) > 1]
+        series = [curve for curve in series if len({round(value, 9) for _, value in curve.points}) > 1]
         panels.append((f"The number {name}", "as it stood at the end of each epoch", series))
     panels.append(
         (
@@ -290,7 +290,7 @@ def training_curve_sections(summaries: Sequence[RunSummary]) -> list[str]:
     )
     parts = []
     for title, unit, rows in panels:
-        non_empty = [course for course in rows if course.points]
+        non_empty = [curve for curve in rows if curve.points]
         if non_empty:
             parts.append(page.heading(title) + page.figure(draw_epoch_curves(non_empty, unit, title)))
     return parts

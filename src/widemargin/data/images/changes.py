@@ -126,7 +126,7 @@ def diff_manifest(manifest: Manifest, tree: ImageFolderTree, hashed_parts: Colle
                 f"{MANIFEST_NAME}: {said}, but lies in the folder of another; it is not the manifest of {tree.root}"
             )
     there = [row for row in rows if row.path in labelled_files]
-    sizes = [_size(labelled_files[row.path][0]) for row in there]
+    sizes = [_file_size(labelled_files[row.path][0]) for row in there]
     read = [row for row, size in zip(there, sizes, strict=True) if row.part in hashed_parts and size == row.size]
     contents = hash_files(labelled_files[row.path][0] for row in read)
     hashes = {row.path: content.sha256 for row, content in zip(read, contents, strict=True)}
@@ -156,7 +156,7 @@ def describe_cross_class_duplicates(rows: Sequence[ManifestRow]) -> tuple[str, .
 
 
 def update_manifest(
-    manifest: Manifest, tree: ImageFolderTree, diff: ManifestDiff, split_config: SplitConfig, has_ended: bool = False
+    manifest: Manifest, tree: ImageFolderTree, diff: ManifestDiff, split_config: SplitConfig, is_finished: bool = False
 ) -> tuple[Manifest, list[str]]:
     """The manifest of the folder as it is now, and lines that say which image went where; no other image moves.
 
@@ -193,9 +193,9 @@ def update_manifest(
     assigned = {row.path: row for row in assign_parts(known, files, split_config)}
     rows = [assigned.get(row.path, row) for row in old] + [assigned[path] for path in diff.new]
     other = {row.path: row for row in rows if before.get(row.path) != row}
-    too_late_paths = {path for path, row in other.items() if has_ended and row.part in (TRAIN, VAL)}
+    too_late_paths = {path for path, row in other.items() if is_finished and row.part in (TRAIN, VAL)}
     rows = [replace(row, part=UNUSED) if row.path in too_late_paths else row for row in rows]
-    said = _summary(rows, before, len(diff.removed)) + (
+    said = _describe_update(rows, before, len(diff.removed)) + (
         "; the run has ended, none is trained on" if too_late_paths else ""
     )
     return Manifest((*rows, *removed_rows)), [said, *describe_duplicates([*rows, *removed_rows], other)]
@@ -228,7 +228,7 @@ def _no_longer_excluded_paths(rows: Sequence[ManifestRow], before: Mapping[str, 
     return {row.path for row in excluded if row != before[row.path] or has_no_conflict(row)}
 
 
-def _summary(rows: Sequence[ManifestRow], before: Mapping[str, ManifestRow], removed: int) -> str:
+def _describe_update(rows: Sequence[ManifestRow], before: Mapping[str, ManifestRow], removed: int) -> str:
     """What became of new, changed, formerly excluded and removed images."""
     new = [row for row in rows if row.path not in before]
     pairs = [(row, before[row.path]) for row in rows if row.path in before]
@@ -256,7 +256,7 @@ def format_paths(paths: Sequence[str], max_shown: int = _MAX_PATHS_SHOWN) -> str
     return ", ".join(shorten(path, 200) for path in paths[:max_shown]) + more
 
 
-def _size(path: Any) -> int:
+def _file_size(path: Any) -> int:
     try:
         return int(path.stat().st_size)
     except OSError:  # a link that leads nowhere, a file that went this moment: not what it was

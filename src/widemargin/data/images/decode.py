@@ -80,7 +80,7 @@ def _decode_file(file: BinaryIO, path: Path, stack: ExitStack) -> Image.Image:
             opened.load()
             with suppress(Exception):  # a broken tag does not spoil the picture
                 ImageOps.exif_transpose(opened, in_place=True)
-            return _rgb(opened)
+            return _to_rgb(opened)
     except InputError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -92,12 +92,12 @@ def _decode_file(file: BinaryIO, path: Path, stack: ExitStack) -> Image.Image:
         raise InputError(f"{path}: cannot be read as an image ({why}); repair or remove it") from None
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def _to_rgb(image: Image.Image) -> Image.Image:
     image.info.pop("transparency", None)  # PIL warns of what it means for a palette; the colours are the same
-    return (_eight_bits(image) if image.mode[0] in "IF" else image).convert("RGB")
+    return (_to_eight_bits(image) if image.mode[0] in "IF" else image).convert("RGB")
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
+def _to_eight_bits(image: Image.Image) -> Image.Image:
     """16 or 32 bits a pixel scaled to 8, which PIL would clip; some rows at a time, to save memory."""
     found = np.empty((image.height, image.width), dtype=np.uint8)
     factor = np.float32(1 / 257)

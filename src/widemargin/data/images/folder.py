@@ -65,7 +65,7 @@ class FolderImages:
             with open_decoded_image(self.paths[row]) as image:
                 x[row] = _channels_first(resize_and_centre_crop(image, size, 1.0, interpolation))
 
-        with ThreadPoolExecutor(_workers()) as pool:
+        with ThreadPoolExecutor(_default_num_workers()) as pool:
             for _ in pool.map(read, range(len(self))):
                 pass
         return Images(self.name, x, self.y, self.class_names)
@@ -209,7 +209,7 @@ def split_folder_by_count(tree: ImageFolderTree, seed: int) -> FolderSet:
 
 def _image_paths_by_class(folder: Path) -> dict[str, list[Path]]:
     classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
-    return {word: sorted(_images_in(folder / word)) for word in classes}
+    return {word: sorted(_iter_image_files(folder / word)) for word in classes}
 
 
 def _check_no_empty_class(folder: Path, files: dict[str, list[Path]]) -> None:
@@ -219,7 +219,7 @@ def _check_no_empty_class(folder: Path, files: dict[str, list[Path]]) -> None:
             raise InputError(f"{folder}: class {word!r} has no images ({endings}); add some or remove its folder")
 
 
-def _images_in(folder: Path) -> Iterator[Path]:
+def _iter_image_files(folder: Path) -> Iterator[Path]:
     for place, _, files in os.walk(folder):
         for file in files:
             if not file.startswith(".") and file.lower().endswith(IMAGE_SUFFIXES):
@@ -246,11 +246,13 @@ class FolderBatches:
     ) -> None:
         if not augment.size:
             raise InputError("images of a folder differ in size: say how large they are to be, with --input-size")
-        self.images, self.augment, self.workers = images, augment, workers or _workers()
+        self.images, self.augment, self.workers = images, augment, workers or _default_num_workers()
         # Processes of a machine share its cores, and a decoding process is memory.
         local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
         self._timm_loader = (
-            TimmImageLoader(augment, workers or max(1, _workers() // local_world_size)) if augment.timm else None
+            TimmImageLoader(augment, workers or max(1, _default_num_workers() // local_world_size))
+            if augment.timm
+            else None
         )
         self.sampler = make_sampler(
             images.y, per_class, batch_size, seed, rank, world_size, repeated_augmentation, drop_last, shuffle
@@ -308,5 +310,5 @@ def _channels_first(pixels: NDArray[np.uint8]) -> Tensor:
     return torch.tensor(pixels).permute(2, 0, 1)
 
 
-def _workers() -> int:
+def _default_num_workers() -> int:
     return min(16, os.cpu_count() or 1)

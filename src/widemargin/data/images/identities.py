@@ -22,7 +22,7 @@ def split_identities(images: AnyImages, fraction: float, seed: int) -> tuple[Any
     count = count_unseen(total, fraction, images.name)
     order = permutation(torch.Generator().manual_seed(seed), total)
     unseen, seen = order[:count].sort().values, order[count:].sort().values
-    return _select_classes(images, seen), check_pairs(_select_classes(images, unseen))
+    return _select_classes(images, seen), check_two_images_per_class(_select_classes(images, unseen))
 
 
 def concat_images(one: AnyImages, other: AnyImages) -> AnyImages:
@@ -41,7 +41,7 @@ def _select_classes(images: AnyImages, class_indices: torch.Tensor) -> AnyImages
     return replace(part, y=torch.searchsorted(class_indices, part.y), class_names=names)
 
 
-def check_pairs(images: AnyImages) -> AnyImages:
+def check_two_images_per_class(images: AnyImages) -> AnyImages:
     """The images, if every class has at least two, so that it has a pair; an error names one that has not."""
     counts = torch.bincount(images.y, minlength=len(images.class_names))
     alone = (counts < 2).nonzero().squeeze(1).tolist()

@@ -316,7 +316,7 @@ _ARCHIVE_OVERHEAD_BYTES = 1 << 20  # bytes of names, headers and what else is in
 
 def read_originals(entry: ImageSetEntry, data_dir: str | Path | None = None) -> ImageSetArrays:
     """The set from `data_dir`, `WIDEMARGIN_DATA` or the cache, else downloaded; what is given must be right."""
-    given = list(given_folders(entry.folders, data_dir))
+    given = list(candidate_folders(entry.folders, data_dir))
     for folder in given:
         if all(find_original_file(folder, file.name) for file in entry.files):
             return read_image_set(entry, folder)
@@ -334,7 +334,7 @@ def read_originals(entry: ImageSetEntry, data_dir: str | Path | None = None) -> 
     return _fetch_into_cache(entry, cache_folder, archives[0] if archives and entry.file_format == "cifar" else None)
 
 
-def given_folders(folders: tuple[str, ...], data_dir: str | Path | None) -> Iterator[Path]:
+def candidate_folders(folders: tuple[str, ...], data_dir: str | Path | None) -> Iterator[Path]:
     """Where to look for a set whose own folder has one of the names `folders`.
 
     `data_dir` and `WIDEMARGIN_DATA` may be its own folder, the one that holds it, or the parent of a folder `data` that

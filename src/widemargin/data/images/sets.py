@@ -34,7 +34,7 @@ from ...io.bounded import check_zip_size, read_bounded_file, read_zip_member
 from ...io.errors import InputError, unknown_name_error
 from ...numerics.random import permutation
 from ..download import FetchError, cache_dir, fetch
-from .originals import IMAGE_SETS, PixelsAndLabels, given_folders, read_originals
+from .originals import IMAGE_SETS, PixelsAndLabels, candidate_folders, read_originals
 
 __all__ = ["ImageSet", "Images", "image_set_names", "load_images", "stratified_split", "stratified_subset"]
 
@@ -137,9 +137,9 @@ def load_images(name: str, data_dir: str | Path | None = None) -> ImageSet:
     if set_name is None:
         raise unknown_name_error("image set", name, image_set_names())
     if set_name == "omniglot":
-        return load_omniglot(list(given_folders(("omniglot",), data_dir)))
+        return load_omniglot(list(candidate_folders(("omniglot",), data_dir)))
     if set_name == "orl_faces":
-        return load_orl(list(given_folders(ORL_FOLDERS, data_dir)))
+        return load_orl(list(candidate_folders(ORL_FOLDERS, data_dir)))
     entry = IMAGE_SETS[set_name]
     originals = read_originals(entry, data_dir)
 

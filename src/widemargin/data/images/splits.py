@@ -142,7 +142,9 @@ def find_cross_class_duplicates(rows: Sequence[ManifestRow]) -> list[tuple[Manif
 def unseen_classes(names: Collection[str], split_config: SplitConfig, where: str) -> frozenset[str]:
     """The classes that training never sees: first in a ranking by their names, so that a new class moves few."""
     count = count_unseen(len(names), split_config.unseen_class_fraction, where)
-    order = sorted(names, key=lambda name: _key(f"unseen {split_config.seed}", name.encode("utf-8", "surrogateescape")))
+    order = sorted(
+        names, key=lambda name: _rank_key(f"unseen {split_config.seed}", name.encode("utf-8", "surrogateescape"))
+    )
     return frozenset(order[:count])
 
 
@@ -247,7 +249,7 @@ def _choose_by_rank(
         for content in [row.sha256 for row in there] + [file.sha256 for file in mine]:
             sizes[content] += 1
         new = {file.sha256 for file in mine}
-        order = sorted(sizes.keys() - conflicting, key=lambda content: _key(purpose, bytes.fromhex(content)))
+        order = sorted(sizes.keys() - conflicting, key=lambda content: _rank_key(purpose, bytes.fromhex(content)))
         inside = _choose_within_fraction(order, sizes, fraction) & new
         taken = {row.sha256 for row in there if row.part == part}
         if not taken and not inside and len(sizes) > 1:
@@ -284,7 +286,7 @@ def _choose_unused(
     for label, mine in fresh.items():
         images: list[ManifestRow | UnassignedFile] = [*rows.get(label, []), *mine]
         ranked = sorted(
-            images, key=lambda image: (_key(f"share {split_config.seed}", bytes.fromhex(image.sha256)), image.path)
+            images, key=lambda image: (_rank_key(f"share {split_config.seed}", bytes.fromhex(image.sha256)), image.path)
         )
         left = {image.path for image in ranked[max(1, round(len(images) * split_config.train_fraction)) :]}
         found |= {file.path for file in mine if file.path in left}
@@ -299,7 +301,7 @@ def _group_by_label(images: Iterable[RowOrFileT], labels: set[str]) -> dict[str,
     return dict(found)
 
 
-def _key(purpose: str, content: bytes) -> bytes:
+def _rank_key(purpose: str, content: bytes) -> bytes:
     """Where something stands in a ranking: a number that depends on itself, the purpose and the seed alone.
 
     Another word for a purpose would draw other parts.

@@ -96,8 +96,8 @@ def random_resized_crop(
     """
     n, channels, height, width = x.shape
     top, left, tall, wide = compute_crop_boxes(draw_crop_uniforms(source, n), height, width, scale, ratio)
-    across = _resampling(left, wide, width, size, interpolation).to(x.device)
-    down = _resampling(top, tall, height, size, interpolation).to(x.device)
+    across = _resampling_weights(left, wide, width, size, interpolation).to(x.device)
+    down = _resampling_weights(top, tall, height, size, interpolation).to(x.device)
     with torch.autocast(x.device.type, enabled=False):  # pixels are whole numbers, which bfloat16 does not tell apart
         rows = torch.bmm(x.to(torch.float32).reshape(n, channels * height, width), across.transpose(1, 2))
         rows = rows.view(n, channels, height, size).transpose(1, 2).reshape(n, height, channels * size)
@@ -133,7 +133,7 @@ def compute_crop_boxes(
     return torch.where(some, top, centred[0]), torch.where(some, left, centred[1]), tall, wide
 
 
-def _resampling(start: Tensor, length: Tensor, in_size: int, out_size: int, interpolation: str) -> Tensor:
+def _resampling_weights(start: Tensor, length: Tensor, in_size: int, out_size: int, interpolation: str) -> Tensor:
     """Weights [N, out_size, in_size] that make `out_size` pixels of `length` pixels from `start` on."""
     step = (length / out_size).view(-1, 1, 1)
     # Counted in the dtype of `start`: whole numbers plus a half would take the process's default dtype.

@@ -354,13 +354,13 @@ def read_table(path: str | Path, target: str | None = None, *, target_is_class: 
     file = memory.file
     notes: list[str] = []
     if data.startswith(PARQUET_MAGIC):
-        cells = parquet.read_parquet_grid(data, memory)
+        grid = parquet.read_parquet_grid(data, memory)
     else:
         text, notes = decode_table_text(data, file)
-        cells = parse_grid(text, memory)
-    target_labels = read_labels(cells, target, target_is_class)
-    features, more = build_columns(cells, target_labels.column_index, target_labels.kept_rows)
-    notes = [*notes, *cells.notes, *target_labels.notes, *more]
+        grid = parse_grid(text, memory)
+    target_labels = read_labels(grid, target, target_is_class)
+    features, more = build_columns(grid, target_labels.column_index, target_labels.kept_rows)
+    notes = [*notes, *grid.notes, *target_labels.notes, *more]
     name = place.name.removesuffix(".gz")
     return Table(Path(name).stem or name, features, target_labels.y, target_labels.class_names, tuple(notes), file)
 

@@ -123,8 +123,8 @@ class EncodedText:
 
 def decode_table_text(data: bytes, file: str) -> tuple[EncodedText, list[str]]:
     """The text of a table and a note if its encoding had to be guessed."""
-    if not any(piece.strip(b" \t\r\n\0") for piece in _pieces(data)):  # all at once would be a copy of all
-        zeros = any(piece.strip() for piece in _pieces(data))
+    if not any(piece.strip(b" \t\r\n\0") for piece in _iter_chunks(data)):  # all at once would be a copy of all
+        zeros = any(piece.strip() for piece in _iter_chunks(data))
         raise InputError(f"{file}: holds nothing but zero bytes" if zeros else f"{file}: the file is empty")
     for mark, encoding in BYTE_ORDER_MARKS:
         if data.startswith(mark):
@@ -147,20 +147,20 @@ def decode_table_text(data: bytes, file: str) -> tuple[EncodedText, list[str]]:
     return text, [f"row {row} is not UTF-8, so the file was read as Windows-1252 text"]
 
 
-def _pieces(data: bytes) -> Iterator[bytes]:
+def _iter_chunks(data: bytes) -> Iterator[bytes]:
     return (data[start : start + _TEXT_CHUNK_BYTES] for start in range(0, len(data), _TEXT_CHUNK_BYTES))
 
 
 def _to_utf8(data: bytes, encoding: str) -> bytes:
     """Text of another encoding as UTF-8, without its byte order mark, piece by piece."""
-    return b"".join(part.encode() for part in codecs.iterdecode(_pieces(data), encoding))
+    return b"".join(part.encode() for part in codecs.iterdecode(_iter_chunks(data), encoding))
 
 
 def _find_non_utf8(data: bytes) -> int | None:
     """The place of the first byte that is no UTF-8; None where all of them are."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     done = 0
-    for piece in chain(_pieces(data), [b""]):
+    for piece in chain(_iter_chunks(data), [b""]):
         waiting = len(decoder.getstate()[0])
         try:
             decoder.decode(piece, final=not piece)
@@ -216,7 +216,7 @@ def parse_grid(text: EncodedText, memory: MemoryBudget) -> Grid:
     """The cells of a table in text, or an error with the row where it stops being one."""
     file, separator = memory.file, _detect_separator(text)
     table = _ColumnBuilder(file, separator, memory)
-    for line, cells in _records(text.lines(), separator, file):
+    for line, cells in _iter_records(text.lines(), separator, file):
         table.add_row(line, cells)
     columns, lines, first = table.finish()
     names = [f"c{place}" for place in range(1, len(columns) + 1)]
@@ -298,7 +298,7 @@ class _ColumnBuilder:
         return kept
 
 
-def _records(lines: Iterable[str], separator: str, file: str) -> Iterator[tuple[int, list[str]]]:
+def _iter_records(lines: Iterable[str], separator: str, file: str) -> Iterator[tuple[int, list[str]]]:
     """Every row that is not blank, with the line it begins in."""
     row_length = 0
 
@@ -338,7 +338,7 @@ def _detect_separator(text: EncodedText) -> str:
         widths = []
         start.seek(0)
         try:
-            for _, cells in islice(_records(start, separator, ""), SAMPLE_ROWS):
+            for _, cells in islice(_iter_records(start, separator, ""), SAMPLE_ROWS):
                 widths.append(len(cells))
         except InputError:
             pass  # said again, with the row, once the separator is known

@@ -110,7 +110,7 @@ class ClassBlocks:
         self, y: Tensor, x_norm: Tensor, bias: Tensor | None
     ) -> Iterator[tuple[slice, Tensor, Tensor | None, Block]]:
         """Every block as the kernels take it, with its rows and their factor."""
-        columns = y.to(torch.int32)  # half the width of the comparisons that find the targets
+        labels = y.to(torch.int32)  # half the width of the comparisons that find the targets
         x_norm, bias = x_norm.detach(), None if bias is None else bias.detach()
         for place in self.iter_slices():
             rows, factor = self.load_rows(place)
@@ -119,7 +119,7 @@ class ClassBlocks:
             if self.divides_by_w_norm and not self.has_norms and not self.store_inverse_norms(place, rows):
                 rows, factor = self.load_rows(place)
                 raw = self.get_products(place, rows)
-            yield place, rows, factor, Block(raw, self.inverse_norm[place], x_norm, columns - place.start, part)
+            yield place, rows, factor, Block(raw, self.inverse_norm[place], x_norm, labels - place.start, part)
         self.is_cache_filled, self.has_norms = self.product_cache is not None, True
 
     def run_kernel(self, function: Callable[..., Any], spec: KernelSpec, block: Block, inputs: Sequence[Tensor]) -> Any:
@@ -141,31 +141,35 @@ class ClassBlocks:
         self, spec: KernelSpec, y: Tensor, x_norm: Tensor, bias: Tensor | None, margin_values: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """`L` [N] over the non-target classes, the target's product, and the sum of their logits (0 if unwanted)."""
-        anchor = running = total = None
+        anchor = exp_sum = logit_sum = None
         margin_values = [number.detach() for number in margin_values]
         for _, _, _, block in self.iter_blocks(y, x_norm, bias):
             if anchor is None:
                 # The largest of the first few logits serves all: sums of exp can hold e^88 above it.
-                few = block._replace(
+                anchor_block = block._replace(
                     dot_products=block.dot_products[:_ANCHOR_ROWS],
                     inverse_norm=block.inverse_norm[:_ANCHOR_ROWS],
                     bias=_first_bias_rows(block.bias),
                 )
-                (top,) = kernels.largest_logit(spec, few, *margin_values)
+                (top,) = kernels.largest_logit(spec, anchor_block, *margin_values)
                 anchor = torch.where(top == -torch.inf, torch.zeros_like(top), top)
             found = self.run_kernel(kernels.sum_exp_logits, spec, block, (anchor, *margin_values))
-            running = found[0] if running is None else running + found[0]
+            exp_sum = found[0] if exp_sum is None else exp_sum + found[0]
             if spec.with_logit_sum:
-                total = found[1] if total is None else total + found[1]
+                logit_sum = found[1] if logit_sum is None else logit_sum + found[1]
         assert anchor is not None
-        assert running is not None
+        assert exp_sum is not None
         # Rarely: a later block holds a logit far above the first's; or the first few were the target alone, so that the
         # anchor is 0 and exp underflows far below it. With a true anchor the sum is at least 1.
-        far_off = (running == torch.inf) | (running < _MIN_EXP_SUM)
+        far_off = (exp_sum == torch.inf) | (exp_sum < _MIN_EXP_SUM)
         if len(self.weight) > 1 and bool(far_off.any()):
-            anchor, running = self._exp_sum_at_max(spec, y, x_norm, bias, margin_values)
-        log_sum = (anchor.to(running.dtype) + torch.log(running)).to(self.a.dtype)
-        return log_sum, self._target_products(y), torch.zeros_like(log_sum) if total is None else total.to(self.a.dtype)
+            anchor, exp_sum = self._exp_sum_at_max(spec, y, x_norm, bias, margin_values)
+        log_sum = (anchor.to(exp_sum.dtype) + torch.log(exp_sum)).to(self.a.dtype)
+        return (
+            log_sum,
+            self._target_products(y),
+            torch.zeros_like(log_sum) if logit_sum is None else logit_sum.to(self.a.dtype),
+        )
 
     def _target_products(self, y: Tensor) -> Tensor:
         """The products [N] of the targets, after a whole pass; 0 where a target is another rank's."""
@@ -231,9 +235,13 @@ class ClassBlocks:
         grad_x_norm = torch.zeros_like(x_norm) if spec.has_radius else None
         grad_bias = None if bias is None else torch.empty_like(bias)
         grad_margin_values: list[Tensor] = []
-        inside = y.clamp(0, len(self.weight) - 1)  # the coefficients of another rank's classes are 0
-        targets = None if target_w_coefficient is None else _samples_by_block(inside, self.block_rows, len(self.weight))
-        whole = grad_weight is not None and grad_weight.dtype == self.a.dtype
+        clamped_labels = y.clamp(0, len(self.weight) - 1)  # the coefficients of another rank's classes are 0
+        targets = (
+            None
+            if target_w_coefficient is None
+            else _samples_by_block(clamped_labels, self.block_rows, len(self.weight))
+        )
+        writes_in_place = grad_weight is not None and grad_weight.dtype == self.a.dtype
         for place, rows, factor, block in self.iter_blocks(y, x_norm, bias):
             grad_dot_products, w_coefficient, *rest = self.run_kernel(
                 kernels.gradients,
@@ -254,17 +262,19 @@ class ClassBlocks:
                 continue
             if targets is not None and target_w_coefficient is not None:
                 samples = targets[place.start // self.block_rows]
-                w_coefficient = w_coefficient.index_add(0, inside[samples] - place.start, target_w_coefficient[samples])
+                w_coefficient = w_coefficient.index_add(
+                    0, clamped_labels[samples] - place.start, target_w_coefficient[samples]
+                )
             found = (
                 torch.mm(grad_dot_products, self.a, out=grad_weight[place])
-                if whole
+                if writes_in_place
                 else torch.mm(grad_dot_products, self.a)
             )
             if self.divides_by_w_norm or spec.has_radius or targets is not None:
                 found.addcmul_(rows, w_coefficient.unsqueeze(1))
             if factor is not None:
                 found.mul_(factor.unsqueeze(1))
-            if not whole:
+            if not writes_in_place:
                 grad_weight[place] = found
         return grad_a, grad_x_norm, grad_bias, grad_margin_values
 

@@ -64,8 +64,10 @@ def build_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
         return DenseBackend(head.margin, embeddings, head.weight, head.bias)
     if head.active_backend == "sharded":
         assert head.shard is not None
-        learns = any(parameter.requires_grad for parameter in head.parameters())
-        return ShardedBackend(embeddings, head.shard, learns, lambda everyone: _build_stream_backend(head, everyone))
+        head_requires_grad = any(parameter.requires_grad for parameter in head.parameters())
+        return ShardedBackend(
+            embeddings, head.shard, head_requires_grad, lambda everyone: _build_stream_backend(head, everyone)
+        )
     return _build_stream_backend(head, embeddings)
 
 

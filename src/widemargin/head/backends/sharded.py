@@ -353,16 +353,18 @@ class ShardedBackend:
         return Target(theta, radius, bias)
 
     def target(self, margin: Margin, y: Tensor) -> Target:
-        columns, is_own = self._local_labels(y)
-        return self._sum_target_from_owner(self.inner.target(margin, columns), is_own)
+        local_labels, is_own = self._local_labels(y)
+        return self._sum_target_from_owner(self.inner.target(margin, local_labels), is_own)
 
     def target_and_non_target(
         self, margin: Margin, y: Tensor, with_logit_sum: bool
     ) -> tuple[Target | TargetLogit, NonTargetSums]:
-        columns, is_own = self._local_labels(y)
-        target, others = self.inner.target_and_non_target(self._scale_margin_gradients(margin), columns, with_logit_sum)
-        added = None if others.logit_sum is None else self.shard.all_reduce_sum(others.logit_sum)[self.local_slice]
-        here = NonTargetSums(self.shard.all_reduce_logsumexp(others.log_sum)[self.local_slice], added)
+        local_labels, is_own = self._local_labels(y)
+        target, others = self.inner.target_and_non_target(
+            self._scale_margin_gradients(margin), local_labels, with_logit_sum
+        )
+        logit_sum = None if others.logit_sum is None else self.shard.all_reduce_sum(others.logit_sum)[self.local_slice]
+        here = NonTargetSums(self.shard.all_reduce_logsumexp(others.log_sum)[self.local_slice], logit_sum)
         if isinstance(target, TargetLogit):
             return TargetLogit(self._sum_from_owner(target.value, is_own)), here
         return self._sum_target_from_owner(target, is_own), here

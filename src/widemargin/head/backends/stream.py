@@ -313,8 +313,8 @@ class StreamBackend:
             *margin_values,
         )
         found = _StreamFunction.apply(spec, plain, self._get_blocks(margin), self._grad_buffer, y, *inputs)  # type: ignore[no-untyped-call]
-        log_sum, added, theta, w_norm, value = found
-        others = NonTargetSums(log_sum, added if with_logit_sum else None)
+        log_sum, logit_sum, theta, w_norm, value = found
+        others = NonTargetSums(log_sum, logit_sum if with_logit_sum else None)
         bias = self._target_bias(y)
         if plain:
             logit = margin.s * value

@@ -16,8 +16,8 @@ from typing import Any
 from ...io.errors import InputError, unknown_name_error
 from ...io.locks import lock_folder
 from ...training.config import TrainConfig
+from ..paper import TABLE1_LOSSES
 from .runs import missing_configs, run_folder, unique_configs, write_records
-from .table1_comparison import TABLE1_LOSSES
 
 # The paper's columns and our spelling of them: Table I's, but for ArcGrad's scale.
 IMAGE_LOSSES = {method: loss for method, loss in TABLE1_LOSSES.items() if not method.startswith("arcgrad")}
@@ -121,8 +121,8 @@ def complete_image_runs(configs: Iterable[TrainConfig], options: argparse.Namesp
     out = Path(options.out or recipe)
     todo = missing_configs(all_configs, runs_dir)
     if options.list:
-        for run in all_configs:
-            print("missing " if run in todo else "finished", run_folder(run, runs_dir))
+        for config in all_configs:
+            print("missing " if config in todo else "finished", run_folder(config, runs_dir))
     with nullcontext() if options.list else lock_folder(out):  # a list needs no lock
         if todo and not options.list:
             (_execute_locally if options.executor == "local" else _execute_as_jobs)(todo, runs_dir, options)

@@ -74,7 +74,7 @@ def run_image_table(options: argparse.Namespace, recipe: str, title: str, column
     by_seed = zip(
         *(column_configs(options, column, loss) for column in column_specs for loss in methods.values()), strict=True
     )
-    out = complete_image_runs((run for together in by_seed for run in together), options, recipe)
+    out = complete_image_runs((config for together in by_seed for config in together), options, recipe)
     columns = [
         MetricColumn(
             column.title,
@@ -98,7 +98,7 @@ def run_image_table(options: argparse.Namespace, recipe: str, title: str, column
 
 
 def _column_values(configs: Sequence[TrainConfig], runs_dir: Path, metric: RecordMetric) -> list[float]:
-    return [metric(record) for run in configs if (record := read_record(run, runs_dir)) is not None]
+    return [metric(record) for config in configs if (record := read_record(config, runs_dir)) is not None]
 
 
 def _describe_setting(options: argparse.Namespace) -> str:

@@ -20,7 +20,7 @@ import torch
 
 from ...metrics.intervals import MIN_EVENTS
 from ...training.config import TrainConfig
-from .openset_methods import DIGITS_CONFIG, OMNIGLOT_CONFIG, OpenSetMethod, train_method
+from .openset_methods import DIGITS_CONFIG, OMNIGLOT_CONFIG, OpenSetMethod, train_own_loss
 from .openset_table import (
     complete_openset_runs,
     describe_paired_difference,
@@ -49,13 +49,15 @@ class ClaimDataset:
         """ArcFace at every scale and margin."""
         losses = {(s, m): f"arcface(s={s:g}, m={m:g})" for s in self.scales for m in MARGINS}
         return {
-            place: OpenSetMethod(loss, replace(self.base_config, loss=loss), train_method)
+            place: OpenSetMethod(loss, replace(self.base_config, loss=loss), train_own_loss)
             for place, loss in losses.items()
         }
 
     def untuned_methods(self) -> list[OpenSetMethod]:
         """The losses that need no tuning, as methods."""
-        return [OpenSetMethod(loss, replace(self.base_config, loss=loss), train_method) for loss in self.untuned_losses]
+        return [
+            OpenSetMethod(loss, replace(self.base_config, loss=loss), train_own_loss) for loss in self.untuned_losses
+        ]
 
 
 # The author takes s ≈ 6 by hand for ten classes, where the formula gives 10.8.
@@ -200,7 +202,7 @@ def run_sphere(options: argparse.Namespace, seeds: range) -> None:
     """Train what is missing, draw the spheres and the angles of pairs."""
     from ...viz import page
 
-    methods = [OpenSetMethod(loss, replace(SPHERE_CONFIG, loss=loss), train_method) for loss in SPHERE_LOSSES]
+    methods = [OpenSetMethod(loss, replace(SPHERE_CONFIG, loss=loss), train_own_loss) for loss in SPHERE_LOSSES]
     out = complete_openset_runs(methods, seeds, options, "sphere")
     if out is None:
         return

@@ -29,7 +29,7 @@ from ...io.writing import write_text_atomic
 from ...metrics.fewshot import evaluate_episodes
 from ...metrics.intervals import leave_one_out_means, mean_interval
 from ...metrics.pair_counts import ScoredPairs
-from ...metrics.retrieval import percent
+from ...metrics.retrieval import interval_to_percent
 from ...metrics.roc import identity_folds
 from ...metrics.verification import verification_metrics_of_pairs
 from ...recognition.evaluation import (
@@ -124,7 +124,7 @@ class OpenSetMethod:
 def list_methods(base_config: TrainConfig, *, siamese: bool) -> list[OpenSetMethod]:
     """All methods for a data set."""
     rows = [
-        OpenSetMethod(loss, replace(base_config, loss=loss), train_method, evaluate_saved_network)
+        OpenSetMethod(loss, replace(base_config, loss=loss), train_own_loss, evaluate_saved_network)
         for loss in OPENSET_LOSSES
     ]
     if find_spec("pytorch_metric_learning") is not None:
@@ -154,7 +154,7 @@ def list_methods(base_config: TrainConfig, *, siamese: bool) -> list[OpenSetMeth
 _SIAMESE_NAMES = {"input": "Siamese, merged at the input", "embedding": "Siamese, embedded apart"}
 
 
-def train_method(config: TrainConfig, folder: Path, data_dir: str | None) -> None:
+def train_own_loss(config: TrainConfig, folder: Path, data_dir: str | None) -> None:
     """Train with one of our losses."""
     from ...training.train import train
 
@@ -348,7 +348,7 @@ _BINS = 32
 def evaluate_l1_features(images: Tensor, y: Tensor, size: int, kind: str, seed: int) -> EmbeddingMetrics:
     """Metrics of uint8 images [N, C, H, W] by the L1 distance, as far as they need no embedding."""
     x = resize(images, size, "bicubic").float().flatten(1)
-    features = x if kind == "pixels" else histograms(x)
+    features = x if kind == "pixels" else pixel_histograms(x)
     near = -torch.cdist(features, features, p=1.0)
     labels = np.unique(y.numpy(), return_inverse=True)[1].astype(np.int64)
     i, j = np.triu_indices(len(labels), 1)
@@ -359,7 +359,7 @@ def evaluate_l1_features(images: Tensor, y: Tensor, size: int, kind: str, seed: 
     for name, hits in (("recall1", correct[:, 0]), ("recall5", correct.any(1))):
         sums, counts = np.bincount(labels, hits.double().numpy()), np.bincount(labels)
         value, leave_one_out = 100.0 * float(hits.double().mean()), 100.0 * leave_one_out_means(sums, counts)
-        interval = percent(mean_interval(sums, counts))
+        interval = interval_to_percent(mean_interval(sums, counts))
         result += EmbeddingMetrics({name: value}, {name: interval}, {name: leave_one_out})
 
     def is_correct(known: Tensor, asked: Tensor, answers: Tensor) -> Tensor:
@@ -368,7 +368,7 @@ def evaluate_l1_features(images: Tensor, y: Tensor, size: int, kind: str, seed: 
     return result + episode_metrics(evaluate_episodes(y, is_correct, episodes=500, seed=seed))
 
 
-def histograms(x: Tensor) -> Tensor:
+def pixel_histograms(x: Tensor) -> Tensor:
     """Share of the pixels [N, P] of 0 … 255 in each of 32 bins, [N, 32]."""
     bins = (x * (_BINS / 256)).long().clamp(0, _BINS - 1)
     return torch.zeros(len(x), _BINS).scatter_add_(1, bins, torch.ones_like(x)) / x.shape[1]

@@ -95,7 +95,7 @@ def save_evaluation(folder: Path, evaluation: EmbeddingMetrics, identity_names: 
     write_text_atomic(path, json.dumps(record, indent=1))
 
 
-def is_current(folder: Path) -> bool:
+def is_evaluation_current(folder: Path) -> bool:
     """True if a finished run was evaluated by this version."""
     try:
         return all(
@@ -244,7 +244,7 @@ def _run_state(method: OpenSetMethod, config: TrainConfig, runs_dir: Path) -> st
         return _STATE_MISSING
     return (
         _STATE_OUTDATED
-        if method.evaluate is not None and not is_current(run_folder(config, runs_dir))
+        if method.evaluate is not None and not is_evaluation_current(run_folder(config, runs_dir))
         else _STATE_FINISHED
     )
 
@@ -404,8 +404,10 @@ def write_openset_report(
     from ...viz.charts import draw_strip_plot, loss_colour
     from ...viz.terminal import console
 
-    place = Path(options.runs_dir)
-    cells = {(each.name, metric): metric_values(each, seeds, place, metric) for each in methods for metric in METRICS}
+    runs_dir = Path(options.runs_dir)
+    cells = {
+        (each.name, metric): metric_values(each, seeds, runs_dir, metric) for each in methods for metric in METRICS
+    }
     best = {metric: _best_method_name(methods, cells, metric) for metric in METRICS}
     grid = Table(title=title, title_justify="left", title_style="bold")
     grid.add_column("loss", no_wrap=True)
@@ -413,11 +415,13 @@ def write_openset_report(
         grid.add_column(name, justify="right")
     rows = []
     for each in methods:
-        texts = [(format_metric_interval(each, seeds, place, metric), best[metric] == each.name) for metric in METRICS]
+        texts = [
+            (format_metric_interval(each, seeds, runs_dir, metric), best[metric] == each.name) for metric in METRICS
+        ]
         grid.add_row(each.name, *(f"[bold]{text}[/]" if wins else text for text, wins in texts))
         rows.append([(each.name, ""), *((text, "best" if wins else "") for text, wins in texts)])
     console(width=240).print(grid)
-    comparisons = {metric: compare_methods_by_metric(methods, seeds, place, metric) for metric in COMPARED_METRICS}
+    comparisons = {metric: compare_methods_by_metric(methods, seeds, runs_dir, metric) for metric in COMPARED_METRICS}
     content = json.dumps(_comparison_rows(comparisons), indent=1, ensure_ascii=False) + "\n"
     write_text_atomic(out / "compared.json", content)
     verdicts = verdict_sentences(comparisons)

@@ -44,7 +44,7 @@ def run_folder(config: TrainConfig, runs_dir: Path) -> Path:
 
 def unique_configs(configs: Iterable[TrainConfig]) -> list[TrainConfig]:
     """The configs in their order, without duplicates."""
-    return list({run_folder(run, Path()): run for run in configs}.values())
+    return list({run_folder(config, Path()): config for config in configs}.values())
 
 
 def read_record(config: TrainConfig, runs_dir: Path) -> Record | None:
@@ -62,19 +62,21 @@ def read_record(config: TrainConfig, runs_dir: Path) -> Record | None:
 
 def missing_configs(configs: Iterable[TrainConfig], runs_dir: Path) -> list[TrainConfig]:
     """Configs whose run is not finished, each once."""
-    return [run for run in unique_configs(configs) if read_record(run, runs_dir) is None]
+    return [config for config in unique_configs(configs) if read_record(config, runs_dir) is None]
 
 
 def write_records(configs: Iterable[TrainConfig], runs_dir: Path, path: Path) -> int:
     """Write one line per finished run, without fields that only a page needs; returns the number of lines."""
     lines = []
-    for run in unique_configs(configs):
-        record = read_record(run, runs_dir)
+    for config in unique_configs(configs):
+        record = read_record(config, runs_dir)
         if record is not None:
             line = {name: record.get(name) for name in _RECORD_FIELDS}
             line |= {name: record[name] for name in _OPTIONAL_RECORD_FIELDS if name in record}
             lines.append(
-                json.dumps({**line, "augment": run.augment, "train_fraction": run.train_fraction}, ensure_ascii=False)
+                json.dumps(
+                    {**line, "augment": config.augment, "train_fraction": config.train_fraction}, ensure_ascii=False
+                )
             )
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
@@ -95,11 +97,11 @@ def run_locally(configs: Sequence[TrainConfig], runs_dir: Path, data_dir: str | 
     from ...training.trainer import DivergedError
 
     keep_freed_memory()
-    for number, run in enumerate(configs, 1):
-        folder = run_folder(run, runs_dir)
+    for number, config in enumerate(configs, 1):
+        folder = run_folder(config, runs_dir)
         print(f"run {number} of {len(configs)}: {folder.name}", file=sys.stderr, flush=True)
         try:
-            train(run, folder, resume=True, data_dir=data_dir)
+            train(config, folder, resume=True, data_dir=data_dir)
         except DivergedError as error:
             print(f"{folder.name}: {error}", file=sys.stderr, flush=True)
 
@@ -139,13 +141,13 @@ def submit_jobs(
     except (RuntimeError, NameError) as error:
         raise InputError(f"--executor slurm: {str(error).splitlines()[0]}") from None
     jobs = []
-    for run in configs:
-        folder = run_folder(run, runs_dir)
+    for config in configs:
+        folder = run_folder(config, runs_dir)
         if _is_job_running(folder, logs, cluster):
             continue
         folder.mkdir(parents=True, exist_ok=True)
         data = None if data_dir is None else str(Path(data_dir).expanduser().resolve())
-        job = executor.submit(Job(run.to_json(), str(folder.resolve()), data))
+        job = executor.submit(Job(config.to_json(), str(folder.resolve()), data))
         (folder / _JOB_FILE).write_text(job.job_id, encoding="utf-8")
         jobs.append(job)
     return jobs

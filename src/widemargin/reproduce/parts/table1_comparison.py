@@ -12,20 +12,8 @@ from ...tabular.comparison import Comparison
 from ...tabular.results import Result
 from ...viz import page
 from ...viz.terminal import console
-from ..paper import paper_table1
+from ..paper import ADACOS_WITH_FLOOR, TABLE1_ARCGRAD, TABLE1_LOSSES, paper_table1
 
-# The paper's columns and our spelling of them.
-TABLE1_LOSSES = {
-    "soft": "softmax",
-    "center": "softmax + 0.02*center(alpha=0.5)",
-    "m_soft": "m_softmax(m=0.5)",
-    "arcface": "arcface(s=20, m=0.1)",
-    "adacos": "adacos",
-    "arcgrad30": "arcgrad(s=30)",
-    "arcgrad5": "arcgrad(s=5)",
-}
-ADACOS_WITH_FLOOR = "adacos(floor=2)"
-TABLE1_ARCGRAD = "arcgrad(s=5)"
 _ADACOS_FLOOR_NOTE = (
     "With two classes AdaCos' scale is √2 log(C−1) = 0: there is no gradient, and the network stays as it was drawn, "
     "in the paper and here. floor=2 keeps the scale from falling below 2, and AdaCos learns like the others."
