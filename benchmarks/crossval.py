@@ -23,8 +23,7 @@ from torch import nn
 
 from widemargin.data.tabular.encode import EncodedTable, encode, scaling
 from widemargin.data.tabular.table import Table
-from widemargin.tabular.arguments import add_data_options
-from widemargin.tabular.config import MLPConfig
+from widemargin.tabular.config import MLPConfig, add_data_options
 from widemargin.tabular.crossval import Partition, cross_validate, partitions
 
 ROUNDS = 3

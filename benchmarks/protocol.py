@@ -19,8 +19,7 @@ import numpy as np
 
 from widemargin.data.tabular.table import Table
 from widemargin.io.worker_pool import ProgressCallback, run_all
-from widemargin.tabular.arguments import add_data_options
-from widemargin.tabular.config import MLPConfig
+from widemargin.tabular.config import MLPConfig, add_data_options
 from widemargin.tabular.crossval import Partition, cross_validate, partitions
 
 CANDIDATE_LOSSES = ("softmax", "arcgrad(s=5)")

@@ -10,8 +10,8 @@ from typing import Any
 
 from benchmarks.numerics import TARGET_LOSSES
 from widemargin.reproduce.paper import TABLE1_LOSSES, paper_table1, read_paper_table
-from widemargin.reproduce.parts.image_runs import EXTRA_LOSSES, IMAGE_LOSSES
 from widemargin.reproduce.parts.openset_table import METRICS
+from widemargin.reproduce.parts.runs import EXTRA_LOSSES, IMAGE_LOSSES
 from widemargin.viz.run_page import ANGLE_TITLES
 
 Line = Mapping[str, Any]

@@ -102,7 +102,7 @@ def _runs_difference(reference: Path, out: Path) -> str:
 
 def run_recipe_list(argv: list[str]) -> int:
     """What a recipe does with its list: two runs, those that are finished never again."""
-    from widemargin.reproduce.parts.image_runs import complete_image_runs
+    from widemargin.reproduce.parts.runs import complete_image_runs
     from widemargin.training.config import TrainConfig
 
     data, out = argv

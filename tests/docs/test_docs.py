@@ -38,6 +38,7 @@ OTHERS = {
     "python scripts/check_site.py": ".ci/run, test_site.py",
     "python scripts/screenshots.py": "whoever changes a page",
     "python scripts/licences.py": ".ci/run, test_attacks.py",
+    "python scripts/code_statistics.py": "tests/scripts/test_code_statistics.py",
     "python examples/million_classes.py": "tests/benchmarks/test_head.py, in small",
 }
 # Commands that take long: their options are parsed here; their own tests run them, in small where that takes hours.

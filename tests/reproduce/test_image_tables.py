@@ -10,10 +10,10 @@ from small_sets import write_small_cifar
 from widemargin.cli.main import main
 from widemargin.io.errors import InputError
 from widemargin.reproduce import seed_resnet18, seed_vit_tiny
-from widemargin.reproduce.parts import image_runs, runs
-from widemargin.reproduce.parts.image_runs import HEADLINE_CONFIG, IMAGE_LOSSES, make_image_config
+from widemargin.reproduce.parts import runs
 from widemargin.reproduce.parts.image_tables import MetricColumn
-from widemargin.reproduce.parts.seed_command import make_seed_config
+from widemargin.reproduce.parts.runs import HEADLINE_CONFIG, IMAGE_LOSSES, make_image_config
+from widemargin.reproduce.seed_flags import make_seed_config
 from widemargin.training.config import TrainConfig
 from widemargin.viz.charts import draw_strip_plot
 from widemargin.viz.matrices import draw_ridgeline
@@ -26,7 +26,7 @@ TINY = TrainConfig(
 @pytest.fixture
 def tiny_sizes(monkeypatch):
     """The CPU size, smaller still: a test wants the way, not the figures."""
-    monkeypatch.setattr(image_runs, "_CPU_CONFIG", replace(TINY, augment="paper"))
+    monkeypatch.setattr(runs, "_CPU_CONFIG", replace(TINY, augment="paper"))
 
 
 def read_lines(path: Path) -> list[dict]:
@@ -133,7 +133,7 @@ def test_figure_3_with_fewer_images(tmp_path, monkeypatch, tiny_sizes, capsys):
 
 def test_cifar_100_in_the_official_layout(tmp_path, monkeypatch, tiny_sizes, capsys):
     data = write_small_cifar("cifar100", tmp_path / "data", monkeypatch)
-    monkeypatch.setattr(image_runs, "IMAGE_LOSSES", {"arcgrad": "arcgrad(s=10)"})
+    monkeypatch.setattr(runs, "IMAGE_LOSSES", {"arcgrad": "arcgrad(s=10)"})
     monkeypatch.setattr("widemargin.reproduce.parts.image_tables.IMAGE_LOSSES", IMAGE_LOSSES)
     monkeypatch.setattr("widemargin.reproduce.parts.image_tables.EXTRA_LOSSES", {})
     words = ["--size", "cpu", "--seeds", "1", "--runs-dir", str(tmp_path / "runs"), "--data-dir", str(data)]

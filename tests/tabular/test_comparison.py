@@ -12,11 +12,11 @@ import pytest
 from comparison_cases import ANGLES, FITTED, UNDERFIT, make_result, noisy_folds, print_and_render, with_baselines
 from widemargin import stats
 from widemargin.cli.main import build_parser
-from widemargin.tabular import arguments, comparison
+from widemargin.tabular import comparison, config
 from widemargin.tabular.compare import ComparisonPlan
 from widemargin.tabular.comparison import build_comparison, comparison_to_json
 from widemargin.tabular.results import parse_result_line
-from widemargin.viz.comparison_table import print_comparison
+from widemargin.viz.comparison_page import print_comparison
 
 RECORDS = Path(__file__).parents[2] / "records" / "table1.jsonl"
 
@@ -127,7 +127,7 @@ def test_settings_that_underfit_give_no_statement_anywhere(capsys):
     options = "--hidden 256 64 --batch 64 --lr 0.005 --weight-decay 0.01 --dropout 0 --epochs 20"
     assert f"Try, with another --out: {options}." in found.verdict
     ComparisonPlan(
-        [], [], mlp_config=arguments.mlp_config_from_options(build_parser().parse_args(["compare", *options.split()]))
+        [], [], mlp_config=config.mlp_config_from_options(build_parser().parse_args(["compare", *options.split()]))
     )  # they exist
     out, read, text = print_and_render(found, capsys)
     words = " ".join(data for tag, data in read.texts if tag != "style")

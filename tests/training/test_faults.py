@@ -16,7 +16,7 @@ from colours import FAST, draw
 from stress.trainings import difference
 from widemargin.cli.main import main
 from widemargin.io.errors import InputError
-from widemargin.io.writing import translate_disk_errors, write_text_atomic
+from widemargin.io.locks import translate_disk_errors, write_text_atomic
 from widemargin.training.config import TrainConfig
 from widemargin.training.distributed import handle_stop_signals, launch_fabric
 from widemargin.training.train import train

@@ -11,8 +11,7 @@ from widemargin.cli.main import main
 from widemargin.losses.registry import list_losses
 from widemargin.tabular.compare import PAPER_LOSSES
 from widemargin.tabular.comparison import build_comparison
-from widemargin.viz.comparison_page import comparison_page
-from widemargin.viz.comparison_table import print_comparison
+from widemargin.viz.comparison_page import comparison_page, print_comparison
 
 
 def test_one_method_has_nothing_to_be_compared_with(capsys):

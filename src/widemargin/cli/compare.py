@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..io.text import print_escaped
-from ..tabular import arguments
+from ..tabular.config import (
+    add_data_options,
+    add_fold_options,
+    add_mlp_options,
+    add_output_options,
+    command_line,
+    mlp_config_from_options,
+)
 
 if TYPE_CHECKING:
     from ..data.tabular.table import Table
@@ -35,10 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="scikit-learn's classifiers on the same folds: all of them on every fold, or none "
         "(default: majority class, logistic regression and random forest, on a few)",
     )
-    arguments.add_fold_options(parser)
-    arguments.add_output_options(parser, "compare-NAME")
-    arguments.add_data_options(parser)
-    arguments.add_mlp_options(parser)
+    add_fold_options(parser)
+    add_output_options(parser, "compare-NAME")
+    add_data_options(parser)
+    add_mlp_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -70,7 +77,7 @@ def run(options: argparse.Namespace) -> None:
         options.folds,
         options.stratify,
         options.seed,
-        arguments.mlp_config_from_options(options),
+        mlp_config_from_options(options),
         options.jobs,
         quick_baselines=not options.baselines,
     )
@@ -85,13 +92,12 @@ def run(options: argparse.Namespace) -> None:
 
 def _compare_and_report(plan: ComparisonPlan, folder: str, plan_notes: list[str], options: argparse.Namespace) -> None:
     """Compare, print the table, write the page."""
-    from ..io.writing import write_text_atomic
+    from ..io.locks import write_text_atomic
     from ..tabular.compare import compare, divergence_notes, extra_stored_methods, missing_results
     from ..tabular.comparison import build_comparison, comparison_to_json
     from ..tabular.results import ResultStore
     from ..viz import page
-    from ..viz.comparison_page import comparison_page
-    from ..viz.comparison_table import print_comparison
+    from ..viz.comparison_page import comparison_page, print_comparison
 
     store = ResultStore(folder, options.overwrite)
     new = len(missing_results(plan, store))
@@ -112,7 +118,7 @@ def _compare_and_report(plan: ComparisonPlan, folder: str, plan_notes: list[str]
             [*results, *(store.results[name, method] for method in stored_methods for name in names)]
         )
     path = store.folder / "report.html"
-    write_text_atomic(path, comparison_page(comparison, data_notes, arguments.command_line(options), warned))
+    write_text_atomic(path, comparison_page(comparison, data_notes, command_line(options), warned))
     write_text_atomic(store.folder / "verdict.json", comparison_to_json(comparison))
     if new < len(results):
         there = f"{len(results) - new} of {len(results)} results were there already"

@@ -70,7 +70,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
     from pathlib import Path
 
     from ..io.bounded import dumps_one_line_per_key
-    from ..io.writing import write_text_atomic
+    from ..io.locks import write_text_atomic
     from ..training.evaluate import format_metrics
     from ..training.run import load_run
 
@@ -110,7 +110,7 @@ def _run_protocol(run: Run, options: argparse.Namespace) -> None:
     import torch
 
     from ..io.errors import InputError
-    from ..io.writing import write_text_atomic
+    from ..io.locks import write_text_atomic
     from ..recognition import protocols
     from ..viz.page import paragraph
     from ..viz.protocol_page import neighbour_sections, protocol_page

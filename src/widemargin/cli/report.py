@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> None:
     from pathlib import Path
 
     from ..io.errors import InputError
-    from ..io.writing import write_text_atomic
+    from ..io.locks import write_text_atomic
     from ..viz.run_page import runs_markdown, runs_page
     from ..viz.terminal import check_writable
 
@@ -152,7 +152,7 @@ def _load_image_sections(folder: Any, data_dir: str | None) -> tuple[tuple[str, 
 def _paper_angles(summaries: list[RunSummary]) -> dict[str, float]:
     """Table VI's angles of the runs' loss, where all are of one of its losses on CIFAR-10."""
     from ..reproduce.paper import read_paper_table
-    from ..reproduce.parts.image_runs import IMAGE_LOSSES
+    from ..reproduce.parts.runs import IMAGE_LOSSES
 
     losses = {each.config.loss for each in summaries}
     method = next((method for method, loss in IMAGE_LOSSES.items() if {loss} == losses), None)

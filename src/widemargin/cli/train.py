@@ -140,7 +140,7 @@ def _command_with_lr(config: TrainConfig, lr: float) -> list[str]:
 
 
 def _write_lr_finder_files(result: LRRangeTest, config: TrainConfig, folder: Path) -> None:
-    from ..io.writing import write_text_atomic
+    from ..io.locks import write_text_atomic
     from ..training.lr_finder import render_lr_svg
 
     folder.mkdir(parents=True, exist_ok=True)

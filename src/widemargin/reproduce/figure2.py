@@ -19,13 +19,13 @@ LAYERS = tuple(range(3, 11))
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    from ..tabular import arguments
+    from ..tabular.config import add_data_options, add_fold_options, add_mlp_options, add_output_options
 
     parser.add_argument("--losses", help="other losses than the paper's seven")
-    arguments.add_fold_options(parser)
-    arguments.add_output_options(parser, "figure2")
-    arguments.add_data_options(parser)
-    arguments.add_mlp_options(parser)
+    add_fold_options(parser)
+    add_output_options(parser, "figure2")
+    add_data_options(parser)
+    add_mlp_options(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -35,15 +35,15 @@ def run(options: argparse.Namespace) -> None:
     from ..data.tabular.uci import load_uci_set
     from ..io.errors import InputError
     from ..io.locks import lock_folder
-    from ..tabular import arguments
     from ..tabular.compare import ComparisonPlan, canonical_methods, compare
+    from ..tabular.config import mlp_config_from_options
     from ..tabular.results import ResultStore
 
     if options.layers is not None or options.hidden is not None:
         raise InputError("figure2 goes through 3 to 10 layers by itself; leave out --layers and --hidden")
     table = load_uci_set("iris_uci", options.data_dir)
     methods = canonical_methods(options.losses)
-    config = arguments.mlp_config_from_options(options)
+    config = mlp_config_from_options(options)
     out = Path(options.out or "figure2")
     results_by_layers: dict[int, list[Result]] = {}
     how = (options.cv_repeats, options.folds, options.stratify, options.seed)

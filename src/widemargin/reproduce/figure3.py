@@ -16,9 +16,9 @@ FIGURE3_METHODS = ("arcgrad", "arcface", "soft", "adacos")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    from .parts import image_runs
+    from .parts import runs
 
-    image_runs.add_image_arguments(parser)
+    runs.add_image_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -27,9 +27,8 @@ def run(options: argparse.Namespace) -> None:
 
     from ..viz import charts, page
     from ..viz.charts import loss_colour
-    from .parts.image_runs import IMAGE_LOSSES, complete_image_runs
     from .parts.image_tables import ColumnSpec, MetricColumn, column_configs, print_columns, render_columns, top1
-    from .parts.runs import read_record
+    from .parts.runs import IMAGE_LOSSES, complete_image_runs, read_record
 
     epochs = 10 if options.size == "cpu" else 20
     losses = [IMAGE_LOSSES[method] for method in FIGURE3_METHODS]

@@ -13,9 +13,9 @@ FIGURE4_METHODS = ("soft", "arcface", "adacos", "arcgrad")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    from .parts import image_runs
+    from .parts import runs
 
-    image_runs.add_image_arguments(parser, seeds=(1, 1))
+    runs.add_image_arguments(parser, seeds=(1, 1))
 
 
 def run(options: argparse.Namespace) -> None:
@@ -26,9 +26,8 @@ def run(options: argparse.Namespace) -> None:
     from ..viz import page
     from ..viz.charts import loss_colour
     from ..viz.matrices import draw_ridgeline, histogram_quantile
-    from .parts.image_runs import IMAGE_LOSSES, complete_image_runs
     from .parts.image_tables import ColumnSpec, column_configs, top1
-    from .parts.runs import run_folder
+    from .parts.runs import IMAGE_LOSSES, complete_image_runs, run_folder
 
     column = ColumnSpec("", {"data": "cifar10", "augment": "paper"}, top1)
     configs = {

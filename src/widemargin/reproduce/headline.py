@@ -15,17 +15,16 @@ PAPER_TOP1 = 94.36
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    from .parts import image_runs
+    from .parts import runs
 
-    image_runs.add_image_arguments(parser, seeds=None, sizes=False)
+    runs.add_image_arguments(parser, seeds=None, sizes=False)
 
 
 def run(options: argparse.Namespace) -> None:
     """Train if it is missing, print ours beside theirs."""
     from pathlib import Path
 
-    from .parts.image_runs import HEADLINE_CONFIG, complete_image_runs
-    from .parts.runs import read_record
+    from .parts.runs import HEADLINE_CONFIG, complete_image_runs, read_record
 
     out = complete_image_runs([HEADLINE_CONFIG], options, "headline")
     record = read_record(HEADLINE_CONFIG, Path(options.runs_dir))

@@ -10,15 +10,19 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..io.errors import InputError, format_value, shorten, unknown_name_error
+from ..io.text import normalize_flag
 from ..losses.grammar import MAX_LITERAL_CHARS, parse_call, parse_literal
+from ..training.config import TrainConfig
 
 if TYPE_CHECKING:
     from ..training.config import TrainConfig
+
 
 # The seeds' script has s = 10 for each of its three losses unless MarginHead.s says otherwise, and its softmax is
 # a cosine softmax: embeddings and class weights on the unit sphere.
@@ -52,7 +56,7 @@ _SEED_DEFAULTS: dict[str, Any] = {
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `widemargin train` and the seeds' own flags; `config_from_options` reads them."""
-    from ..training.arguments import add_config_options
+    from ..training.config import add_config_options
 
     parser.add_argument(
         "data", nargs="?", help="cifar10, cifar100, mnist, fashion_mnist, omniglot, orl_faces, or a folder"
@@ -76,8 +80,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
 
 def config_from_options(options: argparse.Namespace) -> TrainConfig:
     """The config that the options describe."""
-    from ..training.arguments import given_config_values
-    from ..training.config import TrainConfig
+    from ..training.config import TrainConfig, given_config_values
 
     gin = parse_gin(options.gin)
     values: dict[str, Any] = dict(_SEED_DEFAULTS) if options.margin_loss else {}
@@ -281,3 +284,56 @@ _SCOPES: dict[str, dict[str, Callable[[Any, str], Any]] | None] = {
     "build_model": None,
     "MarginHead": {"s": _check_number, "m": _check_number},
 }
+
+
+# A recipe that is one command of the seeds: as printed, or its first epoch on a part of the images.
+
+# In CPU size a run only shows that model, neck, loss, augmentation and optimizer work together.
+_CPU_OVERRIDES: dict[str, Any] = {
+    "epochs": 1,
+    "warmup_epochs": 0.0,
+    "train_fraction": 0.02,
+    "ckpt_freq": 0,
+    "precision": "bf16-mixed",
+}
+
+
+def add_seed_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options."""
+    from .parts import runs
+
+    runs.add_image_arguments(parser, seeds=None)
+
+
+def make_seed_config(command: str, size: str, name: str) -> TrainConfig:
+    """The config that a command of the seeds describes, in full or in CPU size."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add_train_arguments(parser)
+    options = parser.parse_args([normalize_flag(word) for word in shlex.split(command)[2:]])
+    full = replace(config_from_options(options), name=name)
+    return full if size == "full" else replace(full, **_CPU_OVERRIDES)
+
+
+def run_seed_recipe(options: argparse.Namespace, recipe: str, command: str, name: str, seed_top1: float) -> None:
+    """Train if it is missing, print ours beside theirs."""
+    from pathlib import Path
+
+    from ..training.evaluate import format_metrics
+    from .parts.runs import complete_image_runs, read_record
+
+    wanted = make_seed_config(command, options.size, name)
+    out = complete_image_runs([wanted], options, recipe)
+    record = read_record(wanted, Path(options.runs_dir))
+    if record is None:
+        return
+    test = record["test"]
+    print(
+        f"{wanted.model}, {wanted.loss}, {wanted.epochs} epochs of {100 * wanted.train_fraction:g} % "
+        "of the training images:"
+    )
+    print(f"{format_metrics(test)} ({record['seconds']:.0f} s)")
+    note = (
+        "" if options.size == "full" else "; after one epoch of a fiftieth of the images this only shows that it runs"
+    )
+    print(f"the seed's own figure after all its epochs: {seed_top1:.2f} %{note}")
+    print(f"wrote {out / 'records.jsonl'}")

@@ -20,13 +20,13 @@ VIT_TINY_TOP1 = 96.35
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    from .parts import seed_command
+    from . import seed_flags
 
-    seed_command.add_seed_arguments(parser)
+    seed_flags.add_seed_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Train if it is missing, print ours beside theirs."""
-    from .parts import seed_command
+    from . import seed_flags
 
-    seed_command.run_seed_recipe(options, "seed_vit_tiny", VIT_TINY_COMMAND, "arcgrad_vitt_e200", VIT_TINY_TOP1)
+    seed_flags.run_seed_recipe(options, "seed_vit_tiny", VIT_TINY_COMMAND, "arcgrad_vitt_e200", VIT_TINY_TOP1)

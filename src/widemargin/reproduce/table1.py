@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    from ..tabular import arguments
+    from ..tabular.config import add_data_options, add_fold_options, add_mlp_options, add_output_options
 
     parser.add_argument("--baselines", action="store_true", help="add scikit-learn's classifiers on the same folds")
-    arguments.add_fold_options(parser)
-    arguments.add_output_options(parser, "table1")
-    arguments.add_data_options(parser)
-    arguments.add_mlp_options(parser)
+    add_fold_options(parser)
+    add_output_options(parser, "table1")
+    add_data_options(parser)
+    add_mlp_options(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Check the plan, then run it with the output folder locked."""
     from ..data.tabular.uci import TABLE1_SET_NAMES, load_uci_set
     from ..io.locks import lock_folder
-    from ..tabular import arguments
     from ..tabular.compare import ComparisonPlan, check_plan
+    from ..tabular.config import mlp_config_from_options
 
     start_time = time.perf_counter()
     tables = [load_uci_set(name, options.data_dir) for name in TABLE1_SET_NAMES]
-    config = arguments.mlp_config_from_options(options)
+    config = mlp_config_from_options(options)
     how = (options.cv_repeats, options.folds, options.stratify, options.seed, config, options.jobs)
     plan = ComparisonPlan(tables, list(TABLE1_LOSSES.values()), *how)
     check_plan(plan)
@@ -48,12 +48,11 @@ def run(options: argparse.Namespace) -> None:
 def _run_comparison(plan: ComparisonPlan, options: argparse.Namespace, start_time: float) -> None:
     """Train, print ours beside theirs, write the page."""
     from ..io.worker_pool import peak_memory
-    from ..tabular import arguments
     from ..tabular.compare import compare
     from ..tabular.comparison import build_comparison
+    from ..tabular.config import command_line
     from ..tabular.results import BASELINES, MAJORITY, ResultStore
-    from ..viz.comparison_page import comparison_page
-    from ..viz.comparison_table import print_comparison
+    from ..viz.comparison_page import comparison_page, print_comparison
     from .parts import table1_comparison
 
     store = ResultStore(options.out or "table1", options.overwrite)
@@ -79,9 +78,7 @@ def _run_comparison(plan: ComparisonPlan, options: argparse.Namespace, start_tim
     ]
     path = store.folder / "report.html"
     title = "Table I of the ArcGrad paper, made again"
-    path.write_text(
-        comparison_page(comparison, about, arguments.command_line(options), sections, title), encoding="utf-8"
-    )
+    path.write_text(comparison_page(comparison, about, command_line(options), sections, title), encoding="utf-8")
     kept = f", {before} results were there already" if before else ""
     held = "" if memory is None else f", at most {memory:.0f} MiB"
     print(f"{seconds:.1f} s for the losses{kept}{held}; wrote {path} and {store.path}")

@@ -10,9 +10,9 @@ import argparse
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    from ..tabular import arguments
+    from ..tabular.config import add_data_options
 
-    arguments.add_data_options(parser)
+    add_data_options(parser)
 
 
 def run(options: argparse.Namespace) -> None:

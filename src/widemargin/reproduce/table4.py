@@ -15,10 +15,10 @@ TITLES = {"paper": "CIFAR-10+", "none": "CIFAR-10"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    from .parts import image_runs
+    from .parts import runs
 
     parser.add_argument("--augment", nargs="+", choices=tuple(COLUMNS), default=list(COLUMNS), help="default: both")
-    image_runs.add_image_arguments(parser)
+    runs.add_image_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -13,9 +13,9 @@ import argparse
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    from .parts import image_runs
+    from .parts import runs
 
-    image_runs.add_image_arguments(parser)
+    runs.add_image_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> None:

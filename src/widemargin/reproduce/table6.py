@@ -18,9 +18,9 @@ ANGLE_KINDS = {"w_inter": ("W-Inter", "high"), "c_inter": ("C-Inter", "high"), "
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    from .parts import image_runs
+    from .parts import runs
 
-    image_runs.add_image_arguments(parser)
+    runs.add_image_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> None:

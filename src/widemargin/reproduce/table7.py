@@ -13,10 +13,10 @@ import argparse
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    from .parts import image_runs
+    from .parts import runs
 
     parser.add_argument("--epochs", nargs="+", type=int, metavar="N", help="default 10 20 40 90, in CPU size 10")
-    image_runs.add_image_arguments(parser)
+    runs.add_image_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -24,8 +24,8 @@ from typing import Any, Protocol
 from ..io import bounded
 from ..io.bounded import MAX_IN_MEMORY_LOG_BYTES, MAX_LOG_BYTES, read_file, read_lines
 from ..io.errors import InputError, unknown_name_error
+from ..io.locks import write_chunks_atomic, write_text_atomic
 from ..io.progress import ProgressBar, progress_bar
-from ..io.writing import write_chunks_atomic, write_text_atomic
 from .config import TrainConfig
 from .evaluate import selection_metric
 from .run_files import check_epoch_line

@@ -19,9 +19,8 @@ from ..data.images.folder import scan_folder
 from ..data.images.manifest import MANIFEST_NAME
 from ..io import bounded
 from ..io.errors import InputError
-from ..io.locks import lock_folder
+from ..io.locks import lock_folder, translate_disk_errors, write_chunks_atomic
 from ..io.tensor_files import SafetensorsFile
-from ..io.writing import translate_disk_errors, write_chunks_atomic
 from ..metrics.verification import VerificationMetrics, verification_metrics_of_embeddings
 from ..models.attach import MarginModel, check_finite_outputs, embed
 from ..numerics.angles import unit_and_norm

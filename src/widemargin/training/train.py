@@ -15,9 +15,8 @@ import torch
 from ..data.images import manifest
 from ..io import bounded
 from ..io.errors import InputError, StoppedError
-from ..io.locks import lock_folder
+from ..io.locks import lock_folder, translate_disk_errors, write_chunks_atomic, write_text_atomic
 from ..io.provenance import source_commit, versions
-from ..io.writing import translate_disk_errors, write_chunks_atomic, write_text_atomic
 from ..numerics import distributed
 from ..recognition.evaluation import EVALUATION_VERSION
 from . import checkpoint

@@ -431,7 +431,7 @@ def write_run_figure(summaries: Sequence[RunSummary], path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    from ..io.writing import write_chunks_atomic
+    from ..io.locks import write_chunks_atomic
 
     summaries = assign_names_and_colours(summaries)
     # A run's name is no formula, though it may hold two dollars.

@@ -15,8 +15,7 @@ from typing import Any
 from ...training.config import TrainConfig
 from ...viz import page
 from ...viz.charts import draw_strip_plot, loss_colour
-from .image_runs import EXTRA_LOSSES, IMAGE_LOSSES, make_image_config
-from .runs import Record, read_record
+from .runs import EXTRA_LOSSES, IMAGE_LOSSES, Record, make_image_config, read_record
 
 RecordMetric = Callable[[Record], float]
 
@@ -55,7 +54,7 @@ def select_losses(options: argparse.Namespace) -> dict[str, str]:
 
 def column_configs(options: argparse.Namespace, column_spec: ColumnSpec, loss: str) -> list[TrainConfig]:
     """A method's runs of a column, one per seed."""
-    from .image_runs import seed_range
+    from .runs import seed_range
 
     printed = options.settings == "printed"
     return [
@@ -67,7 +66,7 @@ def column_configs(options: argparse.Namespace, column_spec: ColumnSpec, loss: s
 def run_image_table(options: argparse.Namespace, recipe: str, title: str, column_specs: Sequence[ColumnSpec]) -> None:
     """Train what is missing, print, write the page."""
     from ...viz import page
-    from .image_runs import complete_image_runs
+    from .runs import complete_image_runs
 
     methods = select_losses(options)
     # Seed by seed, so that a list that was stopped has compared all methods as often as it could.

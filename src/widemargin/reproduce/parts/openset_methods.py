@@ -25,7 +25,7 @@ from ...data.images.augment import Augment
 from ...data.images.transforms import resize
 from ...head.objective import Objective
 from ...io.errors import InputError
-from ...io.writing import write_text_atomic
+from ...io.locks import write_text_atomic
 from ...metrics.fewshot import evaluate_episodes
 from ...metrics.intervals import leave_one_out_means, mean_interval
 from ...metrics.pair_counts import ScoredPairs

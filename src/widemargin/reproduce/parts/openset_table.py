@@ -31,8 +31,7 @@ from numpy.typing import NDArray
 
 from ...io import bounded
 from ...io.errors import InputError
-from ...io.locks import lock_folder
-from ...io.writing import write_text_atomic
+from ...io.locks import lock_folder, write_text_atomic
 from ...metrics.intervals import (
     MIN_IDENTITIES,
     VarianceEstimate,
