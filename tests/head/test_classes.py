@@ -71,7 +71,7 @@ def test_extend_keeps_bias_and_class_weights():
     head = wm.Head(D, C, "softmax(bias=True)", class_weight=[1.0, 2.0, 3.0, 4.0, 5.0])
     with torch.no_grad():
         head.bias.copy_(torch.arange(C))
-    with pytest.raises(wm.InputError, match="give 1 of them"):
+    with pytest.raises(wm.InputError, match="give 1 for the new classes"):
         head.extend(1)
     head.extend(1, class_weight=[6.0])
     assert head.bias.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 0.0]

@@ -55,7 +55,7 @@ def total_cost(
 ) -> float:
     """Bytes (or operations) per rank.
 
-    >>> round(total(WIDEMARGIN_COSTS[:2], 10**6, 512, 128, 1) / 2**30, 2)
+    >>> round(total_cost(WIDEMARGIN_COSTS[:2], 10**6, 512, 128, 1) / 2**30, 2)
     3.81
     """
     return sum(part(num_classes / world_size, embedding_dim, samples) for part in terms)

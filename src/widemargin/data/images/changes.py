@@ -162,7 +162,7 @@ def update_manifest(
 
     New files are assigned by the ranking of `splits`, and so are excluded ones whose content no other image has any
     more. A changed file keeps its part, unless its content is now that of another image. Contents that were trained on,
-    chosen by or tested on are remembered when they are gone. Of a run that `has_ended` nothing more is trained on.
+    chosen by or tested on are remembered when they are gone. If `is_finished`, nothing more is trained on.
     """
     labelled_files = tree.labelled_files()
     before = {row.path: row for row in manifest.rows if row.part not in REMOVED_PARTS}
