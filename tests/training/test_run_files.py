@@ -1,6 +1,7 @@
 """Run folders whose files are pipes, devices, folders or gigabytes of holes: one line, little memory."""
 
 import json
+import math
 import os
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from refusals import (
 from stress.fuzzing import load_corpus_files
 from stress.sandbox import run_cli
 from widemargin.io.errors import InputError
+from widemargin.training import run_files
 
 
 @pytest.fixture
@@ -156,3 +158,22 @@ def test_fewer_images_are_judged_at_once_where_they_are_large(run, tmp_path, mon
     monkeypatch.setattr(inputs, "_MAX_BATCH_VALUES", 2 * done.input_spec["channels"] * done.input_spec["size"] ** 2)
     torch.testing.assert_close(done.embed_files(paths), wanted)
     assert sizes == [2, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num_bad_epochs", math.inf),
+        ("num_bad_epochs", 1.0),
+        ("num_bad_epochs", -1),
+        ("lr_scale", math.nan),
+        ("lr_scale", 2),
+    ],
+)
+def test_a_plateau_that_cannot_go_on_is_refused(name, value):
+    """An infinite count ended in a traceback, a NaN in rates that are none."""
+    state = {"epoch": 1, "step": 2, "seconds": 0.1, "best": None, "optimizer": {}, "precision": {}}
+    plateau = {"best": math.inf, "num_bad_epochs": 0, "lr_scale": 0.1}
+    assert run_files.check_training_state({**state, "plateau": plateau})["plateau"] == plateau
+    with pytest.raises(ValueError, match=rf"plateau\.{name} is no"):
+        run_files.check_training_state({**state, "plateau": {**plateau, name: value}})

@@ -86,8 +86,11 @@ def check_training_state(value: Any) -> dict[str, Any]:
     for name in ("optimizer", "precision"):
         _check_mapping(found.get(name), name)
     plateau = _check_mapping(found.get("plateau"), "plateau")
-    for name in ("best", "num_bad_epochs", "lr_scale"):
-        _check_number(plateau.get(name), f"plateau.{name}")
+    _check_number(plateau.get("best"), "plateau.best")  # infinite before the first epoch
+    if type(plateau.get("num_bad_epochs")) is not int or not 0 <= plateau["num_bad_epochs"] < 2**62:
+        raise ValueError("plateau.num_bad_epochs is no whole number of at least 0")
+    if not is_number(plateau.get("lr_scale")) or not 0.0 <= plateau["lr_scale"] <= 1.0:
+        raise ValueError("plateau.lr_scale is no number from 0 to 1")
     if "manifest" in found and not isinstance(_check_mapping(found["manifest"], "manifest").get("digest"), str):
         raise ValueError("manifest has no digest")
     if found.get("mid_epoch") is not None:
