@@ -142,4 +142,7 @@ if __name__ == "__main__":
         ROOT / "stress",
     ]
     for folder in folders:
+        if not any(folder.rglob("*.py")):
+            print(f"{folder}: no Python files; give the folder of a package", file=sys.stderr)
+            sys.exit(2)
         print_statistics(folder)

@@ -32,3 +32,10 @@ def test_the_package_has_no_cycle_and_no_function_named_by_a_participle():
     out = statistics()
     assert out.count("import cycles: 0") == 3
     assert out.count("functions named by a participle: 0") == 3
+
+
+def test_a_folder_without_python_files_is_one_line(tmp_path):
+    command = [sys.executable, str(ROOT / "scripts" / "code_statistics.py"), str(tmp_path / "nothing")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"{tmp_path / 'nothing'}: no Python files; give the folder of a package\n"
