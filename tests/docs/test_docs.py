@@ -3,7 +3,9 @@
 The Python of README and CONTRIBUTING runs in test_readme.py.
 """
 
+import contextlib
 import importlib
+import io
 import re
 import shlex
 import sys
@@ -23,6 +25,7 @@ PAGES = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "d
 WRITTEN = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "records/README.md"]
 WRITTEN += [f"docs/{page}" for page in PAGES if not page.startswith(GENERATED)]
 FENCE = re.compile(r"^``` ?(\S*|\{[^}]*\})\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+CELL = re.compile(r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 
 # Commands of the shell that are somebody else's, and who runs them.
 OTHERS = {
@@ -83,11 +86,36 @@ def test_every_block_is_of_a_kind_that_is_tested(page):
 
 @pytest.mark.parametrize("page", [page for page in WRITTEN if page not in ("README.md", "CONTRIBUTING.md")])
 @pytest.mark.filterwarnings("ignore::UserWarning:lightning.*", "ignore:.*:FutureWarning:lightning.*")
-def test_python_runs_one_block_after_the_other(page):
+def test_python_runs_one_block_after_the_other(page, tmp_path, monkeypatch):
+    """As the cells of a notebook; a text block directly behind a cell is what it prints ("…": anything)."""
+    monkeypatch.chdir(tmp_path)
     space: dict[str, object] = {"__name__": "page"}
-    for kind, block in fences((ROOT / page).read_text(encoding="utf-8")):
-        if kind == "python":
-            exec(compile(block, page, "exec"), space)
+    for code, shown in cells((ROOT / page).read_text(encoding="utf-8")):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, page, "exec"), space)
+        assert shown is None or looks_like(printed.getvalue(), shown), (code, printed.getvalue())
+
+
+def cells(text: str) -> list[tuple[str, str | None]]:
+    """The Python blocks of a page, each with the text block directly behind it."""
+    return [(found[1], found[2]) for found in CELL.finditer(text)]
+
+
+def looks_like(printed: str, shown: str) -> bool:
+    """Whether a text is the one shown, but for the places shown as "…" and the spaces at the ends of lines."""
+    lines = [re.escape(line.rstrip()).replace("…", ".*") for line in shown.strip().splitlines()]
+    return re.fullmatch("\n".join(lines), "\n".join(line.rstrip() for line in printed.strip().splitlines())) is not None
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown", "alike"),
+    [("a 12.5 \nb\n", "a …\nb", True), ("a\nc", "a\nb", False), ("a\nb\nc", "a\n…", False), ("(1)", "(1)", True)],
+)
+def test_what_a_cell_prints_is_compared_line_by_line(printed, shown, alike):
+    assert looks_like(printed, shown) is alike
+    assert cells("```python\nx = 1\n```\n\n```text\n1\n```\n") == [("x = 1\n", "1\n")]
+    assert cells("```python\nx = 1\n```\nprose\n```text\n1\n```\n") == [("x = 1\n", None)]
 
 
 @pytest.mark.parametrize("page", WRITTEN)
