@@ -34,8 +34,10 @@ _PUBLIC_NAMES = {
     "Warmup": "losses.schedule",
     "AngleMeter": "metrics.angles",
     "Angles": "metrics.angles",
+    "MLPConfig": "tabular.config",
     "MarginClassifier": "tabular.estimator",
     "MarginModel": "models.attach",
+    "TrainConfig": "training.config",
     "angles": "metrics.angles",
     "attach": "models.attach",
     "load": "loading",
@@ -71,8 +73,10 @@ if TYPE_CHECKING:
     from .losses.schedule import Anneal, Cosine, Decay, Learnable, Warmup
     from .metrics.angles import AngleMeter, Angles, angles
     from .models.attach import MarginModel, attach
+    from .tabular.config import MLPConfig
     from .tabular.estimator import MarginClassifier
     from .theory import suggest_scale, theoretical_gap
+    from .training.config import TrainConfig
 
 
 def __getattr__(name: str) -> Any:

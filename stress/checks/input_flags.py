@@ -72,11 +72,11 @@ def exercise_config(config: Any) -> None:
     from widemargin.data.images.augment import build_augment
     from widemargin.losses.grammar import parse
     from widemargin.models.build import parse_model
-    from widemargin.training.config import TrainConfig, build_train_command
+    from widemargin.training.config import TrainConfig
 
     if TrainConfig.from_json(config.to_json()) != config:
         raise AssertionError("the run is another one when it is read again")
-    build_train_command(config)
+    config.to_command()
     _run_folder_name(config)
     parse(config.loss)
     parse_model(config.model)

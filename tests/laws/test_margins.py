@@ -251,11 +251,11 @@ def test_any_numbers_of_the_domain_give_finite_losses(name, data):
     kind = type(wm.parse(name))
     chosen = {}
     for option, (rule, default) in kind.options().items():
-        if rule.flag or rule.choices or isinstance(default, Schedule):
+        if rule.kind is bool or rule.choices or isinstance(default, Schedule):
             continue
         high = min(rule.high, 200.0)
         low = max(rule.low, 0.0) + (1e-3 if rule.open_low or rule.optional else 0.0)
-        drawn = st.integers(int(max(low, 1)), 8) if rule.integer else st.floats(low, high)
+        drawn = st.integers(int(max(low, 1)), 8) if rule.kind is int else st.floats(low, high)
         chosen[option] = data.draw(drawn, label=option)
     try:
         margin = kind(**chosen)

@@ -20,7 +20,7 @@ from PIL import Image
 from stress.commands import CommandProcess, run_command
 from stress.trainings import difference
 from widemargin.io.errors import StoppedError
-from widemargin.training.config import OPTIMIZERS, PRECISIONS, SCHEDULES, TrainConfig, build_train_command
+from widemargin.training.config import OPTIMIZERS, PRECISIONS, SCHEDULES, TrainConfig
 from widemargin.training.train import train
 from widemargin.training.trainer import Trainer
 
@@ -222,7 +222,7 @@ def test_killed_by_the_system_and_resumed_is_the_same_bits(seed, images, tmp_pat
     """Real processes and SIGKILL at any moment, through the command as it would be typed."""
     draw = random.Random(seed)
     run = draw_config(draw, str(images))
-    words = [*build_train_command(run)[1:], "--quiet"]
+    words = [*run.to_command()[1:], "--quiet"]
     run_command(["losses"], tmp_path / "warm.txt")  # loads what the others share, which is no part of a run's time
     begun = time.perf_counter()
     code, said = run_command([*words, "--out", str(tmp_path / "whole")], tmp_path / "whole.txt")

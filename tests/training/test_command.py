@@ -14,7 +14,6 @@ from widemargin.training.config import (
     PRECISIONS,
     SCHEDULES,
     TrainConfig,
-    build_train_command,
     format_with_options,
 )
 
@@ -93,7 +92,7 @@ def _unset_run_name(monkeypatch):
 
 def config_read_back(run: TrainConfig) -> TrainConfig:
     """The run of the command as a shell and the command itself read it."""
-    words = shlex.split(shlex.join(build_train_command(run)))
+    words = shlex.split(shlex.join(run.to_command()))
     assert words[:2] == ["widemargin", "train"]
     return config_of_command(shlex.join(words[2:]))
 
@@ -118,14 +117,14 @@ def test_the_seeds_commands_come_back_in_our_own_words(words, monkeypatch):
     monkeypatch.setenv("WANDB_NAME", "arcgrad_vitt_e200")
     run = config_of_command(words)
     monkeypatch.delenv("WANDB_NAME")
-    spelt = build_train_command(run)
+    spelt = run.to_command()
     assert "--margin-loss" not in spelt
     assert spelt[spelt.index("--name") + 1] == "arcgrad_vitt_e200"
     assert config_read_back(run) == run
 
 
 def test_the_usual_run_is_three_words():
-    assert build_train_command(TrainConfig()) == ["widemargin", "train", "cifar10", "resnet18", "arcgrad(s=10)"]
+    assert TrainConfig().to_command() == ["widemargin", "train", "cifar10", "resnet18", "arcgrad(s=10)"]
 
 
 def test_a_folder_comes_back(tmp_path):

@@ -136,7 +136,7 @@ def test_a_folder_keeps_its_spelling_and_becomes_a_whole_path(tmp_path, monkeypa
         ("--opt adamm", "did you mean 'adam'?"),
         ("--schedule cosin", "did you mean 'cosine'?"),
         ("--epochs 0", "epochs must be a whole number of at least 1"),
-        ("--train-fraction 0", "train_fraction must lie between"),
+        ("--train-fraction 0", "train_fraction must be a number above 0 and at most 1"),
         ("--lr nan", "lr must be a number"),
         ("--seed -1", "seed must be a whole number of at least 0"),
         ("--input-size 0", "input_size must be"),
@@ -183,7 +183,7 @@ def test_a_run_comes_back_from_its_text_as_it_was():
         ("[1]", "holds no run"),
         (json.dumps({"epoks": 3}), "did you mean 'epochs'?"),
         (json.dumps({"epochs": "3"}), "epochs must be a whole number"),
-        (json.dumps({"train_fraction": "x"}), "train_fraction must lie between"),
+        (json.dumps({"train_fraction": "x"}), "train_fraction must be a number above 0 and at most 1"),
         (json.dumps({"augment_options": [1]}), "augment_options must be names with values"),
     ],
 )

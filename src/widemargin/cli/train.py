@@ -128,15 +128,9 @@ def report_lr_range_test(result: LRRangeTest, config: TrainConfig, folder: Path)
         raise InputError(f"the loss fell at no rate from {result.lrs[0]:g} on: look at the data and the loss")
     if not result.is_bounded:
         print("the loss never rose again, no rate was seen to be too large: try a third and a tenth of the suggestion")
-    command = shlex.join(_command_with_lr(config, result.suggestion))
+    command = shlex.join(replace(config, lr=result.suggestion).to_command())
     print_escaped(f"suggestion: --lr {result.suggestion:g}, a tenth of where the loss is lowest. The same run with it:")
     print_escaped(command)
-
-
-def _command_with_lr(config: TrainConfig, lr: float) -> list[str]:
-    from ..training.config import build_train_command
-
-    return build_train_command(replace(config, lr=lr))
 
 
 def _write_lr_finder_files(result: LRRangeTest, config: TrainConfig, folder: Path) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..io import options
 from ..io.errors import InputError, format_value, unknown_name_error
 from .schedule import Learnable, Schedule, format_number
 
@@ -38,21 +39,14 @@ Number: TypeAlias = Any
 
 
 @dataclass(frozen=True)
-class Option:
-    """Domain and properties of one option."""
+class Option(options.Option):
+    """An option of a loss: its number may also be a schedule, learnable, one per class, or a tensor of these."""
 
-    low: float = -math.inf
-    high: float = math.inf
-    open_low: bool = False
-    integer: bool = False
     allows_schedule: bool = False
     allows_learnable: bool = False
     per_class: bool = False
-    choices: tuple[str, ...] = ()
-    flag: bool = False
-    optional: bool = False
     hide_default: bool = False
-    meaning: str = ""
+    """Whether the repr leaves the value out where it is the default."""
 
     def domain(self) -> str:
         """The domain in words.
@@ -62,7 +56,7 @@ class Option:
         """
         if self.choices:
             return " | ".join(self.choices)
-        if self.flag:
+        if self.kind is bool:
             return "True | False"
         low = "" if self.low == -math.inf else f"{format_number(float(self.low))} {'<' if self.open_low else '≤'} "
         high = "" if self.high == math.inf else f" ≤ {format_number(round(float(self.high), 4))}"
@@ -70,7 +64,7 @@ class Option:
             body = f"value {'>' if self.open_low else '≥'} {format_number(float(self.low))}"
         else:
             body = f"{low}value{high}" if low or high else "any number"
-        return f"whole number, {body}" if self.integer else body
+        return f"whole number, {body}" if self.kind is int else body
 
     def check_value(self, where: str, value: Any) -> Any:
         """`value` in its normal form, or an error that says what is allowed."""
@@ -88,7 +82,7 @@ class Option:
             raise unknown_name_error(
                 f"value for {where}", value if isinstance(value, str) else format_value(value), self.choices
             )
-        if self.flag:
+        if self.kind is bool:
             if isinstance(value, bool):
                 return value
             hint = f" (write {value.title()})" if isinstance(value, str) and value.lower() in ("true", "false") else ""
@@ -119,24 +113,25 @@ class Option:
     def _check_number(self, where: str, value: Any) -> float | int:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InputError(f"{where}={format_value(value)} must be a number ({self.domain()})")
-        below = value <= self.low if self.open_low else value < self.low
         # Half a float32 step of slack above, so that `math.pi / 2` computed elsewhere passes.
-        if not abs(value) < 1e300 or below or value > self.high + 1e-7:
+        if not self.contains(value, slack=1e-7):
             hint = ""
             if "radian" in self.meaning and self.high < value <= 180:
                 hint = f"; it is in radians: {value:g}° = {math.radians(value):.4g}"
-            value_text = format_number(value) if abs(value) < 1e300 else "a number"
+            value_text = format_number(value) if abs(value) < options.MAX_FLOAT else "a number"
             raise InputError(f"{where}={value_text} is outside its domain: {self.domain()}{hint}")
-        if self.integer:
+        if self.kind is int:
             if value != int(value):
                 raise InputError(f"{where}={format_number(value)} is outside its domain: {self.domain()}")
             return int(value)
         return float(value)
 
 
-def option(default: Any, meaning: str, **constraints: Any) -> Any:
-    """A field of a loss with its domain; see `Option` for the constraints."""
-    return field(default=default, metadata={"option": Option(meaning=meaning, **constraints)})
+def option(default: Any, meaning: str, *, kind: type | None = None, **constraints: Any) -> Any:
+    """A field of a loss with its domain; see `Option` for the constraints. Numbers are of kind float unless said."""
+    known = bool if isinstance(default, bool) else str if "choices" in constraints else float
+    rule = Option(meaning, default, kind or known, **constraints)
+    return field(default=default, metadata={"option": rule})
 
 
 class Loss:
@@ -156,23 +151,17 @@ class Loss:
         if cls.__doc__ is None:  # `help(ArcFace)` shows the page of its file
             cls.__doc__ = sys.modules[cls.__module__].__doc__
 
-    def __new__(cls, *values: Any, **options: Any) -> Self:
-        for name in options:
-            if name not in cls.options():
-                raise unknown_name_error(f"option of {cls.name}", name, cls.options())
+    def __new__(cls, *values: Any, **named: Any) -> Self:
+        options.check_option_names(cls, f"option of {cls.name}", named)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        for spec in fields(self):  # type: ignore[arg-type]
-            rule: Option = spec.metadata["option"]
-            value = rule.check_value(f"{self.name}({spec.name})", getattr(self, spec.name))
-            object.__setattr__(self, spec.name, value)
+        options.check_options(self, f"{self.name}({{}})")
 
     @classmethod
     def options(cls) -> dict[str, tuple[Option, Any]]:
         """Every option by name: its domain and its default."""
-        found: tuple[Field[Any], ...] = fields(cls)  # type: ignore[arg-type]
-        return {f.name: (f.metadata["option"], None if f.default is MISSING else f.default) for f in found}
+        return {name: (rule, rule.default) for name, rule in options.options_of(cls).items()}
 
     def named_values(self) -> Iterator[tuple[str, Any]]:
         """Every option's name and value."""

@@ -11,18 +11,15 @@ import argparse
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..io.errors import InputError, format_value, shorten, unknown_name_error
+from ..io.options import add_arguments, given_values, options_of
 from ..io.text import normalize_flag
 from ..losses.grammar import MAX_LITERAL_CHARS, parse_call, parse_literal
 from ..training.config import TrainConfig
-
-if TYPE_CHECKING:
-    from ..training.config import TrainConfig
-
 
 # The seeds' script has s = 10 for each of its three losses unless MarginHead.s says otherwise, and its softmax is
 # a cosine softmax: embeddings and class weights on the unit sphere.
@@ -54,74 +51,78 @@ _SEED_DEFAULTS: dict[str, Any] = {
 }
 
 
-def add_train_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `widemargin train` and the seeds' own flags; `config_from_options` reads them."""
-    from ..training.config import add_config_options
+# Fields of `TrainConfig` that the seeds spell otherwise: the flag, and where its value stands among the options.
+_SEED_SPELLINGS = {
+    "data": ("--data-set", "seed_data"),
+    "model": ("--model", "seed_model"),
+    "repeated_augmentation": ("--ra", "seed_repeats"),
+    "label_smoothing": ("--smoothing", "seed_smoothing"),
+}
 
-    parser.add_argument(
-        "data", nargs="?", help="cifar10, cifar100, mnist, fashion_mnist, omniglot, orl_faces, or a folder"
-    )
-    parser.add_argument("network", nargs="?", metavar="MODEL", help="resnet18, resnet34, fast, or any timm model")
-    parser.add_argument("loss", nargs="?", help='a loss such as "arcgrad(s=10)" or "softmax + 0.02*center"')
-    add_config_options(parser)
+
+def add_train_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the fields of `TrainConfig` and the seeds' own flags; `config_from_options` reads them."""
+    add_arguments(parser, TrainConfig)
     parser.add_argument("--pretrained", action="store_true", help="timm's weights")
-    parser.add_argument("--init-from", metavar="RUN", help="start with the backbone of another run")
-    parser.add_argument("--name", metavar="NAME", help="what the run is called (also WANDB_NAME)")
     seeds = parser.add_argument_group("the seeds' own flags")
-    seeds.add_argument("--data-set", metavar="NAME", help="as DATA")
+    known = options_of(TrainConfig)
+    for name, (flag, dest) in _SEED_SPELLINGS.items():
+        ours = name.upper() if known[name].positional else f"--{name.replace('_', '-')}"
+        seeds.add_argument(flag, dest=dest, type=known[name].parse_text, metavar="VALUE", help=f"as {ours}")
     seeds.add_argument("--data-location", metavar="DIR", help="as --data-dir: the data folder or its parent")
-    seeds.add_argument("--model", metavar="NAME", help="as MODEL")
     seeds.add_argument("--margin-loss", metavar="LOSS", help="as LOSS, with their script's silent defaults")
-    seeds.add_argument("--ra", type=int, metavar="N", help="as --repeated-augmentation")
-    seeds.add_argument("--smoothing", type=float, metavar="X", help="as --label-smoothing")
     seeds.add_argument("--reprob", type=float, metavar="P", help="random erasing")
     seeds.add_argument("--gin", nargs="+", default=[], metavar="NAME=VALUE", help="build_model.patch_size=2 …")
 
 
 def config_from_options(options: argparse.Namespace) -> TrainConfig:
     """The config that the options describe."""
-    from ..training.config import TrainConfig, given_config_values
+    return TrainConfig(**values_from_options(options))
 
+
+def values_from_options(options: argparse.Namespace) -> dict[str, Any]:
+    """The fields of a `TrainConfig` that the options give, in our spelling or the seeds'."""
     gin = parse_gin(options.gin)
-    values: dict[str, Any] = dict(_SEED_DEFAULTS) if options.margin_loss else {}
-    values.update(given_config_values(options))
-    for ours, theirs in (("data", "data_set"), ("network", "model")):
-        if getattr(options, ours) and getattr(options, theirs):
-            raise InputError(
-                f"{ours} is given twice: {shorten(getattr(options, ours))} and --{theirs.replace('_', '-')}"
-            )
-    if options.loss and options.margin_loss:
+    values: dict[str, Any] = {**(_SEED_DEFAULTS if options.margin_loss else {}), **given_values(options, TrainConfig)}
+    for name, (flag, dest) in _SEED_SPELLINGS.items():
+        if (theirs := getattr(options, dest)) is not None:
+            if (ours := getattr(options, name)) is not None:
+                raise InputError(f"{name} is given twice: {shorten(str(ours))} and {flag} {shorten(str(theirs))}")
+            values[name] = theirs
+    if "data" in values:
+        values["data"] = _resolve_data(values["data"])
+    head = gin["MarginHead"]
+    if options.margin_loss and options.loss:
         raise InputError("the loss is given twice, in its place and as --margin-loss")
-    values["data"] = _resolve_data(options.data or options.data_set or "cifar10")
-    values["model"] = options.network or options.model or "resnet18"
-    head = gin.get("MarginHead", {})
     if options.margin_loss:
         values["loss"] = seed_loss_spec(options.margin_loss, head)
     elif head:
         raise InputError(f"--gin MarginHead.{next(iter(head))} belongs to --margin-loss: write its value in the loss")
-    elif options.loss:
-        values["loss"] = options.loss
-    for ours, theirs in (("repeated_augmentation", "ra"), ("label_smoothing", "smoothing")):
-        if getattr(options, theirs) is not None:
-            values[ours] = getattr(options, theirs)
-    values.update(_augment_settings(options, gin.get("build_transform", {})))
-    values["model_options"] = {**gin.get("build_model", {}), **({"pretrained": True} if options.pretrained else {})}
-    values["init_from"] = options.init_from
-    values["name"] = options.name or os.environ.get("WANDB_NAME") or None
-    return TrainConfig(**values)
-
-
-def _augment_settings(options: argparse.Namespace, gin: dict[str, Any]) -> dict[str, Any]:
-    """The augmentation's name, if one is given, and its options from wherever they are given."""
-    found: dict[str, Any] = {}
-    name, inside = parse_call(options.augment, "--augment") if options.augment is not None else (None, {})
+    inside: dict[str, Any] = {}
+    if options.augment is not None:
+        values["augment"], inside = parse_call(options.augment, "--augment")
     erasing = {} if options.reprob is None else {"erase": options.reprob}
-    for given in (inside, gin, erasing):
+    pretrained = {"pretrained": True} if options.pretrained else {}
+    augment_sources = (inside, options.augment_options or {}, gin["build_transform"], erasing)
+    model_sources = (options.model_options or {}, gin["build_model"], pretrained)
+    if any(augment_sources):
+        values["augment_options"] = _merge_settings(augment_sources, "augmentation", "--augment")
+    if any(model_sources):
+        values["model_options"] = _merge_settings(model_sources, "model", "--model-options")
+    if run_name := options.name or os.environ.get("WANDB_NAME"):
+        values["name"] = run_name
+    return values
+
+
+def _merge_settings(sources: Iterable[Mapping[str, Any]], what: str, taken_from: str) -> dict[str, Any]:
+    """Options of one thing from all the places where they may be given."""
+    found: dict[str, Any] = {}
+    for given in sources:
         for key, value in given.items():
             if key in found:
-                raise InputError(f"{key} of the augmentation is given twice: take it out of --augment")
+                raise InputError(f"{key} of the {what} is given twice: take it out of {taken_from}")
             found[key] = value
-    return {"augment_options": found, **({} if name is None else {"augment": name})}
+    return found
 
 
 def _resolve_data(given: str) -> str:

@@ -1,7 +1,4 @@
-"""`MLPConfig`: how every small network on a table is built and trained; and its command-line options.
-
-The defaults are the same for all tables.
-"""
+"""`MLPConfig`: how every small network on a table is built and trained; and options that commands on tables share."""
 
 from __future__ import annotations
 
@@ -9,53 +6,41 @@ import argparse
 import os
 import shlex
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
-from typing import Any
+from typing import ClassVar
 
 from ..io.errors import InputError
+from ..io.options import Config, add_arguments, document_options, given_values, option
 
-_MAX_SETTING = 1e300
 
-
-@dataclass(frozen=True)
-class MLPConfig:
+@document_options
+@dataclass(frozen=True, repr=False)
+class MLPConfig(Config):
     """A ReLU network under a loss, trained with AdamW, a short warm-up and a cosine to zero.
 
-    hidden: widths of the layers before the class weights; the last is the embedding, which has no ReLU, so that
-        angles use the whole sphere. `(64, 24)` and the class weights are the paper's three layers.
-    epochs, min_steps: passes over the training part, but never fewer optimizer steps than `min_steps`:
-        a table of a hundred rows needs as many steps as one of a thousand.
-    batch: rows per step (all of them where there are fewer).
-    lr, warmup: peak learning rate, and the share of the steps that lead up to it.
-    weight_decay: decoupled (AdamW), on matrices whose length matters.
-    dropout: share of hidden units left out in each training step.
-    label_smoothing: probability mass spread over the other classes.
+    The defaults are the same for all tables. The last of the `hidden` layers, the embedding, has no ReLU, so that
+    angles use the whole sphere; `(64, 24)` and the class weights are the paper's three layers. A table of a hundred
+    rows needs as many steps as one of a thousand, hence `min_steps`.
+
+    >>> MLPConfig(hidden=(32, 8), lr=0.01).to_command()
+    ['widemargin', 'compare', '--hidden', '32', '8', '--lr', '0.01']
     """
 
-    hidden: tuple[int, ...] = (64, 24)
-    epochs: float = 8.0
-    min_steps: int = 300
-    batch: int = 16
-    lr: float = 0.03
-    warmup: float = 0.1
-    weight_decay: float = 0.3
-    dropout: float = 0.2
-    label_smoothing: float = 0.0
+    kind: ClassVar[str] = "mlp_config"
+    command: ClassVar[tuple[str, ...]] = ("widemargin", "compare")
 
-    def __post_init__(self) -> None:
-        if not self.hidden or not all(_is_instance_not_bool(Integral, width) and width >= 1 for width in self.hidden):
-            raise InputError(f"hidden must be whole numbers of at least 1, got {self.hidden}")
-        for name, low in {"min_steps": 1, "batch": 1}.items():
-            if not _is_instance_not_bool(Integral, getattr(self, name)) or getattr(self, name) < low:
-                raise InputError(f"{name} must be a whole number of at least {low}, got {getattr(self, name)!r}")
-        for name in ("epochs", "warmup", "weight_decay", "dropout", "label_smoothing"):
-            if not _is_instance_not_bool(Real, getattr(self, name)) or not 0 <= getattr(self, name) < _MAX_SETTING:
-                raise InputError(f"{name} must be a number from 0 to {_MAX_SETTING:g}, got {getattr(self, name)!r}")
-        if not _is_instance_not_bool(Real, self.lr) or not 0 < self.lr < _MAX_SETTING:
-            raise InputError(f"lr must be a number above 0, got {self.lr!r}")
-        for name in ("warmup", "dropout", "label_smoothing"):
-            if getattr(self, name) >= 1:
-                raise InputError(f"{name} must be below 1, got {getattr(self, name)}")
+    hidden: tuple[int, ...] = option(
+        (64, 24), "widths of the layers before the class weights, the last the embedding's", low=1
+    )
+    epochs: float = option(8.0, "passes over the training part", low=0)
+    min_steps: int = option(300, "optimizer steps at the least", low=1)
+    batch: int = option(16, "rows per step, all of them where there are fewer", low=1)
+    lr: float = option(0.03, "peak learning rate", low=0, open_low=True)
+    warmup: float = option(0.1, "share of the steps that lead up to the peak", low=0, high=1, open_high=True)
+    weight_decay: float = option(0.3, "decoupled (AdamW), on matrices whose length matters", low=0)
+    dropout: float = option(0.2, "share of hidden units left out in each training step", low=0, high=1, open_high=True)
+    label_smoothing: float = option(
+        0.0, "probability mass spread over the other classes", low=0, high=1, open_high=True
+    )
 
     def with_layers(self, num_layers: int) -> MLPConfig:
         """The same with another depth: `num_layers` matrices, the class weights included."""
@@ -70,22 +55,7 @@ class MLPConfig:
         return max(self.min_steps, round(self.epochs * num_rows / batch)), batch
 
 
-def _is_instance_not_bool(kind: type, value: object) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
-
-
 # Options that every command on tables shares.
-
-_MLP_OPTIONS: tuple[tuple[str, Any, str], ...] = (
-    ("epochs", float, "passes over the training part"),
-    ("min-steps", int, "optimizer steps at the least"),
-    ("batch", int, "rows per step"),
-    ("lr", float, "peak learning rate"),
-    ("warmup", float, "share of the steps that lead up to it"),
-    ("weight-decay", float, "decoupled weight decay"),
-    ("dropout", float, "share of hidden units left out in a step"),
-    ("label-smoothing", float, "probability mass spread over the other classes"),
-)
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
@@ -97,15 +67,7 @@ def add_mlp_options(parser: argparse.ArgumentParser) -> None:
     """How the models are trained; the defaults are those of `MLPConfig`, the same for all tables."""
     group = parser.add_argument_group("network and training (the same defaults for all tables)")
     group.add_argument("--layers", type=int, help="matrices, the class weights included (default 3)")
-    group.add_argument(
-        "--hidden", type=int, nargs="+", metavar="N", help="widths, the last the embedding's (default 64 24)"
-    )
-
-    default = MLPConfig()
-    for name, kind, meaning in _MLP_OPTIONS:
-        value = getattr(default, name.replace("-", "_"))
-        metavar = "N" if kind is int else "X"
-        group.add_argument(f"--{name}", type=kind, metavar=metavar, help=f"{meaning} (default {value:g})")
+    add_arguments(group, MLPConfig)
 
 
 def add_fold_options(parser: argparse.ArgumentParser) -> None:
@@ -130,14 +92,11 @@ def command_line(options: argparse.Namespace) -> str:
 
 def mlp_config_from_options(options: argparse.Namespace) -> MLPConfig:
     """The default `MLPConfig` with the options that were given."""
-    from dataclasses import replace
-
-    from ..io.errors import InputError
-
-    given = {name.replace("-", "_"): getattr(options, name.replace("-", "_")) for name, _, _ in _MLP_OPTIONS}
-    found = replace(MLPConfig(), **{name: value for name, value in given.items() if value is not None})
-    if options.hidden is not None:
-        if options.layers is not None and options.layers != len(options.hidden) + 1:
-            raise InputError(f"--layers {options.layers} does not fit --hidden with {len(options.hidden)} widths")
-        return replace(found, hidden=tuple(options.hidden))
-    return found if options.layers is None else found.with_layers(options.layers)
+    found = MLPConfig(**given_values(options, MLPConfig))
+    if options.layers is None:
+        return found
+    if options.hidden is None:
+        return found.with_layers(options.layers)
+    if options.layers != len(options.hidden) + 1:
+        raise InputError(f"--layers {options.layers} does not fit --hidden with {len(options.hidden)} widths")
+    return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +50,7 @@ def train_gallery(runs_dir: Path, data_dir: str | None, on_progress: Callable[[s
     from ..training.run import load_run
     from ..training.train import train
 
-    gallery: dict[str, Any] = {"run": json.loads(BASE_CONFIG.to_json()), "losses": {}}
+    gallery: dict[str, Any] = {"run": asdict(BASE_CONFIG), "losses": {}}
     for loss in LOSSES:
         on_progress(loss)
         config = replace(BASE_CONFIG, loss=loss)

@@ -20,7 +20,7 @@ from ..io.provenance import source_commit, versions
 from ..numerics import distributed
 from ..recognition.evaluation import EVALUATION_VERSION
 from . import checkpoint
-from .config import TrainConfig, build_train_command, format_with_options
+from .config import TrainConfig, format_with_options
 from .distributed import DEFAULT_TIMEOUT_SECONDS, StopRequest, handle_stop_signals, is_connection_error, lost_rank_error
 from .evaluate import selection_metric
 from .inputs import read_run_manifest
@@ -49,7 +49,7 @@ def train(
     """Train a run in a folder to its end (or for `stop_after` epochs) and return its record, {} while epochs are left.
 
     `quiet` shows no bar and prints no lines; `command` is what the record says to type, if another than
-    `build_train_command`'s.
+    `config.to_command`'s.
     A process that does not answer for `timeout` seconds is given up by the others.
     `objective_factory(embedding_dim, num_classes)` makes an objective that no text names, such as another library's,
     under the name `config.loss`.
@@ -199,7 +199,7 @@ def _evaluate_and_record(trainer: Trainer, folder: Path, command: str | None) ->
         "test": {name: value for name, value in test.items() if name not in ("angles", "confusion", "intervals")},
         "angles": test.get("angles", {}),
         "versions": versions(),
-        "command": command or shlex.join(build_train_command(config)),
+        "command": command or shlex.join(config.to_command()),
         "commit": source_commit(),
     }
     if trainer.inputs.manifest is not None:

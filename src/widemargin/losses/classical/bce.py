@@ -25,7 +25,7 @@ class BCE(Criterion):
     reference = "torch.nn.functional.binary_cross_entropy_with_logits"
     target_type = "answers"
 
-    probabilities: bool = option(False, "predictions are probabilities, not logits", flag=True, hide_default=True)
+    probabilities: bool = option(False, "predictions are probabilities, not logits", hide_default=True)
 
     def elementwise_loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         target = check_probabilities("bce: targets", check_target_shape(self.name, prediction, target))

@@ -24,7 +24,7 @@ class L2(Criterion):
     name = "l2"
     reference = "torch.nn.functional.mse_loss"
 
-    half: bool = option(True, "the factor ½", flag=True, hide_default=True)
+    half: bool = option(True, "the factor ½", hide_default=True)
 
     def elementwise_loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         squared = F.mse_loss(prediction, check_target_shape(self.name, prediction, target), reduction="none")

@@ -31,7 +31,7 @@ class ASoftmax(Margin):
     uses_x_norm = True
     neutral = ({"m": 1}, "modified_softmax")
 
-    m: int = option(4, "whole factor of the target angle", low=1, integer=True)
+    m: int = option(4, "whole factor of the target angle", low=1, kind=int)
     lam: Number = option(Anneal(), "λ of the annealing", low=0, allows_schedule=True, hide_default=True)
 
     @property

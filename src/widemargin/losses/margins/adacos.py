@@ -37,7 +37,7 @@ class AdaCos(Margin):
     adaptive_fields = ("s",)
 
     s: Number = option(None, "scale to start from; √2 log(C−1) by default", low=0, optional=True)
-    fixed: bool = option(False, "keep the first scale", flag=True, hide_default=True)
+    fixed: bool = option(False, "keep the first scale", hide_default=True)
     floor: Number = option(0.0, "smallest scale", low=0, hide_default=True)
     ceiling: Number = option(None, "largest scale; none by default", low=0, open_low=True, optional=True)
 

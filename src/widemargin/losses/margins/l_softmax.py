@@ -38,7 +38,7 @@ class LSoftmax(Margin):
     uses_w_norm = True
     neutral = ({"m": 1}, "softmax")
 
-    m: int = option(2, "whole factor of the target angle", low=1, integer=True)
+    m: int = option(2, "whole factor of the target angle", low=1, kind=int)
     lam: Number = option(Anneal(), "λ of the annealing", low=0, allows_schedule=True, hide_default=True)
 
     @property

@@ -24,4 +24,4 @@ class Softmax(Margin):
     uses_x_norm = True
     uses_w_norm = True
 
-    bias: bool = option(False, "add a bias per class", flag=True, hide_default=True)
+    bias: bool = option(False, "add a bias per class", hide_default=True)

@@ -30,7 +30,7 @@ class Center(PairLoss):
     is_separable_by_class = True
 
     alpha: float = option(0.5, "step of the centres", low=0, high=1)
-    learn: bool = option(False, "centres as parameters", flag=True, hide_default=True)
+    learn: bool = option(False, "centres as parameters", hide_default=True)
 
     def loss_and_stats(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         raise InputError(

@@ -30,7 +30,7 @@ class Contrastive(PairLoss):
 
     m: float = option(1.0, "distance that pairs of two classes shall keep", low=0, open_low=True)
     form: str = option("squared", "hinge of pairs of two classes", choices=("squared", "hadsell"), hide_default=True)
-    normalize: bool = option(True, "put the embeddings on the unit sphere", flag=True, hide_default=True)
+    normalize: bool = option(True, "put the embeddings on the unit sphere", hide_default=True)
 
     def loss_and_stats(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         distance = squared_distances(x, self.normalize)

@@ -34,8 +34,8 @@ class Triplet(PairLoss):
 
     alpha: float = option(0.2, "margin, a squared distance", low=0)
     mining: str = option("semihard", "which triplets to learn from", choices=tuple(sorted(MINERS)))
-    pool_size: int = option(1000, "triplets drawn by mining=pool", low=1, integer=True, hide_default=True)
-    normalize: bool = option(True, "put the embeddings on the unit sphere", flag=True, hide_default=True)
+    pool_size: int = option(1000, "triplets drawn by mining=pool", low=1, kind=int, hide_default=True)
+    normalize: bool = option(True, "put the embeddings on the unit sphere", hide_default=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
