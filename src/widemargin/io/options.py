@@ -109,7 +109,8 @@ class Option:
     def contains(self, value: float, slack: float = 0.0) -> bool:
         """Whether a number lies in the domain, or above it by no more than `slack`."""
         is_high_enough = self.low < value if self.open_low else self.low <= value
-        is_low_enough = value < self.high if self.open_high else value <= self._limit + slack
+        limit = self._limit + slack if slack else self._limit  # adding 0.0 would round 2**63 - 1 up
+        is_low_enough = value < limit if self.open_high else value <= limit
         return bool(is_high_enough and is_low_enough and abs(value) < MAX_FLOAT)
 
     @property
@@ -351,7 +352,8 @@ def normalize_plain(value: Any, where: str) -> Any:
     if isinstance(value, str):
         return check_utf8(value)
     if isinstance(value, Real):
-        if not -MAX_FLOAT < value < MAX_FLOAT:
+        number: Any = value
+        if not -MAX_FLOAT < number < MAX_FLOAT:
             raise InputError(f"{where}: {format_value(value)} is no value of an option; write a finite number")
         return int(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, Mapping):
