@@ -102,7 +102,7 @@ def test_an_unfinished_run_says_how_far_it_is(runs, tmp_path):
     page = (tmp_path / "cut.html").read_text()
     assert "unfinished, epoch 2 of 2" in page
     assert "No pictures" in page
-    assert "--resume</pre>" in page
+    assert "widemargin train --resume cut</pre>" in page
 
 
 def test_a_damaged_log_is_reported(runs, tmp_path, capsys):

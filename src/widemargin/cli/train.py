@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..io.text import print_escaped
-from ..reproduce.seed_flags import add_train_arguments, config_from_options
+from ..reproduce.seed_flags import add_train_arguments, config_from_options, values_from_options
 from .evaluate import ASSIGN_NEW_HELP
 
 if TYPE_CHECKING:
@@ -25,7 +25,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Train a backbone under a loss on images, resumable; the seeds' flags are understood too."
     add_train_arguments(parser)
     parser.add_argument("--out", metavar="DIR", help="run folder (default runs/NAME)")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument(
+        "--resume",
+        nargs="?",
+        const=True,
+        default=False,
+        metavar="RUN",
+        help="go on from the last checkpoint of a run folder, whose run.json says the rest; beside it --epochs may be "
+        "another number than before. Without RUN: of the folder that the other words mean",
+    )
     parser.add_argument("--assign-new", action="store_true", help=f"with --resume: {ASSIGN_NEW_HELP}")
     parser.add_argument(
         "--timeout", type=float, metavar="S", help="seconds after which a silent process is given up (default 1800)"
@@ -48,9 +56,7 @@ def run(options: argparse.Namespace) -> None:
     from ..training.train import train
 
     keep_freed_memory()
-    config = config_from_options(options)
-    folder = options.out or os.path.join("runs", _run_folder_name(config))
-    data_dir = options.data_dir or options.data_location
+    config, folder, data_dir = _find_run(options)
     try:
         if options.find_lr:
             find_lr(config, folder, options, data_dir)
@@ -58,11 +64,11 @@ def run(options: argparse.Namespace) -> None:
         record = train(
             config,
             folder,
-            resume=options.resume,
+            resume=bool(options.resume),
             data_dir=data_dir,
             loggers=options.logger,
             quiet=options.quiet,
-            command=_command_line(options),
+            command=None if isinstance(options.resume, str) else _command_line(options),
             assign_new=options.assign_new,
             **({} if options.timeout is None else {"timeout": options.timeout}),
         )
@@ -72,6 +78,39 @@ def run(options: argparse.Namespace) -> None:
         said = format_metrics({**record["test"], "intervals": record.get("intervals")})
         print_escaped(f"{'unseen classes' if config.unseen_classes else 'test'}: {said}")
         print_escaped(f"wrote {folder}")
+
+
+def _find_run(options: argparse.Namespace) -> tuple[TrainConfig, str, str | None]:
+    """Config, folder and data folder: of the run after `--resume`, else of the words."""
+    from ..io.errors import InputError
+    from ..training.resume import recorded_data_dir, resume_config
+
+    folder = _resumed_folder(options)
+    data_dir = options.data_dir or options.data_location
+    if folder is None:
+        config = config_from_options(options)
+        return config, options.out or os.path.join("runs", _run_folder_name(config)), data_dir
+    if options.out is not None and os.path.realpath(options.out) != os.path.realpath(folder):
+        raise InputError(f"--resume {folder} goes on in that folder: leave --out out")
+    given = values_from_options(options)
+    if options.epochs is None:  # --margin-loss has a number of its own
+        given.pop("epochs", None)
+    return resume_config(folder, given), folder, data_dir or recorded_data_dir(folder)
+
+
+def _resumed_folder(options: argparse.Namespace) -> str | None:
+    """The run folder after `--resume`; a word there that is none, before other words, is DATA, MODEL, LOSS's first."""
+    from ..data.images.sets import canonical_set_name
+    from ..io.errors import InputError
+    from ..training.resume import is_run_folder
+
+    word = options.resume
+    if not isinstance(word, str) or is_run_folder(word):
+        return word if isinstance(word, str) else None
+    if options.loss is None and (options.data is not None or canonical_set_name(word) is not None):
+        options.data, options.model, options.loss, options.resume = word, options.data, options.model, True
+        return None
+    raise InputError(f"--resume {word}: no run folder, it has no run.json; data, model and loss stand before --resume")
 
 
 def _command_line(options: argparse.Namespace) -> str:

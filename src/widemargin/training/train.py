@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from .evaluate import selection_metric
 from .inputs import read_run_manifest
 from .logging import MetricsLog, ProgressReporter, check_loggers, open_reporter
 from .model import ObjectiveFactory
+from .resume import RunFile, check_same_run, write_run_file
 from .trainer import Trainer
 
 _LOST_RANK_WAIT_SECONDS = 10.0  # seconds in which the processes that are left find out who is missing
@@ -82,7 +82,7 @@ def _prepare_trainer(
     last = folder / "checkpoints" / "last"
     has_checkpoint = checkpoint.exists(last)
     if has_checkpoint:
-        _check_same_config(config, folder)
+        check_same_run(config, folder)
     kept = read_run_manifest(config, folder) if has_checkpoint else None
     if assign_new and kept is not None and checkpoint.is_training_complete(last, config.epochs):
         raise InputError(
@@ -113,7 +113,7 @@ def _run_epochs(
         with translate_disk_errors(folder):
             if trainer.inputs.manifest is not None and trainer.inputs.has_new_manifest:
                 write_chunks_atomic(folder / manifest.MANIFEST_NAME, trainer.inputs.manifest.to_csv())
-            write_text_atomic(folder / "run.json", config.to_json())
+            write_run_file(folder, config, trainer.epoch, trainer.step, trainer.data_dir)
         source_commit()  # the source as it is now: it may have moved on when the run ends
     end = config.epochs if stop_after is None else min(config.epochs, trainer.epoch + stop_after)
     loggers = loggers if trainer.epoch < end else []
@@ -174,15 +174,6 @@ def _run_epoch(
     return True
 
 
-def _check_same_config(config: TrainConfig, folder: Path) -> None:
-    """Refuse to resume a folder that holds another run; only the name may differ."""
-    there = TrainConfig.read(folder)
-    for name, value in vars(replace(config, name=there.name)).items():
-        if getattr(there, name) != value:
-            was = getattr(there, name)
-            raise InputError(f"{folder} holds another run ({name} is {was!r}, not {value!r}): choose another --out")
-
-
 def _evaluate_and_record(trainer: Trainer, folder: Path, command: str | None) -> dict[str, Any]:
     """The last epoch's figures on the test images, written to `record.json`."""
     config = trainer.config
@@ -202,6 +193,8 @@ def _evaluate_and_record(trainer: Trainer, folder: Path, command: str | None) ->
         "command": command or shlex.join(config.to_command()),
         "commit": source_commit(),
     }
+    if trainer.rank == 0 and (changes := RunFile.read(folder).epochs_changed):
+        record["epochs_changed"] = list(changes)
     if trainer.inputs.manifest is not None:
         record["manifest"] = trainer.inputs.manifest_summary()
     if "intervals" in test:

@@ -111,7 +111,7 @@ class Trainer:
         manifest: Manifest | None = None,
         assign_new: bool = False,
     ) -> None:
-        self.config = config
+        self.config, self.data_dir = config, data_dir
         self.fabric = launch_fabric(config, devices, timeout)
         self.rank = self.fabric.global_rank
         self.inputs: Inputs = load_inputs(

@@ -377,7 +377,7 @@ def _run_sections(summary: RunSummary) -> list[str]:
     else:
         parts += [
             page.heading("How it goes on"),
-            page.code(f"{shlex.join(summary.config.to_command())} --out {summary.folder} --resume"),
+            page.code(shlex.join(["widemargin", "train", "--resume", summary.folder])),
         ]
     return parts
 

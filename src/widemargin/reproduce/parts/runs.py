@@ -60,9 +60,12 @@ def read_record(config: TrainConfig, runs_dir: Path) -> Record | None:
     try:
         record: Record = bounded.read_json(path)
         float(next(iter(record["test"].values())))
-        return record
+        is_extended = bool(record.get("epochs_changed"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration):
         raise InputError(f"{path}: not the record of a run; delete its folder to do it again") from None
+    if is_extended:
+        raise InputError(f"{path}: the run's number of epochs was changed on its way; delete its folder to do it again")
+    return record
 
 
 def missing_configs(configs: Iterable[TrainConfig], runs_dir: Path) -> list[TrainConfig]:

@@ -1,0 +1,144 @@
+"""Going on with a run folder: what its `run.json` holds, what may differ from it, and how many epochs may change.
+
+`run.json` is the config, and beside its fields `data_dir`, if one was given, and `epochs_changed`: one entry for
+every time the run went on with another number of epochs. Onecycle and cosine are functions of the whole number of
+epochs, so from then on the rate is that of the new length, and the run is no longer, bit for bit, what a run of that
+length from the start would be. Under a constant rate and a plateau it is. The record of the run says so as well.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..io import bounded
+from ..io.errors import InputError, format_value
+from ..io.locks import write_text_atomic
+from ..io.options import options_of
+from ..numerics import distributed
+from . import checkpoint
+from .config import TrainConfig
+
+RUN_FILE, RECORD_FILE = "run.json", "record.json"
+_MAY_DIFFER = ("name", "epochs")
+_CHANGE_KEYS = {"from", "to", "at_epoch", "at_step"}
+_EPOCH_DEPENDENT_SCHEDULES = ("onecycle", "cosine")
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """What `run.json` holds."""
+
+    config: TrainConfig
+    data_dir: str | None = None
+    epochs_changed: tuple[dict[str, int], ...] = ()
+    """`{"from": 120, "to": 240, "at_epoch": 57, "at_step": 11172}` for every change of the number of epochs."""
+
+    @classmethod
+    def read(cls, folder: str | Path) -> RunFile:
+        """The file of a run folder."""
+        config = TrainConfig.read(folder)
+        values = bounded.read_json(Path(folder) / RUN_FILE)
+        data_dir, changes = values.get("data_dir"), values.get("epochs_changed", [])
+        if data_dir is not None and not isinstance(data_dir, str):
+            raise InputError(f"{Path(folder) / RUN_FILE}: data_dir must be a text, got {format_value(data_dir)}")
+        if not isinstance(changes, list) or not all(_is_epochs_change(change) for change in changes):
+            raise InputError(f"{Path(folder) / RUN_FILE}: epochs_changed must be a list of from, to, at_epoch, at_step")
+        return cls(config, data_dir, tuple(changes))
+
+    def write(self, folder: Path) -> None:
+        """Write the file; keys beside the config's fields only where they say something."""
+        extra: dict[str, Any] = {} if self.data_dir is None else {"data_dir": self.data_dir}
+        if self.epochs_changed:
+            extra["epochs_changed"] = list(self.epochs_changed)
+        write_text_atomic(folder / RUN_FILE, self.config.to_json(**extra))
+
+
+def _is_epochs_change(change: Any) -> bool:
+    return isinstance(change, dict) and set(change) == _CHANGE_KEYS and all(type(n) is int for n in change.values())
+
+
+def is_run_folder(folder: str | Path) -> bool:
+    """Whether a folder holds a `run.json`."""
+    return (Path(folder) / RUN_FILE).is_file()
+
+
+def resume_config(folder: str | Path, given: Mapping[str, Any] | None = None) -> TrainConfig:
+    """The config of a run folder, with those of the `given` fields that may differ from it; others are refused."""
+    there, rules = TrainConfig.read(folder), options_of(TrainConfig)
+    values = {name: rules[name].check_value(name, value) for name, value in (given or {}).items()}
+    _check_same_fields(there, values, folder, "leave it out, or begin another run")
+    return replace(there, **{name: value for name, value in values.items() if name in _MAY_DIFFER})
+
+
+def recorded_data_dir(folder: str | Path) -> str | None:
+    """The folder of data sets that a run was started with, if one was given and it is still there."""
+    found = RunFile.read(folder).data_dir
+    return found if found is not None and os.path.isdir(found) else None
+
+
+def check_same_run(config: TrainConfig, folder: Path) -> None:
+    """Refuse to resume a folder that holds another run; the name may differ, and so may the number of epochs.
+
+    The number of epochs may not be smaller than what is trained already. A warning says where a run with another
+    number of epochs is not, bit for bit, a run of that length from the start.
+    """
+    there = TrainConfig.read(folder)
+    _check_same_fields(there, vars(config), folder, "choose another --out")
+    if config.epochs == there.epochs:
+        return
+    state = checkpoint.inspect_checkpoint(folder / "checkpoints" / "last").state
+    trained = state.get("epoch", 0) + (state.get("mid_epoch") is not None)
+    if config.epochs < trained:
+        raise InputError(
+            f"{folder}: epoch {trained} is trained or begun already, so the run cannot end after {config.epochs}: "
+            f"give --epochs {trained} or more"
+        )
+    if config.schedule in _EPOCH_DEPENDENT_SCHEDULES and distributed.is_rank_zero():
+        warnings.warn(
+            f"{folder}: from epoch {state.get('epoch', 0) + 1} on the {config.schedule} schedule is that of "
+            f"{config.epochs} epochs, before it was that of {there.epochs}: the result is not bit for bit that of a "
+            f"run of {config.epochs} epochs from the start (run.json and record.json keep epochs_changed)",
+            stacklevel=4,
+        )
+
+
+def _check_same_fields(there: TrainConfig, values: Mapping[str, Any], folder: str | Path, remedy: str) -> None:
+    for name, value in values.items():
+        if name not in _MAY_DIFFER and getattr(there, name) != value:
+            was = getattr(there, name)
+            raise InputError(f"{folder} holds another run ({name} is {was!r}, not {value!r}): {remedy}")
+
+
+def write_run_file(
+    folder: Path, config: TrainConfig, epoch: int, step: int, data_dir: str | Path | None = None
+) -> None:
+    """Write `run.json`, with the run's history, before it begins or goes on at an epoch and step.
+
+    Where the number of epochs has changed, a `record.json` of the run's earlier end is kept under another name: the
+    checkpoint it describes is about to be replaced.
+    """
+    found = RunFile(config, None if data_dir is None else os.path.abspath(data_dir))
+    if checkpoint.exists(folder / "checkpoints" / "last") and is_run_folder(folder):
+        before = RunFile.read(folder)
+        found = replace(found, data_dir=found.data_dir or before.data_dir, epochs_changed=before.epochs_changed)
+        if before.config.epochs != config.epochs:
+            found = replace(found, epochs_changed=_add_change(before, config.epochs, epoch, step))
+            record = folder / RECORD_FILE
+            if record.exists():
+                record.replace(folder / f"record-{before.config.epochs}-epochs.json")
+    found.write(folder)
+
+
+def _add_change(before: RunFile, epochs: int, epoch: int, step: int) -> tuple[dict[str, int], ...]:
+    """The history with one more change; two at the same step are one, or none if the second takes back the first."""
+    changes, first = list(before.epochs_changed), before.config.epochs
+    if changes and changes[-1]["at_step"] == step:
+        first = changes.pop()["from"]
+    if first != epochs:
+        changes.append({"from": first, "to": epochs, "at_epoch": epoch, "at_step": step})
+    return tuple(changes)
