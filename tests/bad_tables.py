@@ -147,7 +147,7 @@ CASES: dict[str, Case] = {
     "a price as target": Case(
         file(labels(lambda k: str(1000 * (k % 40) + 50 * (k // 70)), 130)), "(80 different values in 130 rows)"
     ),
-    "an age as target": Case(file(labels(lambda k: str(18 + k * 7 % 61), 2000)), "choose another --target, or bin it"),
+    "an age as target": Case(file(labels(lambda k: str(18 + k * 7 % 61), 2000)), "choose another target, or bin it"),
     "an id as target": Case(file(labels(lambda k: f"p{k}")), "these are no classes"),
     "one class left": Case(file("x,label\n1,a\n2,a\n3,a\n4,b\n"), "only the class 'a' with two rows or more"),
     # columns

@@ -20,12 +20,14 @@ from ._version import __version__
 # Where each public name lives. Losses are not listed: the registry finds them by file.
 _PUBLIC_NAMES = {
     "Anneal": "losses.schedule",
+    "Comparison": "tabular.comparison",
     "Cosine": "losses.schedule",
     "Criterion": "losses.criterion",
     "Decay": "losses.schedule",
     "Head": "head.head",
     "InputError": "io.errors",
     "Learnable": "losses.schedule",
+    "MLPConfig": "tabular.config",
     "Margin": "losses.margin",
     "Objective": "head.objective",
     "RowOptimizer": "head.row_optimizer",
@@ -40,6 +42,7 @@ _PUBLIC_NAMES = {
     "TrainConfig": "training.config",
     "angles": "metrics.angles",
     "attach": "models.attach",
+    "compare": "tabular.compare",
     "load": "loading",
     "load_sharded": "head.sharded_checkpoint",
     "list_losses": "losses.registry",
@@ -73,6 +76,8 @@ if TYPE_CHECKING:
     from .losses.schedule import Anneal, Cosine, Decay, Learnable, Warmup
     from .metrics.angles import AngleMeter, Angles, angles
     from .models.attach import MarginModel, attach
+    from .tabular.compare import compare
+    from .tabular.comparison import Comparison
     from .tabular.config import MLPConfig
     from .tabular.estimator import MarginClassifier
     from .theory import suggest_scale, theoretical_gap

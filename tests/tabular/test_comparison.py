@@ -12,9 +12,9 @@ import pytest
 from comparison_cases import ANGLES, FITTED, UNDERFIT, make_result, noisy_folds, print_and_render, with_baselines
 from widemargin import stats
 from widemargin.cli.main import build_parser
-from widemargin.tabular import comparison, config
-from widemargin.tabular.compare import ComparisonPlan
-from widemargin.tabular.comparison import build_comparison, comparison_to_json
+from widemargin.tabular import config, suggestions
+from widemargin.tabular.comparison import build_comparison
+from widemargin.tabular.plan import ComparisonPlan
 from widemargin.tabular.results import parse_result_line
 from widemargin.viz.comparison_page import print_comparison
 
@@ -142,7 +142,7 @@ def test_settings_that_underfit_give_no_statement_anywhere(capsys):
     assert 'class="best"' not in text
     assert 'class="alike"' not in text
     assert "Who differs from whom" not in words
-    known = json.loads(comparison_to_json(found))
+    known = json.loads(found.to_json())
     assert (known["kind"], known["verdict"]) == ("underfit", found.verdict)
     assert known["sets"] == [{"set": "made", "kind": "underfit", "verdict": found.verdict}]
 
@@ -224,21 +224,21 @@ def test_a_statement_without_baselines_is_cautious_where_training_accuracy_is_lo
 
 def test_settings_that_were_tried_already_are_not_proposed_again():
     tried = {"hidden": [256, 64], "batch": 64, "lr": 0.005, "weight_decay": 0.01, "dropout": 0.0, "epochs": 20.0}
-    more = comparison.suggest_options_against_underfitting({"mlp_config": tried})
+    more = suggestions.suggest_options_against_underfitting({"mlp_config": tried})
     assert more == "--hidden 512 128 --batch 64 --lr 0.005 --weight-decay 0.01 --dropout 0 --epochs 40"
-    assert comparison.suggest_options_against_underfitting({"mlp_config": {"hidden": [8]}}).startswith(
+    assert suggestions.suggest_options_against_underfitting({"mlp_config": {"hidden": [8]}}).startswith(
         "--hidden 256 64 --batch"
     )
-    assert comparison.suggest_options_against_underfitting({"mlp_config": {"hidden": [300, 300, 30]}}).startswith(
+    assert suggestions.suggest_options_against_underfitting({"mlp_config": {"hidden": [300, 300, 30]}}).startswith(
         "--hidden 300 300 64 --batch"
     )
-    assert comparison.suggest_options_against_overfitting({"mlp_config": {"weight_decay": 2}}).startswith(
+    assert suggestions.suggest_options_against_overfitting({"mlp_config": {"weight_decay": 2}}).startswith(
         "--dropout 0.5 --weight-decay 6"
     )
     for odd in ({}, {"mlp_config": {"hidden": 5}}, {"mlp_config": {"lr": "x"}}, {"mlp_config": {"what": 1}}):
-        assert comparison.suggest_options_against_underfitting(odd) == comparison.suggest_options_against_underfitting(
-            {}
-        )
+        assert suggestions.suggest_options_against_underfitting(
+            odd
+        ) == suggestions.suggest_options_against_underfitting({})
 
 
 def test_sets_without_a_statement_are_left_out_of_the_ranks(capsys):

@@ -18,8 +18,8 @@ from widemargin.cli.main import main
 from widemargin.data.tabular.table import Column, Table
 from widemargin.data.tabular.uci import load_uci_set
 from widemargin.io.errors import InputError
-from widemargin.tabular.compare import ComparisonPlan, find_stored_result, missing_results
 from widemargin.tabular.config import MLPConfig
+from widemargin.tabular.plan import ComparisonPlan
 from widemargin.tabular.results import MAJORITY, Result, ResultStore, fingerprint, make_result, parse_result_line
 
 ANGLES = {"wc_intra": 0.1, "w_inter": 2.0, "c_inter": 2.1}
@@ -155,7 +155,7 @@ def test_a_foreign_line_is_named_by_its_number(tmp_path, foreign):
     before = path.read_bytes()
     with pytest.raises(InputError) as caught:
         ResultStore(tmp_path)
-    assert str(caught.value) == f"{path}: line 2 is not a result; delete the line, or start anew with --overwrite"
+    assert str(caught.value) == f"{path}: line 2 is not a result; delete the line, or start anew with overwrite"
     assert path.read_bytes() == before
     assert ResultStore(tmp_path, overwrite=True).results == {}
 
@@ -173,7 +173,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "taken" / "results.jsonl").mkdir(parents=True)
     for folder in (tmp_path / "file", tmp_path / "file" / "deeper", tmp_path / "taken"):
-        with pytest.raises(InputError, match=r"cannot be written.*choose another --out"):
+        with pytest.raises(InputError, match=r"cannot be written.*choose another out folder"):
             ResultStore(folder)
 
 
@@ -207,7 +207,7 @@ def test_results_of_other_settings_are_not_mixed_in(tmp_path, change, named):
     with pytest.raises(InputError, match=named) as caught:
         again.find_matching(("iris", "softmax"), new.seed, new.settings(new.tables[0], "softmax"))
     assert "holds softmax on iris" in str(caught.value)
-    assert str(caught.value).endswith("choose another --out, or --overwrite")
+    assert str(caught.value).endswith("choose another out folder, or overwrite")
     assert "\n" not in str(caught.value)
     assert again.find_matching(("iris", "adacos"), new.seed, {}) is None
 
@@ -232,13 +232,13 @@ def test_a_baseline_on_more_folds_serves_and_one_on_fewer_is_run_again(tmp_path)
     assert few.fold_count(iris, "softmax") == few.fold_count(iris, MAJORITY) == 10
     store = ResultStore(tmp_path)
     store.add(baseline_line(few, 5))
-    assert find_stored_result(few, store, iris, "svm") is not None
-    assert find_stored_result(every, store, iris, "svm") is None
-    assert (iris, "svm") in missing_results(every, store)
+    assert few.find_stored_result(store, iris, "svm") is not None
+    assert every.find_stored_result(store, iris, "svm") is None
+    assert (iris, "svm") in every.missing_results(store)
     store.add(baseline_line(every, 10))
-    assert len(find_stored_result(few, ResultStore(tmp_path), iris, "svm").folds) == 10  # the later line holds
+    assert len(few.find_stored_result(ResultStore(tmp_path), iris, "svm").folds) == 10  # the later line holds
     with pytest.raises(InputError, match=r"another folds \(5, now 4\)"):
-        find_stored_result(make_plan(folds=4, quick_baselines=True), store, iris, "svm")
+        make_plan(folds=4, quick_baselines=True).find_stored_result(store, iris, "svm")
 
 
 def test_the_rows_a_baseline_is_fitted_to_are_settings_where_they_are_not_all():

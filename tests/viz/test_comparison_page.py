@@ -9,8 +9,8 @@ import pytest
 from comparison_cases import HOSTILE, check_page, make_result, make_results, noisy_folds
 from widemargin.cli.main import main
 from widemargin.losses.registry import list_losses
-from widemargin.tabular.compare import PAPER_LOSSES
 from widemargin.tabular.comparison import build_comparison
+from widemargin.tabular.plan import PAPER_LOSSES
 from widemargin.viz.comparison_page import comparison_page, print_comparison
 
 

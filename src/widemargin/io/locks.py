@@ -58,7 +58,7 @@ def _open_and_lock(path: Path, folder: str | Path) -> int:
                 raise OSError(errno.EINVAL, f"{LOCK_FILE_NAME} is not a file")
         except OSError as error:
             why = f"{LOCK_FILE_NAME} is a link" if error.errno == errno.ELOOP else error.strerror or error
-            raise InputError(f"{folder}: cannot be written ({why}); mend that, or choose another --out") from None
+            raise InputError(f"{folder}: cannot be written ({why}); mend that, or choose another out folder") from None
         try:
             _acquire_lock(handle, folder)
             if os.path.samestat(os.fstat(handle), os.stat(path)):
@@ -94,7 +94,7 @@ def _signature() -> str:
 
 
 def _folder_locked_error(folder: str | Path, owner: str) -> InputError:
-    return InputError(f"{folder}: {owner} works in it; wait for its end, or choose another --out")
+    return InputError(f"{folder}: {owner} works in it; wait for its end, or choose another out folder")
 
 
 # Files written whole or not at all, and errors of the disk as one line that says how to go on.

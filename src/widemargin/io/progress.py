@@ -37,9 +37,12 @@ class ProgressBar:
 
 @contextmanager
 def progress_bar(
-    description: str, total: float, completed: float = 0.0, message: str | None = None
+    description: str, total: float, completed: float = 0.0, message: str | None = None, hidden: bool = False
 ) -> Iterator[ProgressBar]:
-    """A bar with the time that remains, on a terminal only; `message`, even if "", adds a column for messages."""
+    """A bar with the time that remains, on a terminal only and unless `hidden`.
+
+    `message`, even if "", adds a column for messages.
+    """
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import Progress
@@ -47,7 +50,8 @@ def progress_bar(
     console = Console(stderr=True)
     description = escape(escape_unprintable(description)) if message is None else escape_unprintable(description)
     columns = _plain_columns() if message is None else _columns_with_message(console.width)
-    hidden, speed_window = not console.is_terminal, 30.0 if message is None else _SLOW_SPEED_WINDOW_SECONDS
+    hidden = hidden or not console.is_terminal
+    speed_window = 30.0 if message is None else _SLOW_SPEED_WINDOW_SECONDS
     with Progress(
         *columns, console=console, transient=True, disable=hidden, speed_estimate_period=speed_window
     ) as progress:

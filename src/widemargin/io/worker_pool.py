@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import connection, resource_tracker
+from types import ModuleType
 from typing import Any, TypeVar
 
 from .errors import InputError
@@ -29,27 +30,34 @@ ProgressCallback = Callable[[float], None]
 MAX_PROCESSES = 60  # Windows waits for no more than 63 things at once
 _PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 _THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_starting = threading.Lock()  # the environment and the main module belong to all threads
 
 
 def run_all(
     work: Callable[..., T], jobs: Sequence[tuple[Any, ...]], processes: int, on_progress: ProgressCallback
 ) -> Generator[T, None, None]:
-    """`work(*job, on_progress)` for every job, results as they come; `on_progress` gets fractions of a job."""
+    """`work(*job, on_progress)` for every job, results as they come; `on_progress` gets fractions of a job.
+
+    `work` must be a function of an importable module: workers do not import the program's main module, so that a
+    script needs no `if __name__ == "__main__"`. A daemon of multiprocessing, which may start no processes, does all
+    work itself.
+    """
     processes = min(processes, len(jobs), MAX_PROCESSES)
-    if processes <= 1:
+    if processes <= 1 or multiprocessing.current_process().daemon:
         for job in jobs:
             yield work(*job, on_progress)
         return
     workers: dict[Any, Any] = {}  # pipe → process
     try:
         # As many workers as cores need one thread each.
-        with temporary_environment(dict.fromkeys(_THREAD_COUNT_VARIABLES, "1")), block_sigint():
+        one_thread = temporary_environment(dict.fromkeys(_THREAD_COUNT_VARIABLES, "1"))
+        with _starting, one_thread, block_sigint(), _hide_main_module():
             for _ in range(processes):
                 _start_worker(workers)
         yield from _iter_results(work, jobs, workers, on_progress)
     except (EOFError, ConnectionError):
         raise InputError(
-            "a worker process died, most likely for lack of memory; try --jobs 1. What was done is kept"
+            "a worker process died, most likely for lack of memory; try jobs=1. What was done is kept"
         ) from None
     finally:
         for process in workers.values():
@@ -68,6 +76,20 @@ def _start_worker(workers: dict[Any, Any]) -> None:
     process.start()
     theirs.close()  # so that the pipe ends with the worker
     workers[ours] = process
+
+
+@contextmanager
+def _hide_main_module() -> Iterator[None]:
+    """Workers started inside do not import the program's main module, which `spawn` would run anew in each of them.
+
+    Without it a script that calls `compare` and has no `if __name__ == "__main__"` would start itself over and over.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")  # of no file: there is nothing to import
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _iter_results(

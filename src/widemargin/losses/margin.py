@@ -20,6 +20,7 @@ d) The gradient of everything is autograd's on these definitions: there is no se
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -148,11 +149,24 @@ class Margin(Loss):
         return self.is_linear and type(self).psi is Margin.psi
 
     def for_num_classes(self, num_classes: int) -> Self:
-        """The same margin with the defaults that depend on the number of classes filled in."""
+        """The same margin with the defaults that depend on the number of classes filled in.
+
+        Warns of everything in `class_count_warnings`.
+        """
+        self.check_num_classes(num_classes)
+        for message in self.class_count_warnings(num_classes):
+            warnings.warn(message, stacklevel=4)  # where the head is built
+        return self
+
+    def check_num_classes(self, num_classes: int) -> None:
+        """Refuse per-class numbers that are not as many as the classes."""
         for name, value in self.named_values():
             if isinstance(value, PerClass) and len(value) != num_classes:
                 raise InputError(f"{self.name}: {name} has {len(value)} numbers for {num_classes} classes")
-        return self
+
+    def class_count_warnings(self, num_classes: int) -> list[str]:
+        """What is worth a warning with so many classes, such as a scale of 0 that cannot learn."""
+        return []
 
     def adapt_to_batch(self, batch: BatchStatistics) -> Self:
         """The margin for this training batch; fields named in `adaptive_fields` may change."""

@@ -8,9 +8,11 @@ ArcGrad (s=5) fall most, and none to chance.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ..tabular.comparison import Comparison
     from ..tabular.results import Result
 
 
@@ -35,33 +37,43 @@ def run(options: argparse.Namespace) -> None:
     from ..data.tabular.uci import load_uci_set
     from ..io.errors import InputError
     from ..io.locks import lock_folder
-    from ..tabular.compare import ComparisonPlan, canonical_methods, compare
+    from ..tabular.compare import compare
     from ..tabular.config import mlp_config_from_options
-    from ..tabular.results import ResultStore
 
     if options.layers is not None or options.hidden is not None:
         raise InputError("figure2 goes through 3 to 10 layers by itself; leave out --layers and --hidden")
     table = load_uci_set("iris_uci", options.data_dir)
-    methods = canonical_methods(options.losses)
     config = mlp_config_from_options(options)
     out = Path(options.out or "figure2")
-    results_by_layers: dict[int, list[Result]] = {}
-    how = (options.cv_repeats, options.folds, options.stratify, options.seed)
+    by_layers: dict[int, Comparison] = {}
     with lock_folder(out):
         for layers in LAYERS:
-            plan = ComparisonPlan([table], methods, *how, config.with_layers(layers), options.jobs)
-            results_by_layers[layers] = compare(plan, ResultStore(out / f"layers-{layers}", options.overwrite))
+            by_layers[layers] = compare(
+                table,
+                losses=options.losses,
+                baselines=False,
+                cv_repeats=options.cv_repeats,
+                folds=options.folds,
+                stratify=options.stratify,
+                seed=options.seed,
+                mlp_config=config.with_layers(layers),
+                jobs=options.jobs,
+                out=out / f"layers-{layers}",
+                overwrite=options.overwrite,
+            )
+    results_by_layers = {layers: comparison.results for layers, comparison in by_layers.items()}
+    methods = by_layers[LAYERS[0]].methods
     _print_accuracies(methods, results_by_layers)
     page = out / "report.html"
     page.write_text(_page(methods, results_by_layers, options.seed), encoding="utf-8")
     print(f"wrote {page}")
 
 
-def _means(method: str, results_by_layers: dict[int, list[Result]]) -> list[float]:
+def _means(method: str, results_by_layers: dict[int, tuple[Result, ...]]) -> list[float]:
     return [next(r.mean for r in results if r.loss == method) for results in results_by_layers.values()]
 
 
-def _print_accuracies(methods: list[str], results_by_layers: dict[int, list[Result]]) -> None:
+def _print_accuracies(methods: Sequence[str], results_by_layers: dict[int, tuple[Result, ...]]) -> None:
     from rich.table import Table as Grid
 
     from ..viz.terminal import console
@@ -77,7 +89,7 @@ def _print_accuracies(methods: list[str], results_by_layers: dict[int, list[Resu
     console().print(grid)
 
 
-def _page(methods: list[str], results_by_layers: dict[int, list[Result]], seed: int) -> str:
+def _page(methods: Sequence[str], results_by_layers: dict[int, tuple[Result, ...]], seed: int) -> str:
     from ..viz import charts, page
     from ..viz.charts import loss_colour
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .paper import ADACOS_WITH_FLOOR, TABLE1_LOSSES
 
 if TYPE_CHECKING:
-    from ..tabular.compare import ComparisonPlan
+    from ..tabular.plan import ComparisonPlan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,15 +33,14 @@ def run(options: argparse.Namespace) -> None:
     """Check the plan, then run it with the output folder locked."""
     from ..data.tabular.uci import TABLE1_SET_NAMES, load_uci_set
     from ..io.locks import lock_folder
-    from ..tabular.compare import ComparisonPlan, check_plan
     from ..tabular.config import mlp_config_from_options
+    from ..tabular.plan import ComparisonPlan
 
     start_time = time.perf_counter()
     tables = [load_uci_set(name, options.data_dir) for name in TABLE1_SET_NAMES]
     config = mlp_config_from_options(options)
     how = (options.cv_repeats, options.folds, options.stratify, options.seed, config, options.jobs)
     plan = ComparisonPlan(tables, list(TABLE1_LOSSES.values()), *how)
-    check_plan(plan)
     with lock_folder(options.out or "table1"):
         _run_comparison(plan, options, start_time)
 
@@ -48,9 +48,9 @@ def run(options: argparse.Namespace) -> None:
 def _run_comparison(plan: ComparisonPlan, options: argparse.Namespace, start_time: float) -> None:
     """Train, print ours beside theirs, write the page."""
     from ..io.worker_pool import peak_memory
-    from ..tabular.compare import compare
     from ..tabular.comparison import build_comparison
     from ..tabular.config import command_line
+    from ..tabular.plan import run_plan
     from ..tabular.results import BASELINES, MAJORITY, ResultStore
     from ..viz.comparison_page import comparison_page, print_comparison
     from .parts import table1_comparison
@@ -58,8 +58,8 @@ def _run_comparison(plan: ComparisonPlan, options: argparse.Namespace, start_tim
     store = ResultStore(options.out or "table1", options.overwrite)
     before = len(store.results)
     binary = [table for table in plan.tables if len(table.class_names) == 2]
-    results = compare(plan, store)
-    floored = compare(replace(plan, tables=binary, methods=[ADACOS_WITH_FLOOR]), store)
+    results, _ = run_plan(plan, store)
+    floored, _ = run_plan(replace(plan, tables=binary, methods=[ADACOS_WITH_FLOOR]), store)
     seconds, memory = time.perf_counter() - start_time, peak_memory(options.jobs)
     comparison = build_comparison(results, check_fit=False)  # the paper's ranks are over all fifteen sets
     print_comparison(comparison)
@@ -70,13 +70,13 @@ def _run_comparison(plan: ComparisonPlan, options: argparse.Namespace, start_tim
         table1_comparison.floor_section(results, floored),
     ]
     if options.baselines:
-        baselines = compare(replace(plan, methods=[name for name in BASELINES if name != MAJORITY]), store)
+        baselines, _ = run_plan(replace(plan, methods=[name for name in BASELINES if name != MAJORITY]), store)
         table1_comparison.print_baselines(results, baselines)
         comparison = build_comparison([*results, *baselines], check_fit=False)
     about = [
         f"Fifteen sets of the UCI repository, cleaned to the shapes of the paper's Table II; {__doc__.splitlines()[0]}"
     ]
-    path = store.folder / "report.html"
+    path = Path(options.out or "table1") / "report.html"
     title = "Table I of the ArcGrad paper, made again"
     path.write_text(comparison_page(comparison, about, command_line(options), sections, title), encoding="utf-8")
     kept = f", {before} results were there already" if before else ""

@@ -71,8 +71,6 @@ class StackedCriterion(nn.Module):
 
     def __init__(self, criterion: Criterion, initial_weight: Tensor) -> None:
         super().__init__()
-        if not criterion.is_multiclass:
-            raise InputError(f"{criterion.name} does not choose between classes; take cross_entropy, focal or a margin")
         self.criterion = criterion
         self.weight = nn.Parameter(initial_weight)
         self.bias = nn.Parameter(initial_weight.new_zeros(initial_weight.shape[0], 1, initial_weight.shape[1]))
@@ -123,17 +121,9 @@ class StackedObjective(nn.Module):
 
     def __init__(self, spec: str | Sum | Loss, initial_weight: Tensor, label_smoothing: float = 0.0) -> None:
         super().__init__()
-        value = parse(spec) if isinstance(spec, str) else spec
-        self.spec = value if isinstance(value, Sum) else Sum(((1.0, value),))
+        self.spec = check_stacked_loss(spec, label_smoothing)
         self.factors = [factor for factor, _ in self.spec.parts]
         self.parts = nn.ModuleList(_build_part(loss, initial_weight, label_smoothing) for _, loss in self.spec.parts)
-        if not any(isinstance(part, StackedHead | StackedCriterion) for part in self.parts):
-            raise InputError(f"{self.spec!r} has no class weights, so it cannot tell classes apart; add a margin to it")
-        if label_smoothing and not any(isinstance(part, StackedHead) for part in self.parts):
-            raise InputError(
-                f"{self.spec!r} has no margin that could take label_smoothing; "
-                f"write cross_entropy(label_smoothing={label_smoothing:g})"
-            )
 
     @property
     def head(self) -> StackedHead | StackedCriterion:
@@ -158,15 +148,34 @@ class StackedObjective(nn.Module):
         return self.head.ranking_scores(x)
 
 
+def check_stacked_loss(spec: str | Sum | Loss, label_smoothing: float = 0.0) -> Sum:
+    """The loss as a sum, or an error if a `StackedObjective` of it could not tell classes apart."""
+    value = parse(spec) if isinstance(spec, str) else spec
+    total = value if isinstance(value, Sum) else Sum(((1.0, value),))
+    losses = [loss for _, loss in total.parts]
+    for loss in losses:
+        if not isinstance(loss, Margin | Criterion | PairLoss):
+            raise InputError(f"{loss!r} is not a margin, a pair loss or a classical loss")
+        if isinstance(loss, Criterion) and not loss.is_multiclass:
+            raise InputError(f"{loss.name} does not choose between classes; take cross_entropy, focal or a margin")
+    if all(isinstance(loss, PairLoss) for loss in losses):
+        raise InputError(f"{total!r} has no class weights, so it cannot tell classes apart; add a margin to it")
+    if label_smoothing and not any(isinstance(loss, Margin) for loss in losses):
+        raise InputError(
+            f"{total!r} has no margin that could take label_smoothing; "
+            f"write cross_entropy(label_smoothing={label_smoothing:g})"
+        )
+    return total
+
+
 def _build_part(loss: Loss, initial_weight: Tensor, label_smoothing: float) -> nn.Module:
     initial_weight = initial_weight.clone()  # every part has weights of its own
     if isinstance(loss, Margin):
         return StackedHead(loss, initial_weight, label_smoothing)
     if isinstance(loss, Criterion):
         return StackedCriterion(loss, initial_weight)
-    if isinstance(loss, PairLoss):
-        return StackedPairLoss(loss, initial_weight)
-    raise InputError(f"{loss!r} is not a margin, a pair loss or a classical loss")
+    assert isinstance(loss, PairLoss)
+    return StackedPairLoss(loss, initial_weight)
 
 
 def draw_class_weights(

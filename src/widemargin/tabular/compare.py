@@ -1,219 +1,163 @@
-"""Compare losses on tables: partitions, training, baselines; results on disk as they come."""
+"""`compare`: which loss serves this table? Cross-validation on the same folds, tests, a verdict."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from numbers import Integral
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ..data.tabular.table import Table, join_names
-from ..io.errors import InputError
-from ..io.progress import progress_bar
-from ..io.worker_pool import ProgressCallback, run_all
-from .baselines import MAX_FIT_ROWS, QUICK_BASELINES, cross_validate_baseline, quick_folds
+from ..data.tabular.load import TableData, load_tables
+from ..data.tabular.table import Table
+from ..io.errors import InputError, format_value
+from ..io.locks import lock_folder, write_text_atomic
+from ..io.text import print_escaped
+from .comparison import Comparison, build_comparison
 from .config import MLPConfig
-from .crossval import Score, check_cross_validation, cross_validate, partitions
-from .results import BASELINES, MAJORITY, Result, ResultStore, fingerprint, make_result
-
-# The methods of the paper's Table I, spelled out.
-PAPER_LOSSES = (
-    "softmax",
-    "softmax + 0.02*center",
-    "m_softmax(m=0.5)",
-    "arcface(s=20, m=0.1)",
-    "adacos",
-    "arcgrad(s=30)",
-    "arcgrad(s=5)",
+from .plan import (
+    ComparisonPlan,
+    LossList,
+    canonical_methods,
+    describe_table,
+    divergence_notes,
+    drop_adacos_for_two_classes,
+    run_plan,
 )
+from .results import ResultStore
+
+PAGE_FILE_NAME, VERDICT_FILE_NAME = "report.html", "verdict.json"
 
 
-ADACOS = "adacos"
+def compare(
+    data: TableData | list[TableData] | Mapping[str, TableData],
+    *,
+    target: str | None = None,
+    target_is_class: bool = False,
+    losses: LossList | None = None,
+    baselines: bool | None = None,
+    cv_repeats: int = 10,
+    folds: int = 10,
+    stratify: bool = False,
+    seed: int = 0,
+    mlp_config: MLPConfig | None = None,
+    jobs: int | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    data_dir: str | Path | None = None,
+    quiet: bool = False,
+    command: str | None = None,
+) -> Comparison:
+    """Cross-validate losses on one table or several, on the same folds, and say honestly which differ.
 
-# From this share of one class on, accuracy is worth a word of warning.
-IMBALANCE_THRESHOLD = 0.8
+    Args:
+        data: CSV, TSV or Parquet file; name of a UCI set such as "iris"; pandas DataFrame; tuple `(X, y)`;
+            scikit-learn Bunch; `Table`; or a list of these, or a dict of them by name.
+        target: column of classes of a file or DataFrame, by default the last one.
+        target_is_class: the target's numbers are classes, however many there are.
+        losses: parse strings or losses, or one text list such as "softmax, arcgrad(s=5)"; by default the paper's
+            seven (without AdaCos where a table has two classes).
+        baselines: scikit-learn's classifiers on the same folds: True for all of them on every fold, False for none;
+            by default the majority class, logistic regression and a random forest, the last two on a few folds.
+        cv_repeats, folds: random partitions, and parts of each.
+        stratify: keep the shares of the classes in every part.
+        seed: start of every random draw; the same seed gives the same folds and accuracies.
+        mlp_config: the network and its training, by default `MLPConfig()`.
+        jobs: processes, by default one per core; the numbers do not depend on it.
+        out: folder for results.jsonl, report.html and verdict.json; what it holds already is not done again, so that
+            a comparison that was stopped goes on. By default nothing is written.
+        overwrite: start anew instead of going on with what is in `out`.
+        data_dir: folder with the UCI sets (also the variable WIDEMARGIN_DATA).
+        quiet: show no progress and print no notes (`Comparison.notes` has them).
+        command: how to make it again, as the page shows it; by default this call.
 
+    Raises:
+        InputError: the data cannot be read or learnt from, or a setting is wrong; one line that says what to do.
 
-@dataclass(frozen=True)
-class ComparisonPlan:
-    """What is compared, and how."""
-
-    tables: Sequence[Table]
-    methods: Sequence[str]
-    """Losses as parse strings, and names of baselines."""
-    cv_repeats: int = 10
-    folds: int = 10
-    stratify: bool = False
-    seed: int = 0
-    mlp_config: MLPConfig = MLPConfig()
-    jobs: int = 1
-    quick_baselines: bool = False
-    """Run baselines on the first few folds only; the majority class, which costs nothing, on all of them."""
-
-    def fold_count(self, table: Table, method: str) -> int:
-        """On how many folds a method is run: the first so many, repeat after repeat."""
-        every = self.cv_repeats * self.folds
-        if not self.quick_baselines or method not in BASELINES or method == MAJORITY:
-            return every
-        return min(every, quick_folds(len(table), self.folds))
-
-    def settings(self, table: Table, method: str) -> dict[str, Any]:
-        """What a result depends on besides set, loss and seed."""
-        found: dict[str, Any] = {"cv_repeats": self.cv_repeats, "folds": self.folds, "stratify": self.stratify}
-        found["data"] = fingerprint(table)
-        if method not in BASELINES:
-            return {**found, "mlp_config": asdict(self.mlp_config)}
-        if self.fold_count(table, method) < self.cv_repeats * self.folds:
-            found["first_folds"] = self.fold_count(table, method)
-        if method != MAJORITY and len(table) - len(table) // self.folds > MAX_FIT_ROWS:
-            found["fit_rows"] = MAX_FIT_ROWS
-        return found
-
-
-def canonical_methods(losses: str | None, baselines: bool | None = False) -> list[str]:
-    """Methods in their canonical spelling, each once; the paper's seven by default.
-
-    `baselines`: True adds all of them, None the quick ones.
+    >>> report = compare("iris", losses=["softmax", "arcgrad(s=5)"], cv_repeats=1, folds=3, baselines=False, jobs=1)
+    >>> [result.loss for result in report.results], len(report.results[0].folds)
+    (['softmax', 'arcgrad(s=5)'], 3)
+    >>> bool(report.table()["mean"].min() > 90), report.kind
+    (True, 'no_evidence')
     """
-    from ..losses.grammar import parse_list
+    if mlp_config is not None and not isinstance(mlp_config, MLPConfig):
+        raise InputError(f"mlp_config must be an MLPConfig, got {format_value(mlp_config)}")
+    call = _describe_call(data, locals()) if command is None else command  # before any other name is bound
+    methods = canonical_methods(losses, baselines)
+    tables = load_tables(data, target, target_is_class=target_is_class, data_dir=data_dir)
+    left_out: list[str] = []
+    if losses is None:
+        methods, left_out = drop_adacos_for_two_classes(methods, tables)
+    plan = ComparisonPlan(
+        tables,
+        methods,
+        _check_whole_number("cv_repeats", cv_repeats),
+        _check_whole_number("folds", folds),
+        bool(stratify),
+        _check_whole_number("seed", seed),
+        mlp_config or MLPConfig(),
+        (os.cpu_count() or 1) if jobs is None else _check_whole_number("jobs", jobs),
+        quick_baselines=not baselines,
+    )
+    notes = [*plan.notes(), *left_out]
+    if not quiet:
+        _print_notes(notes)
+    with nullcontext() if out is None else lock_folder(out):
+        store = ResultStore(out, overwrite)
+        results, num_stored = run_plan(plan, store, quiet=quiet)
+        diverged = divergence_notes(results)
+        comparison = replace(
+            build_comparison(results),
+            notes=(*notes, *diverged),
+            data_notes=tuple(map(describe_table, tables)),
+            command=call,
+        )
+        if store.folder is not None:
+            _write_report(comparison, store.folder, plan.extra_stored_results(store))
+    if not quiet:
+        _print_notes(diverged)
+        if num_stored:
+            there = f"{num_stored} of {len(results)} results were there already"
+            print_escaped(f"{there}; overwrite makes them anew", to_stderr=True)
+    return comparison
 
-    values = parse_list(", ".join(PAPER_LOSSES) if losses is None else losses)
-    found = [repr(value) for value in values]
-    more = QUICK_BASELINES if baselines is None else BASELINES if baselines else ()
-    return list(dict.fromkeys([*found, *more]))
 
+def default_folder(tables: Sequence[Table]) -> str:
+    """The folder that the command writes to unless another is named.
 
-def drop_adacos_for_two_classes(methods: Sequence[str], tables: Sequence[Table]) -> tuple[list[str], list[str]]:
-    """The default methods without AdaCos where a table has two classes, and a note that says so.
-
-    Its scale is then √2 log(C − 1) = 0 and it learns nothing; ranks over several tables need the same methods on
-    all of them, so that one such table is enough.
+    >>> default_folder(load_tables("iris"))
+    'compare-iris'
     """
-    two = [table.name for table in tables if len(table.class_names) == 2]
-    if not two or ADACOS not in methods:
-        return list(methods), []
-    where = f"{two[0]} has two classes" if len(two) == 1 else f"{join_names(two, max_names=3)} have two classes"
-    include = '--losses "softmax, arcgrad(s=5), adacos(floor=2)" includes it with a floor'
-    note = f"{ADACOS} is left out, because {where} and it learns nothing from two; {include}"
-    return [method for method in methods if method != ADACOS], [note]
+    return "compare-" + "-".join(table.name for table in tables[:3])
 
 
-def compare(plan: ComparisonPlan, store: ResultStore) -> list[Result]:
-    """Every method on every table, with a progress bar; what the store holds already is not done again."""
-    check_plan(plan)
-    plan_without_tables = replace(plan, tables=())  # a job carries its own table, and not all of them
-    jobs = [(table, method, plan_without_tables) for table, method in missing_results(plan, store)]
-    total = len(plan.tables) * len(plan.methods)
-    with (
-        progress_bar("cross-validation", total, total - len(jobs)) as on_progress,
-        closing(run_all(_run_job, jobs, plan.jobs, on_progress)) as done,
-    ):
-        for result in done:
-            store.add(result)
-    return [store.results[table.name, method] for table in plan.tables for method in plan.methods]
+def _check_whole_number(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise InputError(f"{name} must be a whole number, got {format_value(value)}")
+    return int(value)
 
 
-def check_plan(plan: ComparisonPlan) -> None:
-    """Refuse a plan with a mistake, before any work is done or a stored result is overwritten."""
-    if plan.jobs < 1:
-        raise InputError(f"jobs must be at least 1, got {plan.jobs}")
-    for table in plan.tables:
-        check_cross_validation(table, plan.cv_repeats, plan.folds, plan.seed, plan.mlp_config)
+def _print_notes(notes: Sequence[str]) -> None:
+    for note in notes:
+        print_escaped(f"note: {note}", to_stderr=True)
 
 
-def missing_results(plan: ComparisonPlan, store: ResultStore) -> list[tuple[Table, str]]:
-    """What the store does not hold yet."""
-    return [
-        (table, method)
-        for table in plan.tables
-        for method in plan.methods
-        if find_stored_result(plan, store, table, method) is None
-    ]
+def _write_report(comparison: Comparison, folder: Path, extra: Sequence[Any]) -> None:
+    """The page and the verdict; they show all there is, so that a smaller comparison does not shrink them."""
+    if extra:
+        whole = build_comparison([*comparison.results, *extra])
+        comparison = replace(
+            whole, notes=comparison.notes, data_notes=comparison.data_notes, command=comparison.command
+        )
+    comparison.to_html(folder / PAGE_FILE_NAME)
+    write_text_atomic(folder / VERDICT_FILE_NAME, comparison.to_json())
 
 
-def find_stored_result(plan: ComparisonPlan, store: ResultStore, table: Table, method: str) -> Result | None:
-    """The result that the store holds already, of the same settings; None if there is none, or on too few folds.
-
-    Folds of a seed come in one order: a baseline that was run on more of them than are asked for now is taken as it
-    is, one on fewer is run again.
-    """
-    settings = plan.settings(table, method)
-    there = store.results.get((table.name, method))
-    if there is not None and method in BASELINES:
-        settings.pop("first_folds", None)
-        settings |= {name: value for name, value in there.settings.items() if name == "first_folds"}
-    found = store.find_matching((table.name, method), plan.seed, settings)
-    return None if found is None or len(found.folds) < plan.fold_count(table, method) else found
-
-
-def collect_plan_notes(plan: ComparisonPlan) -> list[str]:
-    """What is worth knowing before the work begins; a loss that cannot choose between these classes raises."""
-    import torch
-
-    from .batched_objective import StackedObjective
-
-    said: list[str] = [f"{table.name}: {note}" for table in plan.tables for note in table.notes]
-    for table in plan.tables:
-        said += _imbalance_notes(table)
-        start = torch.zeros(1, len(table.class_names), plan.mlp_config.hidden[-1])
-        for method in plan.methods:
-            if method not in BASELINES:
-                with warnings.catch_warnings(record=True) as caught:
-                    warnings.simplefilter("always")
-                    StackedObjective(method, start, plan.mlp_config.label_smoothing)
-                said += [f"{table.name}: {warning.message}" for warning in caught]
-    return list(dict.fromkeys(said))
-
-
-def _imbalance_notes(table: Table) -> list[str]:
-    """A word where one class has so many rows that accuracy says little."""
-    counts = np.bincount(table.y, minlength=len(table.class_names))
-    share, name = counts.max() / counts.sum(), table.class_names[int(counts.argmax())]
-    if share < IMBALANCE_THRESHOLD:
-        return []
-    always = f"always answering it would be right in {100 * share:.1f} %"
-    return [f"{table.name}: most rows are of class {name!r}, and {always}; accuracy says little here"]
-
-
-def extra_stored_methods(plan: ComparisonPlan, store: ResultStore) -> list[str]:
-    """Methods beyond the plan's that the store holds on every table with the same settings.
-
-    Baselines are among them only if the plan has some: who wants none gets none.
-    """
-    found = []
-    none_wanted = not any(method in BASELINES for method in plan.methods)
-    for method in dict.fromkeys(loss for _, loss in store.results):
-        if method in plan.methods or (none_wanted and method in BASELINES):
-            continue
-        try:
-            wanted = [find_stored_result(plan, store, table, method) for table in plan.tables]
-        except InputError:
-            continue
-        if all(result is not None for result in wanted):
-            found.append(method)
-    return found
-
-
-def divergence_notes(results: Sequence[Result]) -> list[str]:
-    """Which losses ended in no numbers at all on some fold, where the first class is then the answer."""
-    return [
-        f"{result.set}: {result.loss} diverged on some folds, and its accuracy means nothing; take a smaller --lr"
-        for result in results
-        if result.has_diverged
-    ]
-
-
-def _run_job(table: Table, method: str, plan: ComparisonPlan, on_progress: ProgressCallback) -> Result:
-    split = partitions(table.y, plan.cv_repeats, plan.folds, plan.seed, plan.stratify)
-    if method in BASELINES:
-        split = split[: plan.fold_count(table, method)]
-        score: Score = cross_validate_baseline(table, method, split, plan.seed, on_progress)
-    else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # said once by the command, not by every worker
-            score = cross_validate(table, method, split, plan.mlp_config, plan.seed, on_progress=on_progress)
-    settings = plan.settings(table, method)
-    return make_result(table, method, score.folds, score.seconds, plan.seed, settings, score.angles, score.train)
+def _describe_call(data: object, options: Mapping[str, object]) -> str:
+    """The call that makes it again, with the options that differ from their defaults."""
+    defaults = {name: value for name, value in (compare.__kwdefaults__ or {}).items() if name != "command"}
+    changed = [f"{name}={options[name]!r}" for name, value in defaults.items() if options[name] != value]
+    shown = f"{str(data)!r}" if isinstance(data, str | Path) else "data"
+    return f"wm.compare({', '.join([shown, *changed])})"

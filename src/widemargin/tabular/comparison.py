@@ -1,15 +1,18 @@
 """What a set of results says: ranks, wins, intervals, tests and verdict, computed once for terminal, page and JSON.
 
-Where the settings of a comparison fit a table badly, the verdict names options of the command to try next.
+Where the settings of a comparison fit a table badly, the verdict names options of the command to try next, and
+`Comparison.suggested_config` is the same for Python.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -18,67 +21,15 @@ from ..io.errors import InputError
 from ..stats.verdict import OVERFIT_GAP, FoldAccuracies, Verdict, VerdictKind, verdict_if_not_comparable
 from .config import MLPConfig
 from .results import MAJORITY, Result
-
-CONFIG_AGAINST_UNDERFITTING = MLPConfig(
-    hidden=(256, 64), epochs=20.0, batch=64, lr=0.005, weight_decay=0.01, dropout=0.0
+from .suggestions import (
+    config_against_overfitting,
+    config_against_underfitting,
+    suggest_options_against_overfitting,
+    suggest_options_against_underfitting,
 )
-"""Ordinary settings for tables of thousands of rows: a wider network that is held back less and trained for longer."""
-CONFIG_AGAINST_OVERFITTING = MLPConfig(epochs=4.0, weight_decay=1.0, dropout=0.5)
 
-
-def suggest_options_against_underfitting(settings: Mapping[str, Any]) -> str:
-    """Options with which models fit their training rows better than with the settings of a result.
-
-    >>> suggest_options_against_underfitting({})
-    '--hidden 256 64 --batch 64 --lr 0.005 --weight-decay 0.01 --dropout 0 --epochs 20'
-    """
-    current = _mlp_config_from_settings(settings)
-    is_regularized_more = (
-        current.dropout > CONFIG_AGAINST_UNDERFITTING.dropout
-        or current.weight_decay > CONFIG_AGAINST_UNDERFITTING.weight_decay
-    )
-    if (
-        is_regularized_more
-        or current.hidden[0] < CONFIG_AGAINST_UNDERFITTING.hidden[0]
-        or current.epochs < CONFIG_AGAINST_UNDERFITTING.epochs
-    ):
-        wide, last = CONFIG_AGAINST_UNDERFITTING.hidden
-        inner = [max(width, wide) for width in current.hidden[:-1]] or [wide]
-        hidden = (*inner, max(current.hidden[-1], last))
-        better = replace(
-            CONFIG_AGAINST_UNDERFITTING, hidden=hidden, epochs=max(current.epochs, CONFIG_AGAINST_UNDERFITTING.epochs)
-        )
-    else:  # these were tried: more of the same
-        better = replace(current, hidden=tuple(2 * width for width in current.hidden), epochs=2 * current.epochs)
-    return (
-        f"--hidden {' '.join(map(str, better.hidden))} --batch {better.batch} --lr {better.lr:g} "
-        f"--weight-decay {better.weight_decay:g} --dropout {better.dropout:g} --epochs {better.epochs:g}"
-    )
-
-
-def suggest_options_against_overfitting(settings: Mapping[str, Any]) -> str:
-    """Options with which models fit their training rows less closely than with the settings of a result.
-
-    >>> suggest_options_against_overfitting({})
-    '--dropout 0.5 --weight-decay 1 --epochs 4'
-    """
-    current = _mlp_config_from_settings(settings)
-    decay = max(CONFIG_AGAINST_OVERFITTING.weight_decay, 3 * current.weight_decay)
-    dropout, epochs = (
-        max(current.dropout, CONFIG_AGAINST_OVERFITTING.dropout),
-        min(current.epochs, CONFIG_AGAINST_OVERFITTING.epochs),
-    )
-    return f"--dropout {dropout:g} --weight-decay {decay:g} --epochs {epochs:g}"
-
-
-def _mlp_config_from_settings(settings: Mapping[str, Any]) -> MLPConfig:
-    """The `MLPConfig` of a result; the default one where a line of a file holds none, or something else."""
-    values = settings.get("mlp_config", {})
-    try:
-        return MLPConfig(**{**values, "hidden": tuple(values.get("hidden", MLPConfig().hidden))})
-    except (InputError, TypeError):
-        return MLPConfig()
-
+if TYPE_CHECKING:
+    import pandas as pd
 
 ALPHA = 0.05
 TIE_DECIMALS = 2
@@ -117,6 +68,8 @@ class DatasetComparison:
     baselines: tuple[Result, ...] = ()
     """Perhaps on the first few folds only."""
     baseline_intervals: tuple[tuple[float, float], ...] = ()
+    suggested_config: MLPConfig | None = None
+    """What the verdict suggests to try, where no statement is made and other settings may help."""
 
     @property
     def has_statement(self) -> bool:
@@ -132,6 +85,43 @@ class DatasetComparison:
     def best_mean(self) -> float | None:
         """The mean that is marked as the best, in two decimals; None where no statement is made."""
         return max(round(result.mean, TIE_DECIMALS) for result in self.results) if self.has_statement else None
+
+    @property
+    def best(self) -> str | None:
+        """The loss with the highest mean; None where no statement is made."""
+        return self.results[self.order[0]].loss if self.has_statement else None
+
+    def table_rows(self) -> list[dict[str, Any]]:
+        """The rows of `Comparison.table`: losses with the highest mean first, then baselines."""
+        unknown = (math.nan, None, None)
+        places = [
+            (rank, wins, result.loss in self.not_worse) if self.has_statement else unknown
+            for result, rank, wins in zip(self.results, self.ranks, self.wins, strict=True)
+        ]
+        rows = [self._table_row(self.results[i], self.intervals[i], *places[i]) for i in self.order]
+        spans = zip(self.baselines, self.baseline_intervals, strict=True)
+        return rows + [self._table_row(result, interval, *unknown) for result, interval in spans]
+
+    def _table_row(
+        self, result: Result, interval: tuple[float, float], rank: float, wins: int | None, not_worse: bool | None
+    ) -> dict[str, Any]:
+        angles = {key: math.degrees(result.angles.get(key, math.nan)) for key in ("wc_intra", "w_inter", "c_inter")}
+        return {
+            "set": self.set,
+            "method": result.loss,
+            "mean": result.mean,
+            "std": result.std,
+            "ci_low": interval[0],
+            "ci_high": interval[1],
+            "rank": rank,
+            "wins": wins,
+            "folds": len(result.folds),
+            "train_accuracy": math.nan if result.train_mean is None else result.train_mean,
+            **angles,
+            "seconds": result.seconds,
+            "not_worse": not_worse,
+            "is_baseline": result.is_baseline,
+        }
 
 
 @dataclass(frozen=True)
@@ -149,13 +139,18 @@ class CrossDatasetComparison:
     p_friedman: float
     critical_difference: float
     groups: tuple[tuple[int, ...], ...]
+    not_worse: frozenset[str]
+    """The best, and those that no test named in the verdict finds worse."""
     verdict: str
     kind: VerdictKind
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
-    """Everything a report shows."""
+    """What `compare` returns: every result, what the tests say of them, and a table, a page and JSON of it all.
+
+    Printed, it is a short table with the verdict; a notebook shows the same as HTML.
+    """
 
     methods: tuple[str, ...]
     """Losses; baselines only where there is no loss among the results."""
@@ -163,6 +158,45 @@ class Comparison:
     across_datasets: CrossDatasetComparison | None
     """None where there is one set with a statement, or one method."""
     baselines: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What is worth knowing: columns left out, lopsided classes, losses that cannot learn or diverged."""
+    data_notes: tuple[str, ...] = ()
+    """A sentence on each table."""
+    command: str = ""
+    """How to make it again, as the page shows it."""
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """Every result, set after set: losses in the order given, then baselines."""
+        return tuple(result for one in self.sets for result in (*one.results, *one.baselines))
+
+    @property
+    def best(self) -> str | None:
+        """The loss with the highest mean, or over several sets with the best mean rank; None without a statement.
+
+        A statement is made unless the settings underfit, a baseline is ahead of every loss, no loss is better than the
+        majority class, or all diverged (`kind`). The best need not be significantly better than the others: `not_worse`
+        has all that no test finds worse, and `verdict` says it in words.
+        """
+        if self.across_datasets is not None:
+            together = self.across_datasets
+            places = range(len(self.methods))
+            return self.methods[min(places, key=lambda i: (together.mean_ranks[i], -together.averages[i]))]
+        stated, _ = self._split_by_statement()
+        return stated[0].best if stated else None
+
+    @property
+    def not_worse(self) -> frozenset[str]:
+        """The best and every loss that no test finds worse than it; empty where no statement is made."""
+        if self.across_datasets is not None:
+            return self.across_datasets.not_worse
+        stated, _ = self._split_by_statement()
+        return stated[0].not_worse if stated else frozenset()
+
+    @property
+    def suggested_config(self) -> MLPConfig | None:
+        """Settings to try where these fit the first set without a statement badly: `compare(…, mlp_config=…)`."""
+        return next((one.suggested_config for one in self.sets if one.suggested_config is not None), None)
 
     @property
     def verdict(self) -> str:
@@ -192,6 +226,60 @@ class Comparison:
 
     def _split_by_statement(self) -> tuple[list[DatasetComparison], list[DatasetComparison]]:
         return [one for one in self.sets if one.has_statement], [one for one in self.sets if not one.has_statement]
+
+    def table(self) -> pd.DataFrame:
+        """A row per set and method: losses with the highest mean first, then baselines.
+
+        Columns: set, method, mean, std and the 95 % interval ci_low, ci_high of the accuracy in percent; rank and wins
+        (folds in which no other loss was better) among the losses; folds; train_accuracy in percent; wc_intra, w_inter
+        and c_inter in degrees; seconds; not_worse (than the best of the set, by the corrected t-test); is_baseline.
+        rank, wins and not_worse are missing for baselines and where no statement about the losses is made.
+        """
+        import pandas as pd
+
+        frame = pd.DataFrame([row for one in self.sets for row in one.table_rows()])
+        return frame.astype({"wins": "Int64", "not_worse": "boolean"})
+
+    def to_json(self) -> str:
+        """The verdict for programs: its kind and sentence, of all sets together and of each."""
+        sets = [{"set": one.set, "kind": one.kind, "verdict": one.verdict} for one in self.sets]
+        known = {"kind": self.kind, "verdict": self.verdict, "sets": sets}
+        return json.dumps(known, indent=1, ensure_ascii=False) + "\n"
+
+    @overload
+    def to_html(self, path: None = None) -> str: ...
+    @overload
+    def to_html(self, path: str | Path) -> Path: ...
+    def to_html(self, path: str | Path | None = None) -> str | Path:
+        """The page: verdict, charts, numbers, how it was made. Returns its text, or writes it and returns the path.
+
+        Args:
+            path: file to write; None returns the page as text.
+        """
+        from ..io.locks import write_text_atomic
+        from ..viz import page
+        from ..viz.comparison_page import comparison_page
+
+        notes = [page.paragraph(f"Note: {note}.", "note") for note in self.notes]
+        text = comparison_page(self, self.data_notes, self.command, notes)
+        if path is None:
+            return text
+        place = Path(path).expanduser()
+        try:
+            write_text_atomic(place, text)
+        except OSError as error:
+            raise InputError(f"{place}: cannot be written ({error.strerror or error}); choose another path") from None
+        return place
+
+    def __repr__(self) -> str:
+        from ..viz.comparison_summary import summary_text
+
+        return summary_text(self)
+
+    def _repr_html_(self) -> str:
+        from ..viz.comparison_summary import summary_html
+
+        return summary_html(self)
 
 
 def build_comparison(results: Sequence[Result], *, check_fit: bool = True) -> Comparison:
@@ -226,7 +314,7 @@ def _compare_on_dataset(
     test_fraction = _test_fraction(results[0])
     means = [[round(result.mean, TIE_DECIMALS) for result in results]]
     per_fold = np.array([result.folds for result in results]).T
-    verdict = _no_statement_verdict(results, baselines, test_fraction) if check_fit else None
+    verdict, suggested = _no_statement_verdict(results, baselines, test_fraction) if check_fit else (None, None)
     has_statement = verdict is None
     if verdict is None:
         verdict = stats.verdict_one_dataset(folds, test_fraction, alpha=ALPHA, family="pairs")
@@ -247,6 +335,7 @@ def _compare_on_dataset(
         kind=verdict.kind,
         baselines=tuple(baselines),
         baseline_intervals=_intervals(baselines, test_fraction),
+        suggested_config=suggested,
     )
 
 
@@ -256,11 +345,11 @@ def _intervals(results: Sequence[Result], test_fraction: float) -> tuple[tuple[f
 
 def _no_statement_verdict(
     results: Sequence[Result], baselines: Sequence[Result], test_fraction: float
-) -> Verdict | None:
+) -> tuple[Verdict | None, MLPConfig | None]:
     """Why nothing can be said about the losses of a set, and what to try; None where they can be compared."""
     if baselines and all(result.has_diverged for result in results):
         sentence = "Every loss diverged; no statement about the losses. Try a smaller --lr."
-        return Verdict((), (), 1.0, sentence, "diverged")
+        return Verdict((), (), 1.0, sentence, "diverged"), None
     scores = FoldAccuracies(
         test={result.loss: result.folds for result in results},
         train={result.loss: result.train for result in results if result.train},
@@ -268,27 +357,28 @@ def _no_statement_verdict(
         majority=next((result.folds for result in baselines if result.loss == MAJORITY), ()),
     )
     found = verdict_if_not_comparable(scores, test_fraction, ALPHA)
-    return (
-        None
-        if found is None
-        else replace(found, sentence=f"{found.sentence} {_suggestion_sentence(found, results, scores)}")
-    )
+    if found is None:
+        return None, None
+    sentence, config = _suggestion(found, results, scores)
+    return replace(found, sentence=f"{found.sentence} {sentence}"), config
 
 
-def _suggestion_sentence(verdict: Verdict, results: Sequence[Result], scores: FoldAccuracies) -> str:
-    """What may help, as options of the command where settings can."""
+def _suggestion(verdict: Verdict, results: Sequence[Result], scores: FoldAccuracies) -> tuple[str, MLPConfig | None]:
+    """What may help: a sentence with options of the command, and the settings where settings can."""
     if (
         verdict.kind == "chance"
         and scores.baselines
         and not any(map(scores.is_above_chance, scores.baselines.values()))
     ):
-        return "Nor is a baseline: other columns or more rows are needed."
+        return "Nor is a baseline: other columns or more rows are needed.", None
     settings, fitted = results[0].settings, [result.train_mean for result in results if result.train_mean is not None]
     best_mean = max(result.mean for result in results)
     if verdict.kind != "underfit" and fitted and max(fitted) >= best_mean + OVERFIT_GAP:
         options = suggest_options_against_overfitting(settings)
-        return f"More rows or fewer columns may help; else try, with another --out: {options}."
-    return f"Try, with another --out: {suggest_options_against_underfitting(settings)}."
+        more_rows = f"More rows or fewer columns may help; else try, with another --out: {options}."
+        return more_rows, config_against_overfitting(settings)
+    options = suggest_options_against_underfitting(settings)
+    return f"Try, with another --out: {options}.", config_against_underfitting(settings)
 
 
 def _baseline_caution(results: Sequence[Result], baselines: Sequence[Result]) -> str:
@@ -351,15 +441,7 @@ def _compare_across_datasets(sets: Sequence[DatasetComparison], methods: Sequenc
         p_friedman=stats.friedman(scores, decimals=TIE_DECIMALS).p,
         critical_difference=difference,
         groups=tuple(stats.cliques(mean_ranks, difference)),
+        not_worse=frozenset(methods) - frozenset(verdict.worse),
         verdict=verdict.sentence,
         kind=verdict.kind,
-    )
-
-
-def comparison_to_json(comparison: Comparison) -> str:
-    """The verdict for programs: its kind and sentence, of all sets together and of each."""
-    sets = [{"set": one.set, "kind": one.kind, "verdict": one.verdict} for one in comparison.sets]
-    return (
-        json.dumps({"kind": comparison.kind, "verdict": comparison.verdict, "sets": sets}, indent=1, ensure_ascii=False)
-        + "\n"
     )

@@ -1,4 +1,4 @@
-"""Results on disk: one JSON line per set and method, complete or absent.
+"""Results of a comparison, in memory or on disk: one JSON line per set and method, complete or absent.
 
 A line is added, flushed and synced when its work is done, so a run that was stopped goes on with what
 is missing. Lines of other settings are never mixed in.
@@ -27,6 +27,8 @@ from ..losses.grammar import is_number
 MAJORITY = "majority"
 """The baseline that always answers the most frequent class of the table."""
 BASELINES = (MAJORITY, "logistic_regression", "svm", "random_forest", "mlp")
+
+RESULTS_FILE_NAME = "results.jsonl"
 
 MAX_TRAIN_ACCURACY_ROWS = 2000
 """Accuracy on a training part is measured on at most so many of its rows: its error is then about one percent."""
@@ -107,42 +109,20 @@ def fingerprint(table: Table) -> str:
 
 
 class ResultStore:
-    """`results.jsonl` of a folder."""
+    """Results by set and method: those of `results.jsonl` in a folder, or in memory only where there is none.
 
-    def __init__(self, folder: str | Path, overwrite: bool = False) -> None:
-        self.folder = Path(folder)
-        self.path = self.folder / "results.jsonl"
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if overwrite:
-                self.path.unlink(missing_ok=True)
-            if self.path.is_symlink():
-                raise NotAFileError(f"{self.path.name} is a link, and what it leads to would be written to")
-            if os.path.lexists(self.path):
-                open_regular(self.path).close()  # not a pipe, which a writer would wait for
-            with self.path.open("a"):
-                pass
-        except (OSError, NotAFileError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise InputError(f"{folder}: cannot be written ({why}); choose another --out") from None
-        self.results = self._read()
+    Args:
+        folder: where `results.jsonl` is, or will be; None keeps results in memory.
+        overwrite: start anew instead of going on with what is there.
+    """
 
-    def _read(self) -> dict[tuple[str, str], Result]:
-        """Lines that are there; a last line that was cut off is forgotten and its work done again."""
-        found: dict[tuple[str, str], Result] = {}
-        whole = 0  # bytes of lines that have an end
-        for number, line in enumerate(read_lines(self.path, MAX_IN_MEMORY_LOG_BYTES), 1):
-            if not line.endswith(b"\n"):
-                os.truncate(self.path, whole)  # in place: what is there stays there whatever happens
-                break
-            whole += len(line)
-            try:
-                result = parse_result_line(line)
-            except (ValueError, TypeError, KeyError):
-                advice = "delete the line, or start anew with --overwrite"
-                raise InputError(f"{self.path}: line {number} is not a result; {advice}") from None
-            found[result.key] = result
-        return found
+    def __init__(self, folder: str | Path | None = None, overwrite: bool = False) -> None:
+        self.folder = None if folder is None else Path(folder)
+        self.path = None if self.folder is None else self.folder / RESULTS_FILE_NAME
+        self.results: dict[tuple[str, str], Result] = {}
+        if self.path is not None:
+            _prepare_file(self.path, overwrite)
+            self.results = _read_results(self.path)
 
     def find_matching(self, key: tuple[str, str], seed: int, settings: dict[str, Any]) -> Result | None:
         """The result that is there already; one of other settings is an error."""
@@ -158,21 +138,58 @@ class ResultStore:
                 if name == "data":
                     raise InputError(
                         f"{self.path} holds {key[1]} on {key[0]} as it was: the file or its target has changed; "
-                        "choose another --out, or --overwrite"
+                        "choose another out folder, or overwrite"
                     )
                 raise InputError(
                     f"{self.path} holds {key[1]} on {key[0]} with another {name} ({there.get(name)}, "
-                    f"now {wanted.get(name)}): choose another --out, or --overwrite"
+                    f"now {wanted.get(name)}): choose another out folder, or overwrite"
                 )
         return found
 
     def add(self, result: Result) -> None:
-        """Append a result, synced to disk."""
+        """Keep a result; in a file it is appended and synced to disk."""
         self.results[result.key] = result
+        if self.path is None:
+            return
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(result), ensure_ascii=False, allow_nan=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def _prepare_file(path: Path, overwrite: bool) -> None:
+    """Make the folder and the file, empty it if it shall be; refuse links and what is no file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if overwrite:
+            path.unlink(missing_ok=True)
+        if path.is_symlink():
+            raise NotAFileError(f"{path.name} is a link, and what it leads to would be written to")
+        if os.path.lexists(path):
+            open_regular(path).close()  # not a pipe, which a writer would wait for
+        with path.open("a"):
+            pass
+    except (OSError, NotAFileError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"{path.parent}: cannot be written ({why}); choose another out folder") from None
+
+
+def _read_results(path: Path) -> dict[tuple[str, str], Result]:
+    """Lines that are there; a last line that was cut off is forgotten and its work done again."""
+    found: dict[tuple[str, str], Result] = {}
+    whole = 0  # bytes of lines that have an end
+    for number, line in enumerate(read_lines(path, MAX_IN_MEMORY_LOG_BYTES), 1):
+        if not line.endswith(b"\n"):
+            os.truncate(path, whole)  # in place: what is there stays there whatever happens
+            break
+        whole += len(line)
+        try:
+            result = parse_result_line(line)
+        except (ValueError, TypeError, KeyError):
+            advice = "delete the line, or start anew with overwrite"
+            raise InputError(f"{path}: line {number} is not a result; {advice}") from None
+        found[result.key] = result
+    return found
 
 
 def _flatten_settings(seed: int, settings: dict[str, Any]) -> dict[str, Any]:

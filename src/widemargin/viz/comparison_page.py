@@ -245,14 +245,8 @@ def _summary_footer(summary: CrossDatasetComparison) -> list[list[page.Cell]]:
 
 
 def _accuracy_cell(result: Result, comparison: DatasetComparison) -> page.Cell:
-    kind = (
-        "best"
-        if round(result.mean, 2) == comparison.best_mean
-        else "alike"
-        if result.loss in comparison.not_worse
-        else ""
-    )
-    return _mean_std_cell(result)[0], kind
+    css_class = {BEST_MARK: "best", NOT_WORSE_MARK: "alike"}.get(accuracy_mark(result, comparison), "")
+    return _mean_std_cell(result)[0], css_class
 
 
 def _mean_std_cell(result: Result) -> page.Cell:
@@ -414,7 +408,12 @@ def _add_summary(grid: Grid, summary: CrossDatasetComparison) -> None:
 
 
 def _accuracy_text(result: Result, comparison: DatasetComparison) -> Text:
-    text = f"{result.mean:.2f}±{result.std:.2f}"
+    mark = accuracy_mark(result, comparison)
+    return Text(f"{result.mean:.2f}±{result.std:.2f}{mark}", style="bold" if mark == BEST_MARK else "")
+
+
+def accuracy_mark(result: Result, comparison: DatasetComparison) -> str:
+    """The mark behind a mean: of the best, of one that no test finds worse, or a space."""
     if round(result.mean, 2) == comparison.best_mean:
-        return Text(f"{text}{BEST_MARK}", style="bold")
-    return Text(f"{text}{NOT_WORSE_MARK if result.loss in comparison.not_worse else ' '}")
+        return BEST_MARK
+    return NOT_WORSE_MARK if result.loss in comparison.not_worse else " "

@@ -103,7 +103,7 @@ def test_a_number_to_be_predicted_is_refused_unless_it_is_said_to_be_a_class(tmp
     assert f"column 'target' looks like a number to be predicted ({different}); widemargin classifies" in str(
         caught.value
     )
-    assert "choose another --target, or bin it first" in str(caught.value)
+    assert "choose another target, or bin it first" in str(caught.value)
     if len(np.unique(values)) < len(values) / 2:
         assert len(read_table(tmp_path / "data.csv", target_is_class=True).class_names) > 20
 

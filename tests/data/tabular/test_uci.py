@@ -186,7 +186,7 @@ def test_offline_is_one_line_with_the_address_and_what_to_do():
         load_uci_set("haberman")
     message = str(caught.value)
     assert "cannot download http://127.0.0.1:9/static/public/43/haberman+s+survival.zip: no connection" in message
-    assert message.endswith("give the folder that holds 'haberman+s+survival.zip' with --data-dir")
+    assert message.endswith("give the folder that holds 'haberman+s+survival.zip' as data_dir")
     assert "\n" not in message
 
 
@@ -208,7 +208,7 @@ def test_a_wrong_file_in_the_folder_is_refused(tmp_path):
 def test_names_and_folders_that_do_not_exist_are_one_line(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="did you mean 'haberman'"):
         load_uci_set("habermann")
-    with pytest.raises(InputError, match=r"--data-dir: .* is no folder"):
+    with pytest.raises(InputError, match=r"data_dir: .* is no folder"):
         load_uci_set("haberman", tmp_path / "nowhere")
     monkeypatch.setenv("WIDEMARGIN_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(InputError, match=r"WIDEMARGIN_DATA: .* is no folder"):

@@ -17,7 +17,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -223,7 +223,7 @@ def read_labels(grid: Grid, target: str | None, is_class: bool = False) -> Targe
     """
     column_index = len(grid.column_names) - 1 if target is None else _target_index(grid, target)
     column = f"{grid.file}: column {quote_cell(grid.column_names[column_index])}"
-    remedy = "; name the column of classes with --target" if target is None else ""
+    remedy = "; name the column of classes: target" if target is None else ""
     words = _to_label_words(grid.columns[column_index])
     kept_rows = [row for row, word in enumerate(words) if not is_missing(word, LABEL_MISSING_TOKENS)]
     if not kept_rows:
@@ -330,7 +330,7 @@ def _check_not_quantity(column: str, sizes: Counter[str], rows: int) -> None:
     if is_quantity(values, counts):
         raise InputError(
             f"{column} looks like a number to be predicted ({len(sizes):,} different values in {rows:,} rows); "
-            "widemargin classifies: choose another --target, or bin it first (--target-is-class if these are classes)"
+            "widemargin classifies: choose another target, or bin it first (target_is_class if these are classes)"
         )
 
 
@@ -358,11 +358,17 @@ def read_table(path: str | Path, target: str | None = None, *, target_is_class: 
     else:
         text, notes = decode_table_text(data, file)
         grid = parse_grid(text, memory)
-    target_labels = read_labels(grid, target, target_is_class)
-    features, more = build_columns(grid, target_labels.column_index, target_labels.kept_rows)
-    notes = [*notes, *grid.notes, *target_labels.notes, *more]
     name = place.name.removesuffix(".gz")
-    return Table(Path(name).stem or name, features, target_labels.y, target_labels.class_names, tuple(notes), file)
+    table = build_table(grid, Path(name).stem or name, target, target_is_class)
+    return replace(table, notes=(*notes, *table.notes), source=file)
+
+
+def build_table(grid: Grid, name: str, target: str | None, target_is_class: bool) -> Table:
+    """The table of a grid of cells: its classes, its columns, and notes on all that was left out or read specially."""
+    target_labels = read_labels(grid, target, target_is_class)
+    features, column_notes = build_columns(grid, target_labels.column_index, target_labels.kept_rows)
+    notes = (*grid.notes, *target_labels.notes, *column_notes)
+    return Table(name, features, target_labels.y, target_labels.class_names, notes)
 
 
 def _known_set_names() -> tuple[str, ...]:

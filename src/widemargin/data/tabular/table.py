@@ -93,6 +93,12 @@ class Table:
     def __len__(self) -> int:
         return len(self.y)
 
+    @property
+    def largest_class(self) -> tuple[str, float]:
+        """The class with the most rows, and its share of them."""
+        counts = np.bincount(self.y, minlength=len(self.class_names))
+        return self.class_names[int(counts.argmax())], float(counts.max() / counts.sum())
+
 
 def class_order(names: Iterable[str]) -> tuple[str, ...]:
     """Different names in their order: as numbers if all of them are, else by the alphabet.

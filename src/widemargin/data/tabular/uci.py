@@ -39,7 +39,7 @@ def load_uci_set(name: str, data_dir: str | Path | None = None) -> Table:
 
 def _uci_folders(data_dir: str | Path | None) -> Iterator[Path]:
     """Folders to look in: each one given, and `uci` in it."""
-    for given, whose in ((data_dir, "--data-dir"), (os.environ.get("WIDEMARGIN_DATA"), "WIDEMARGIN_DATA")):
+    for given, whose in ((data_dir, "data_dir"), (os.environ.get("WIDEMARGIN_DATA"), "WIDEMARGIN_DATA")):
         if given:
             folder = Path(given).expanduser()
             if not folder.is_dir():
@@ -98,7 +98,7 @@ def _generate_or_download(entry: UciSet) -> tuple[str, str]:
             stream.write(text.encode())
         return text, location
     files = " and ".join(repr(file) for file in entry.sources[0].file_names)
-    remedy = f"download it elsewhere and give the folder that holds {files} with --data-dir"
+    remedy = f"download it elsewhere and give the folder that holds {files} as data_dir"
     raise InputError(f"data set {entry.name!r}: {failed}; {remedy}")
 
 

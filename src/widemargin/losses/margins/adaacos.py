@@ -15,7 +15,6 @@ Reference: the AdaAcos project's own description; the scale follows AdaCos (arXi
 """
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Self
 
@@ -46,18 +45,20 @@ class AdaAcos(Margin):
     m: Number = option(0.0, "margin to start from, radian", low=0, high=PI / 2, hide_default=True)
     floor: Number = option(0.0, "smallest default scale", low=0, hide_default=True)
 
+    def _resolved_scale(self, num_classes: int) -> Number:
+        """The scale that is given, or the default of so many classes."""
+        return max(self.floor, math.log(num_classes - 1) / math.cos(PI / 2.3)) if self.s is None else self.s
+
     def for_num_classes(self, num_classes: int) -> Self:
         resolved = super().for_num_classes(num_classes)
-        if resolved.s is None:
-            scale = math.log(num_classes - 1) / math.cos(PI / 2.3)
-            resolved = resolved.with_values(s=max(resolved.floor, scale))
-        if resolved.s == 0.0:
-            warnings.warn(
-                f"adaacos with {num_classes} classes has a scale of 0 and cannot learn: give it one, "
-                "as in adaacos(s=6)",
-                stacklevel=3,
-            )
-        return resolved
+        return resolved if self.s is not None else resolved.with_values(s=self._resolved_scale(num_classes))
+
+    def class_count_warnings(self, num_classes: int) -> list[str]:
+        if self._resolved_scale(num_classes) != 0.0:
+            return []
+        return [
+            f"adaacos with {num_classes} classes has a scale of 0 and cannot learn: give it one, as in adaacos(s=6)"
+        ]
 
     def psi(self, theta: Tensor) -> Tensor:
         return arc_curve(theta, self.m)

@@ -17,7 +17,6 @@ Reference: AdaCos (arXiv 1905.00292), Eq. 13 and 15; ArcGrad (IJCNN 2020), Eq. 1
 """
 
 import math
-import warnings
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -48,15 +47,19 @@ class AdaCos(Margin):
                 f"adacos: ceiling={format_number(self.ceiling)} is below floor={format_number(self.floor)}"
             )
 
+    def _initial_scale(self, num_classes: int) -> float:
+        return math.sqrt(2.0) * math.log(num_classes - 1) if self.s is None else self.s
+
     def for_num_classes(self, num_classes: int) -> Self:
-        start = math.sqrt(2.0) * math.log(num_classes - 1) if self.s is None else self.s
-        if num_classes == 2 and self.floor == 0.0 and not (self.fixed and start > 0.0):
-            warnings.warn(
-                "adacos with 2 classes falls to a scale of 0 and cannot learn: give it a floor, as in adacos(floor=2)",
-                stacklevel=3,
-            )
-        start = max(self.floor, start) if self.ceiling is None else min(max(self.floor, start), self.ceiling)
+        start = max(self.floor, self._initial_scale(num_classes))
+        start = start if self.ceiling is None else min(start, self.ceiling)
         return replace(super().for_num_classes(num_classes), s=start)
+
+    def class_count_warnings(self, num_classes: int) -> list[str]:
+        learns = self.floor > 0.0 or (self.fixed and self._initial_scale(num_classes) > 0.0)
+        if num_classes != 2 or learns:
+            return []
+        return ["adacos with 2 classes falls to a scale of 0 and cannot learn: give it a floor, as in adacos(floor=2)"]
 
     def adapt_to_batch(self, batch: BatchStatistics) -> Self:
         if self.fixed or batch.theta.numel() == 0:

@@ -1,0 +1,251 @@
+"""What a comparison does, checked before any work: tables, methods, folds and settings; and the work itself."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ..data.tabular.table import Table, join_names
+from ..io.errors import InputError, format_value
+from ..io.progress import progress_bar
+from ..io.worker_pool import ProgressCallback, run_all
+from ..losses.base import Loss
+from ..losses.grammar import Sum, parse_list
+from ..losses.margin import Margin
+from .baselines import MAX_FIT_ROWS, QUICK_BASELINES, cross_validate_baseline, quick_folds
+from .batched_objective import check_stacked_loss
+from .config import MLPConfig
+from .crossval import Score, check_cross_validation, cross_validate, partitions
+from .results import BASELINES, MAJORITY, Result, ResultStore, fingerprint, make_result
+
+# The methods of the paper's Table I, spelled out.
+PAPER_LOSSES = (
+    "softmax",
+    "softmax + 0.02*center",
+    "m_softmax(m=0.5)",
+    "arcface(s=20, m=0.1)",
+    "adacos",
+    "arcgrad(s=30)",
+    "arcgrad(s=5)",
+)
+ADACOS = "adacos"
+
+# From this share of one class on, accuracy is worth a word of warning.
+IMBALANCE_THRESHOLD = 0.8
+
+LossList = str | Loss | Sum | Sequence[str | Loss | Sum]
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """What is compared, and how; one with a mistake raises `InputError`, before any work is done or result lost."""
+
+    tables: Sequence[Table]
+    methods: Sequence[str]
+    """Losses as parse strings, and names of baselines."""
+    cv_repeats: int = 10
+    folds: int = 10
+    stratify: bool = False
+    seed: int = 0
+    mlp_config: MLPConfig = MLPConfig()
+    jobs: int = 1
+    quick_baselines: bool = False
+    """Run baselines on the first few folds only; the majority class, which costs nothing, on all of them."""
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise InputError(f"jobs must be at least 1, got {self.jobs}")
+        for table in self.tables:
+            check_cross_validation(table, self.cv_repeats, self.folds, self.seed, self.mlp_config)
+        margins = self._margins()
+        for table in self.tables:
+            for margin in margins:
+                margin.check_num_classes(len(table.class_names))
+
+    def _margins(self) -> list[Margin]:
+        """The margins of all losses, each of which must be able to choose between classes."""
+        smoothing = self.mlp_config.label_smoothing
+        sums = [check_stacked_loss(method, smoothing) for method in self.methods if method not in BASELINES]
+        return [loss for total in sums for _, loss in total.parts if isinstance(loss, Margin)]
+
+    def notes(self) -> list[str]:
+        """What is worth knowing before the work begins."""
+        said = [f"{table.name}: {note}" for table in self.tables for note in table.notes]
+        margins = self._margins()
+        for table in self.tables:
+            said += _imbalance_notes(table)
+            said += [
+                f"{table.name}: {message}"
+                for margin in margins
+                for message in margin.class_count_warnings(len(table.class_names))
+            ]
+        return list(dict.fromkeys(said))
+
+    def fold_count(self, table: Table, method: str) -> int:
+        """On how many folds a method is run: the first so many, repeat after repeat."""
+        every = self.cv_repeats * self.folds
+        if not self.quick_baselines or method not in BASELINES or method == MAJORITY:
+            return every
+        return min(every, quick_folds(len(table), self.folds))
+
+    def settings(self, table: Table, method: str) -> dict[str, Any]:
+        """What a result depends on besides set, loss and seed."""
+        found: dict[str, Any] = {"cv_repeats": self.cv_repeats, "folds": self.folds, "stratify": self.stratify}
+        found["data"] = fingerprint(table)
+        if method not in BASELINES:
+            return {**found, "mlp_config": asdict(self.mlp_config)}
+        if self.fold_count(table, method) < self.cv_repeats * self.folds:
+            found["first_folds"] = self.fold_count(table, method)
+        if method != MAJORITY and len(table) - len(table) // self.folds > MAX_FIT_ROWS:
+            found["fit_rows"] = MAX_FIT_ROWS
+        return found
+
+    def find_stored_result(self, store: ResultStore, table: Table, method: str) -> Result | None:
+        """The result that the store holds already, of the same settings; None if there is none, or on too few folds.
+
+        Folds of a seed come in one order: a baseline that was run on more of them than are asked for now is taken as it
+        is, one on fewer is run again.
+        """
+        there = store.results.get((table.name, method))
+        if there is None:
+            return None
+        settings = self.settings(table, method)
+        if method in BASELINES:
+            settings.pop("first_folds", None)
+            settings |= {name: value for name, value in there.settings.items() if name == "first_folds"}
+        found = store.find_matching((table.name, method), self.seed, settings)
+        return None if found is None or len(found.folds) < self.fold_count(table, method) else found
+
+    def missing_results(self, store: ResultStore) -> list[tuple[Table, str]]:
+        """What the store does not hold yet."""
+        return [
+            (table, method)
+            for table in self.tables
+            for method in self.methods
+            if self.find_stored_result(store, table, method) is None
+        ]
+
+    def extra_stored_results(self, store: ResultStore) -> list[Result]:
+        """Results of methods beyond the plan's that the store holds on every table with the same settings.
+
+        Baselines are among them only if the plan has some: who wants none gets none.
+        """
+        found: list[Result] = []
+        none_wanted = not any(method in BASELINES for method in self.methods)
+        for method in dict.fromkeys(loss for _, loss in store.results):
+            if method in self.methods or (none_wanted and method in BASELINES):
+                continue
+            try:
+                stored = [self.find_stored_result(store, table, method) for table in self.tables]
+            except InputError:
+                continue
+            if all(result is not None for result in stored):
+                found += [result for result in stored if result is not None]
+        return found
+
+
+def run_plan(plan: ComparisonPlan, store: ResultStore, *, quiet: bool = False) -> tuple[list[Result], int]:
+    """Every method on every table, with a progress bar; what the store holds already is not done again.
+
+    Returns the results, table after table, and how many of them were there already.
+    """
+    missing = plan.missing_results(store)
+    plan_without_tables = replace(plan, tables=())  # a job carries its own table, and not all of them
+    jobs = [(table, method, plan_without_tables) for table, method in missing]
+    total = len(plan.tables) * len(plan.methods)
+    with (
+        progress_bar("cross-validation", total, total - len(jobs), hidden=quiet) as on_progress,
+        closing(run_all(_run_job, jobs, plan.jobs, on_progress)) as done,
+    ):
+        for result in done:
+            store.add(result)
+    results = [store.results[table.name, method] for table in plan.tables for method in plan.methods]
+    return results, total - len(jobs)
+
+
+def _run_job(table: Table, method: str, plan: ComparisonPlan, on_progress: ProgressCallback) -> Result:
+    split = partitions(table.y, plan.cv_repeats, plan.folds, plan.seed, plan.stratify)
+    if method in BASELINES:
+        split = split[: plan.fold_count(table, method)]
+        score: Score = cross_validate_baseline(table, method, split, plan.seed, on_progress)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said once, by the plan's notes, and not by every worker
+            score = cross_validate(table, method, split, plan.mlp_config, plan.seed, on_progress=on_progress)
+    settings = plan.settings(table, method)
+    return make_result(table, method, score.folds, score.seconds, plan.seed, settings, score.angles, score.train)
+
+
+# ---------------------------------------------------------------- methods
+
+
+def canonical_methods(losses: LossList | None, baselines: bool | None = False) -> list[str]:
+    """Methods in their canonical spelling, each once; the paper's seven by default.
+
+    Args:
+        losses: a text list such as "softmax, arcgrad(s=5)", a loss, or a sequence of these; None for the paper's.
+        baselines: True adds all of them, None the quick ones.
+
+    >>> canonical_methods(["softmax", "arcface(m=0.5)"])
+    ['softmax', 'arcface(s=64, m=0.5)']
+    """
+    given: Sequence[Any] = PAPER_LOSSES if losses is None else losses if isinstance(losses, list | tuple) else [losses]
+    if not given:
+        raise InputError('losses is empty; give a list such as ["softmax", "arcgrad(s=5)"]')
+    found: list[str] = []
+    for loss in given:
+        if not isinstance(loss, str | Loss | Sum):
+            raise InputError(f"losses must be parse strings such as 'arcgrad(s=5)' or losses, got {format_value(loss)}")
+        found += [repr(value) for value in parse_list(loss)] if isinstance(loss, str) else [repr(loss)]
+    more = QUICK_BASELINES if baselines is None else BASELINES if baselines else ()
+    return list(dict.fromkeys([*found, *more]))
+
+
+def drop_adacos_for_two_classes(methods: Sequence[str], tables: Sequence[Table]) -> tuple[list[str], list[str]]:
+    """The default methods without AdaCos where a table has two classes, and a note that says so.
+
+    Its scale is then √2 log(C − 1) = 0 and it learns nothing; ranks over several tables need the same methods on
+    all of them, so that one such table is enough.
+    """
+    two = [table.name for table in tables if len(table.class_names) == 2]
+    if not two or ADACOS not in methods:
+        return list(methods), []
+    where = f"{two[0]} has two classes" if len(two) == 1 else f"{join_names(two, max_names=3)} have two classes"
+    include = 'losses="softmax, arcgrad(s=5), adacos(floor=2)" includes it with a floor'
+    note = f"{ADACOS} is left out, because {where} and it learns nothing from two; {include}"
+    return [method for method in methods if method != ADACOS], [note]
+
+
+# ---------------------------------------------------------------- notes
+
+
+def _imbalance_notes(table: Table) -> list[str]:
+    """A word where one class has so many rows that accuracy says little."""
+    name, share = table.largest_class
+    if share < IMBALANCE_THRESHOLD:
+        return []
+    always = f"always answering it would be right in {100 * share:.1f} %"
+    return [f"{table.name}: most rows are of class {name!r}, and {always}; accuracy says little here"]
+
+
+def divergence_notes(results: Sequence[Result]) -> list[str]:
+    """Which losses ended in no numbers at all on some fold, where the first class is then the answer."""
+    return [
+        f"{result.set}: {result.loss} diverged on some folds, and its accuracy means nothing; take a smaller lr"
+        for result in results
+        if result.has_diverged
+    ]
+
+
+def describe_table(table: Table) -> str:
+    """A sentence on a table: its size, its columns and classes, where it is from."""
+    categories = sum(column.levels is not None for column in table.columns)
+    return (
+        f"{table.name}: {len(table)} rows, {len(table.columns)} columns"
+        + (f" ({categories} of them categories)" if categories else "")
+        + f", {len(table.class_names)} classes, the largest with {100 * table.largest_class[1]:.1f} % of the rows"
+        + (f"; source: {table.source}." if table.source else ".")
+    )
