@@ -21,7 +21,7 @@ from widemargin.cli.main import main
 from widemargin.data.tabular.load import load_table, load_tables
 from widemargin.data.tabular.read import read_table
 from widemargin.tabular.comparison import build_comparison
-from widemargin.tabular.results import BASELINES, fingerprint
+from widemargin.tabular.results import BASELINES
 
 CONFIG = wm.MLPConfig(hidden=(8, 4), epochs=0, min_steps=20)
 QUICK = {"cv_repeats": 1, "folds": 3, "mlp_config": CONFIG, "jobs": 1, "baselines": False, "quiet": True}
@@ -69,7 +69,7 @@ def test_a_data_frame_is_read_by_the_rules_of_its_csv():
     frame.to_csv("mine.csv", index=False)
     expected = read_table("mine.csv")
     found = load_table(frame)
-    assert fingerprint(found) == fingerprint(expected)
+    assert found.fingerprint == expected.fingerprint
     assert found.notes == expected.notes
     assert len(found.notes) == 1
     assert "missing values in 'size', 'colour'" in found.notes[0]
@@ -92,7 +92,7 @@ def test_a_data_frame_is_read_by_the_rules_of_its_csv():
     ids=["category", "nullable", "uint8", "index", "object", "question mark", "spaces"],
 )
 def test_types_and_index_of_a_frame_do_not_matter(change):
-    assert fingerprint(load_table(change(mixed_frame()))) == fingerprint(load_table(mixed_frame()))
+    assert load_table(change(mixed_frame())).fingerprint == load_table(mixed_frame()).fingerprint
 
 
 def test_the_target_of_a_frame_is_the_last_column_or_a_named_one():
@@ -192,6 +192,8 @@ def test_losses_as_text_values_or_both():
         ("iris", {"seed": -1}, "seed must be between 0 and"),
         ("iris", {"jobs": 0}, "jobs must be at least 1, got 0"),
         ("iris", {"jobs": True}, "jobs must be a whole number, got True"),
+        ("iris", {"baselines": "svm"}, "baselines must be True, False or None, got 'svm'"),
+        ("iris", {"data_dir": 3}, "data_dir must be the path of a folder, got 3"),
         ("iris", {"mlp_config": {"lr": 1}}, "mlp_config must be an MLPConfig, got {'lr': 1}"),
         ("haberman", {"data_dir": "nowhere"}, "data_dir: nowhere is no folder"),
     ],
@@ -210,7 +212,7 @@ def test_columns_that_are_neither_numbers_nor_words_are_left_out():
     frame = mixed_frame()
     frame.insert(0, "parts", [[1, 2]] * len(frame))
     assert "left out 'parts' (it holds 'list', neither numbers nor words)" in load_table(frame).notes
-    assert fingerprint(load_table(frame)) == fingerprint(load_table(mixed_frame()))
+    assert load_table(frame).fingerprint == load_table(mixed_frame()).fingerprint
 
 
 # In memory and in a folder

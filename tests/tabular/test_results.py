@@ -20,7 +20,7 @@ from widemargin.data.tabular.uci import load_uci_set
 from widemargin.io.errors import InputError
 from widemargin.tabular.config import MLPConfig
 from widemargin.tabular.plan import ComparisonPlan
-from widemargin.tabular.results import MAJORITY, Result, ResultStore, fingerprint, make_result, parse_result_line
+from widemargin.tabular.results import MAJORITY, Result, ResultStore, make_result, parse_result_line
 
 ANGLES = {"wc_intra": 0.1, "w_inter": 2.0, "c_inter": 2.1}
 SCHEMA = ["set", "loss", "mean", "std", "folds", "seed", "seconds", "versions", "settings", "angles", "train"]
@@ -97,8 +97,8 @@ def test_one_fold_has_no_deviation():
     ],
 )
 def test_the_fingerprint_knows_everything_a_model_sees(change):
-    assert fingerprint(make_table()) == fingerprint(make_table("other name"))
-    assert fingerprint(change(make_table())) != fingerprint(make_table())
+    assert make_table().fingerprint == make_table("other name").fingerprint
+    assert change(make_table()).fingerprint != make_table().fingerprint
 
 
 # A file

@@ -84,7 +84,12 @@ def compare(
     """
     if mlp_config is not None and not isinstance(mlp_config, MLPConfig):
         raise InputError(f"mlp_config must be an MLPConfig, got {format_value(mlp_config)}")
-    call = _describe_call(data, locals()) if command is None else command  # before any other name is bound
+    if baselines not in (None, True, False):
+        raise InputError(f"baselines must be True, False or None, got {format_value(baselines)}")
+    for name, folder in (("out", out), ("data_dir", data_dir)):
+        if folder is not None and not isinstance(folder, str | os.PathLike):
+            raise InputError(f"{name} must be the path of a folder, got {format_value(folder)}")
+    call = _describe_call(data, locals()) if command is None else command
     methods = canonical_methods(losses, baselines)
     tables = load_tables(data, target, target_is_class=target_is_class, data_dir=data_dir)
     left_out: list[str] = []

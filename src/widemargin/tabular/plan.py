@@ -19,7 +19,7 @@ from .baselines import MAX_FIT_ROWS, QUICK_BASELINES, cross_validate_baseline, q
 from .batched_objective import check_stacked_loss
 from .config import MLPConfig
 from .crossval import Score, check_cross_validation, cross_validate, partitions
-from .results import BASELINES, MAJORITY, Result, ResultStore, fingerprint, make_result
+from .results import BASELINES, MAJORITY, Result, ResultStore, make_result
 
 # The methods of the paper's Table I, spelled out.
 PAPER_LOSSES = (
@@ -94,7 +94,7 @@ class ComparisonPlan:
     def settings(self, table: Table, method: str) -> dict[str, Any]:
         """What a result depends on besides set, loss and seed."""
         found: dict[str, Any] = {"cv_repeats": self.cv_repeats, "folds": self.folds, "stratify": self.stratify}
-        found["data"] = fingerprint(table)
+        found["data"] = table.fingerprint
         if method not in BASELINES:
             return {**found, "mlp_config": asdict(self.mlp_config)}
         if self.fold_count(table, method) < self.cv_repeats * self.folds:

@@ -6,7 +6,6 @@ is missing. Lines of other settings are never mixed in.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -96,16 +95,6 @@ def make_result(
     known = {name: value for name, value in angles.items() if math.isfinite(value)}  # JSON has no NaN
     took = round(seconds, 3)
     return Result(table.name, loss, mean, std, folds, seed, took, versions(), settings, known, list(train))
-
-
-def fingerprint(table: Table) -> str:
-    """A short hash of everything a model sees of a table."""
-    digest = hashlib.sha256(repr(table.class_names).encode())
-    digest.update(table.y.tobytes())
-    for column in table.columns:
-        digest.update(repr((column.name, column.levels)).encode())
-        digest.update(np.ascontiguousarray(column.values).tobytes())
-    return digest.hexdigest()[:16]
 
 
 class ResultStore:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _MAX_ROWS = 30  # of a table that nobody asked to be printed; `Comparison.table()` has all of them
 _TEXT_WIDTH = 100
-_LEGEND = f"{BEST_MARK} best   {NOT_WORSE_MARK} not significantly worse"
+_LEGEND = f"{BEST_MARK}: best; {NOT_WORSE_MARK}: not significantly worse"
 # Colours of the notebook itself, so that it can be read in light and dark ones.
 _CELL_STYLE = "padding:2px 12px 2px 0;text-align:{align};background:none;color:inherit;border:0;white-space:nowrap"
 

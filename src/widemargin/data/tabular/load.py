@@ -23,8 +23,8 @@ from .uci import load_uci_set, uci_set_names
 if TYPE_CHECKING:
     import pandas as pd
 
-TableData: TypeAlias = Any
-"""A path (str or Path), the name of a UCI set, a pandas DataFrame, a tuple `(X, y)`, a Bunch or a `Table`."""
+TableData: TypeAlias = "str | Path | pd.DataFrame | tuple[Any, Any] | Mapping[str, Any] | Table"
+"""A path, the name of a UCI set, a pandas DataFrame, a tuple `(X, y)`, a Bunch or a `Table`."""
 
 DEFAULT_NAME = "table"
 _KINDS = "a path, the name of a set, a DataFrame, (X, y), a scikit-learn Bunch or a Table"
@@ -86,11 +86,11 @@ def load_table(
     >>> table.class_names, [column.name for column in table.columns]
     (('a', 'b'), ['c1', 'c2'])
     """
+    column = None if target is None else str(target)  # a DataFrame's may be a number
     if isinstance(data, str | Path) and not _is_uci_name(data):
-        return read_table(data, target, target_is_class=target_is_class)
+        return read_table(data, column, target_is_class=target_is_class)
     if _is_frame(data):
-        grid = frame_grid(data, default_name)
-        return build_table(grid, default_name, None if target is None else str(target), target_is_class)
+        return build_table(frame_grid(data, default_name), default_name, column, target_is_class)
     if target is not None:
         known = f"the classes of {data} are known" if isinstance(data, str | Path) else "this has its classes already"
         raise InputError(f"target is for files and DataFrames; {known}")
@@ -121,10 +121,10 @@ def _is_bunch(data: object) -> bool:
 
 def _bunch_table(bunch: Any, default_name: str, target_is_class: bool) -> Table:
     """A Bunch of scikit-learn: its classes are named by `target_names` where it has them."""
-    names = bunch.get("target_names")
-    y = bunch.target
-    if names is not None and np.ndim(y) == 1 and np.asarray(y).dtype.kind in "iu" and len(names) > int(np.max(y)):
-        y = np.asarray(names)[np.asarray(y)]
+    names, y = bunch.get("target_names"), bunch.target
+    codes = np.asarray(y)
+    if names is not None and codes.ndim == 1 and codes.dtype.kind in "iu" and len(names) > codes.max(initial=-1):
+        y = np.asarray(names)[codes]
     columns = bunch.get("feature_names")
     file_name = Path(str(bunch.get("filename") or default_name)).name
     known = default_name if default_name != DEFAULT_NAME else file_name.split(".", maxsplit=1)[0] or default_name
@@ -138,13 +138,14 @@ def _arrays_table(x: Any, y: Any, name: str, target_is_class: bool, column_names
     try:
         frame = x if _is_frame(x) else pd.DataFrame(np.asarray(x)).infer_objects()
         labels = pd.Series(list(y) if isinstance(y, str) else np.asarray(y).ravel())
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:  # RuntimeError: a tensor that requires a gradient
         why = " ".join(str(error).split())
         raise InputError(f"{name}: X must have rows and columns and y a label for each row ({why})") from None
     if len(frame) != len(labels):
         raise InputError(f"{name}: X has {len(frame)} rows, y {len(labels)} labels; each row needs one")
     if not _is_frame(x):
-        wanted = [f"c{place}" for place in range(1, frame.shape[1] + 1)] if column_names is None else column_names
+        named = column_names is not None and len(column_names) == frame.shape[1]
+        wanted = column_names if named else [f"c{place}" for place in range(1, frame.shape[1] + 1)]
         frame.columns = pd.Index([str(column) for column in wanted])
     taken = {str(column).strip() for column in frame.columns}
     wanted_names = (str(getattr(y, "name", None) or "y"), *(f"y{'_' * count}" for count in range(len(taken) + 1)))

@@ -7,8 +7,10 @@ here too, and so is the bound on the memory that a table may take while it is re
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +94,17 @@ class Table:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short hash of everything a model sees of the table; its name and source are no part of it."""
+        digest = hashlib.sha256()
+        digest.update(repr(self.class_names).encode())
+        digest.update(self.y.tobytes())
+        for column in self.columns:
+            digest.update(repr((column.name, column.levels)).encode())
+            digest.update(np.ascontiguousarray(column.values).tobytes())
+        return digest.hexdigest()[:16]
 
     @property
     def largest_class(self) -> tuple[str, float]:
