@@ -27,7 +27,6 @@ _PUBLIC_NAMES = {
     "Head": "head.head",
     "InputError": "io.errors",
     "Learnable": "losses.schedule",
-    "MLPConfig": "tabular.config",
     "Margin": "losses.margin",
     "Objective": "head.objective",
     "RowOptimizer": "head.row_optimizer",
