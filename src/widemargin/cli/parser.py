@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -21,6 +22,8 @@ _OUT_OF_MEMORY_PATTERN = re.compile("can't allocate memory|out of memory|not eno
 _OUT_OF_MEMORY_MESSAGE = (
     "out of memory; take a smaller --batch-size or --input-size, fewer --jobs, or a sample of the rows"
 )
+_SHORT_OPTION_PATTERN = re.compile("-[A-Za-z_]")
+_MAX_COMMANDS_NAMED = 3
 _HELP_FLAGS = {"-h", "--help", "--version"}
 
 
@@ -42,7 +45,7 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         found = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if found:
-            near = get_close_matches(found[1], re.findall(r"\w+", found[2]), n=1)
+            near = get_close_matches(found[1], [name.strip("'") for name in found[2].split(", ")], n=1)
             message += f"; did you mean {near[0]!r}?" if near else ""
         self.exit(2, one_line(f"{self.prog}: {message} (see {self.prog} --help)") + "\n")
 
@@ -68,6 +71,46 @@ class CommandParser(argparse.ArgumentParser):
         """Every option name of this parser and of the commands below it."""
         return [name for action in self.all_actions() for name in action.option_strings]
 
+    def commands_with(self, option: str) -> list[str]:
+        """The commands below this parser, as they are typed, that have an option of their own with this name."""
+        found = []
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for name, sub in action.choices.items():
+                    own = [name] if any(option in inner.option_strings for inner in sub._actions) else []
+                    found += own + [f"{name} {below}" for below in sub.commands_with(option)]
+        return found
+
+
+def find_unknown_option(words: Iterable[str], known: Sequence[str]) -> str | None:
+    """The first word that is written as an option and is none; negative numbers and what follows `--` are values.
+
+    >>> find_unknown_option(["train", "--lr", "-1", "-lr=3"], ["--lr"]), find_unknown_option(["--", "--x"], ["--lr"])
+    ('-lr', None)
+    """
+    for word in words:
+        name = word.partition("=")[0]
+        if word == "--":
+            return None
+        is_option = name.startswith("--") or (_SHORT_OPTION_PATTERN.match(name) and " " not in word)
+        if is_option and name not in known:
+            return name
+    return None
+
+
+def explain_unknown_option(name: str, parser: CommandParser, build_parser: Callable[..., CommandParser]) -> str:
+    """What to type instead of an unknown option: the nearest of the command's own, or the commands that have it."""
+    plain = name.lstrip("-").lower()
+    known = [option[2:] for option in parser.all_option_strings() if option.startswith("--")]
+    longer = sorted((option for option in known if plain and option.startswith(plain)), key=len)
+    near = longer or get_close_matches(plain, known, n=1)
+    hints = [f"did you mean --{near[0]}?"] if near else []
+    with suppress(ImportError):  # a benchmark may need a package that is not there
+        elsewhere = build_parser(None).commands_with(f"--{plain}")[:_MAX_COMMANDS_NAMED]
+        if elsewhere and plain not in known:
+            hints.append(f"{', '.join(elsewhere)} {'has' if len(elsewhere) == 1 else 'have'} --{plain}")
+    return "; ".join([f"unknown option {shorten(name)}", *hints])
+
 
 def select_subcommands(names: Iterable[str], argv: Sequence[str] | None) -> set[str]:
     """Those of the commands `names` whose options are needed to parse the words `argv`.
@@ -87,7 +130,9 @@ def select_subcommands(names: Iterable[str], argv: Sequence[str] | None) -> set[
 
 
 def run_command_line(
-    build_parser: Callable[[Sequence[str]], CommandParser], argv: Sequence[str] | None = None, prog: str = "widemargin"
+    build_parser: Callable[[Sequence[str] | None], CommandParser],
+    argv: Sequence[str] | None = None,
+    prog: str = "widemargin",
 ) -> int:
     """Parse and run a command line of the program `prog`, and return its exit code.
 
@@ -100,11 +145,9 @@ def run_command_line(
     try:
         top = build_parser(words)
         subparser = top.subparser_for(words)
-        for word in words:
-            name = word.partition("=")[0]
-            if name.startswith("--") and name not in subparser.all_option_strings():
-                near = get_close_matches(name[2:], [option[2:] for option in subparser.all_option_strings()], n=1)
-                subparser.error(f"unknown option {shorten(name)}" + (f"; did you mean --{near[0]}?" if near else ""))
+        name = find_unknown_option(words, subparser.all_option_strings())
+        if name is not None:
+            subparser.error(explain_unknown_option(name, subparser, build_parser))
         options, unknown = top.parse_known_args(words)
         if unknown:
             top.error(f"unknown argument {shorten(unknown[0])!r} at this place")

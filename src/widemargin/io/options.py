@@ -143,7 +143,7 @@ class Option:
         try:
             if self.kind is dict:
                 assert self.parse is not None
-                return self.parse(text, self.metavar or "a mapping")
+                return self.parse(text, "the value")
             return float(text) if self.kind is float else int(text)
         except InputError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
