@@ -215,3 +215,29 @@ def test_pictures_escape_names():
     hostile = "<script>"
     assert hostile not in draw_strip_plot([hostile], [[1.0, 2.0]], [None], ["#000"], hostile, hostile)
     assert hostile not in draw_ridgeline([hostile, "2"], [[1, 2], [0, 0]], "#000", hostile)
+
+
+def test_run_folders_keep_their_names():
+    """Finished runs are found by a hash of the settings that differ from the defaults: it may never change."""
+    expected = [
+        (TrainConfig(), "cifar10-resnet18-arcgrad_s=10-120e-seed0-44136fa3"),
+        (HEADLINE_CONFIG, "cifar10-fast_bias=False-arcgrad_s=10-32e-seed0-b5d4ea72"),
+        (
+            make_image_config("cpu", "cifar10", "arcgrad(s=10)", 1),
+            "cifar10-fast_widths=_32_96_96_bias=False-arcgrad_s=10-10e-seed1-b86a3a6d",
+        ),
+        (
+            make_image_config("full", "cifar100", "softmax", 3, as_printed=False),
+            "cifar100-resnet34-softmax-160e-seed3-825611df",
+        ),
+        (
+            make_seed_config(seed_resnet18.RESNET18_COMMAND, "full", "arcgrad"),
+            "cifar10-resnet18-arcgrad_s=10-100e-seed0-19f6a1a7",
+        ),
+        (
+            make_seed_config(seed_vit_tiny.VIT_TINY_COMMAND, "cpu", "arcgrad_vitt_e200"),
+            "cifar10-vit_tiny_patch16_224-arcgrad_s=10-1e-seed0-b1cc24cb",
+        ),
+    ]
+    for config, name in expected:
+        assert runs.run_folder(config, Path("runs")) == Path("runs", name)

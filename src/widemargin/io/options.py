@@ -126,8 +126,9 @@ class Option:
         return isinstance(value, Real if self.kind is float else Integral) and not isinstance(value, bool)
 
     def _check_number(self, where: str, value: Any) -> float | int:
+        value = int(value) if isinstance(value, Integral) else float(value)  # NumPy's numbers are of other types
         if self.contains(value):
-            return int(value) if self.kind is int else float(value)
+            return value if self.kind is int else float(value)
         if not self._states_high and value > (self._limit if self.kind is int else MAX_FLOAT / 2):
             most = f"at most {self._limit:,}" if self.kind is int else f"below {MAX_FLOAT:g}"
             raise InputError(f"{where} must be {most}, got {format_value(value)}")
@@ -352,10 +353,10 @@ def normalize_plain(value: Any, where: str) -> Any:
     if isinstance(value, str):
         return check_utf8(value)
     if isinstance(value, Real):
-        number: Any = value
-        if not -MAX_FLOAT < number < MAX_FLOAT:
+        number = int(value) if isinstance(value, Integral) else float(value)
+        if not abs(number) < MAX_FLOAT:
             raise InputError(f"{where}: {format_value(value)} is no value of an option; write a finite number")
-        return int(value) if isinstance(value, Integral) else float(value)
+        return number
     if isinstance(value, Mapping):
         return {check_utf8(key): normalize_plain(inner, where) for key, inner in value.items()}
     if isinstance(value, list | tuple):
