@@ -257,13 +257,13 @@ _ConfigClass = TypeVar("_ConfigClass", bound=type)
 
 
 def document_options(cls: _ConfigClass) -> _ConfigClass:
-    """Add every field with its meaning, domain and default to the docstring of a dataclass."""
-    lines = [
+    """Add every field with its meaning, domain and default to the docstring of a dataclass, before its examples."""
+    entries = [
         f"        {name}: {rule.meaning} ({rule.domain()}; default {rule.default!r})."
         for name, rule in options_of(cls).items()
     ]
-    summary = (cls.__doc__ or cls.__name__).partition("\n\n    Fields:\n")[0].rstrip()
-    cls.__doc__ = "\n".join((f"{summary}\n\n    Fields:", *lines, ""))
+    prose, prompt, example = (cls.__doc__ or cls.__name__).partition("\n    >>> ")
+    cls.__doc__ = "\n".join((prose.rstrip(), "", "    Args:", *entries, "")) + prompt + example
     return cls
 
 
