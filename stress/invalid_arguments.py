@@ -23,7 +23,9 @@ from widemargin.metrics.fewshot import few_shot_metrics, knn_accuracy
 from widemargin.metrics.retrieval import retrieval_metrics
 from widemargin.metrics.verification import verification_metrics
 from widemargin.models.attach import attach
+from widemargin.tabular.config import MLPConfig
 from widemargin.tabular.estimator import MarginClassifier
+from widemargin.training.config import TrainConfig
 
 from .fuzzing import message_problem
 from .invalid_batches import make_valid_batch
@@ -50,6 +52,16 @@ _ANGLES = torch.linspace(0.1, 3, 5)
 NOT_ANGLES: tuple[Any, ...] = (None, 0.5, [0.1, 0.2], torch.tensor([1, 2]), "0.5", torch.tensor([1j]))
 
 ARGUMENT_CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
+    "TrainConfig(epochs)": (lambda v: TrainConfig(epochs=v), (*NOT_POSITIVE_INTS, 2**31)),
+    "TrainConfig(lr)": (lambda v: TrainConfig(lr=v), (-1, "0.1", None, math.nan, math.inf, 10**400, True, [0.1])),
+    "TrainConfig(opt)": (lambda v: TrainConfig(opt=v), (None, 3, "", "adm", ["adam"])),
+    "TrainConfig(neck)": (lambda v: TrainConfig(neck=v), (None, 0, 1, "false")),
+    "TrainConfig(model_options)": (
+        lambda v: TrainConfig(model_options=v),
+        (None, 3, [1], {"a": math.nan}, {"a": object()}, {"a": b"x"}),
+    ),
+    "MLPConfig(hidden)": (lambda v: MLPConfig(hidden=v), (None, 3, (), "64", (0,), (8, 2.5), (True,), [[8]])),
+    "MLPConfig(dropout)": (lambda v: MLPConfig(dropout=v), (-0.1, 1.0, "0.1", None, math.nan, True, [0.1])),
     "Head(embedding_dim)": (lambda v: Head(v, 3), NOT_POSITIVE_INTS),
     "Head(num_classes)": (lambda v: Head(4, v), (*NOT_POSITIVE_INTS, 1)),
     "Head(margin)": (lambda v: Head(4, 3, v), (*NOT_A_LOSS, "triplet", "arcface + center")),
