@@ -52,6 +52,8 @@ def compare(
 ) -> Comparison:
     """Cross-validate losses on one table or several, on the same folds, and say honestly which differ.
 
+    Every mistake in the data or the settings is an `InputError` of one line that says what to do.
+
     Args:
         data: CSV, TSV or Parquet file; name of a UCI set such as "iris"; pandas DataFrame; tuple `(X, y)`;
             scikit-learn Bunch; `Table`; or a list of these, or a dict of them by name.
@@ -73,10 +75,8 @@ def compare(
         quiet: show no progress and print no notes (`Comparison.notes` has them).
         command: how to make it again, as the page shows it; by default this call.
 
-    Raises:
-        InputError: the data cannot be read or learnt from, or a setting is wrong; one line that says what to do.
-
-    >>> report = compare("iris", losses=["softmax", "arcgrad(s=5)"], cv_repeats=1, folds=3, baselines=False, jobs=1)
+    >>> import widemargin as wm
+    >>> report = wm.compare("iris", losses=["softmax", "arcgrad(s=5)"], cv_repeats=1, folds=3, baselines=False, jobs=1)
     >>> [result.loss for result in report.results], len(report.results[0].folds)
     (['softmax', 'arcgrad(s=5)'], 3)
     >>> bool(report.table()["mean"].min() > 90), report.kind

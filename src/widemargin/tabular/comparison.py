@@ -124,7 +124,7 @@ class DatasetComparison:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CrossDatasetComparison:
     """All methods on several sets, by the ranks of their means; sets without a statement are left out."""
 
@@ -145,7 +145,7 @@ class CrossDatasetComparison:
     kind: VerdictKind
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Comparison:
     """What `compare` returns: every result, what the tests say of them, and a table, a page and JSON of it all.
 
