@@ -17,7 +17,7 @@ from ..losses.base import PerClass
 from ..losses.grammar import parse_margin
 from ..losses.margin import Margin
 from ..numerics import validation
-from ..numerics.distributed import SyncGroup
+from ..numerics.distributed import SyncGroup, check_unsharded
 from ..numerics.precision import autocast_disabled
 from ..numerics.validation import allocate_class_matrix, check_class_names, check_integer
 from . import classes, import_weights
@@ -219,6 +219,7 @@ class Head(nn.Module):
         return loss if weight is None else loss * weight[y].to(loss.dtype)
 
     def _prepare_embeddings(self, x: Tensor) -> NormalizedEmbeddings:
+        check_unsharded(self.weight, "the class weights")
         validation.check_embeddings(x, self.embedding_dim, self.weight.device)
         # In one piece, so that the same numbers give the same bits however they lie in memory.
         return NormalizedEmbeddings(x.to(torch.promote_types(self.weight.dtype, torch.float32)).contiguous())

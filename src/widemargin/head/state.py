@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ..losses.base import PerClass
 from ..losses.margin import Margin
 from ..losses.schedule import Learnable, Schedule
+from ..numerics.distributed import check_unsharded
 from ..numerics.precision import widest_float_dtype
 
 _step_lock = threading.Lock()  # of all heads, since a module with a lock of its own can be neither copied nor pickled
@@ -91,7 +92,9 @@ class MarginState(nn.Module):
         held: dict[str, Tensor] = {}
         for name, value in self.margin.named_values():
             if isinstance(value, Learnable):
-                held[name] = getattr(self, f"log_{name}").exp().to(dtype).reshape(self._shape)
+                learnt: Tensor = getattr(self, f"log_{name}")
+                check_unsharded(learnt, "learnable numbers")
+                held[name] = learnt.exp().to(dtype).reshape(self._shape)
             elif isinstance(value, PerClass):
                 held[name] = getattr(self, f"per_class_{name}")
         for name in self.margin.adaptive_fields:

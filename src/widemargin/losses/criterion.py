@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from ..io.errors import InputError
+from ..numerics.distributed import check_unsharded
 from ..numerics.precision import at_least_fp32, autocast_disabled
 from ..numerics.validation import (
     apply_with_ignore_index,
@@ -86,6 +87,7 @@ class CriterionModule(nn.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """Predictions [N, C]."""
+        check_unsharded(self.linear.weight, "the weights")
         check_embeddings(x, self.linear.in_features, self.linear.weight.device)
         with autocast_disabled(x):
             prediction: Tensor = self.linear(x.to(self.linear.weight.dtype))

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import warnings
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_module_registration_hook
+
+from ..io.errors import InputError, format_value
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -52,10 +58,13 @@ class SyncGroup:
 
     def __init__(self, group: ProcessGroup | None, owner_name: str) -> None:
         self.group, self._owner_name, self._warned = group, owner_name, False
+        if group is not None:
+            track_ddp_modules()
 
     def gather_rows(self, rows: Tensor) -> Tensor:
         """The rows of all processes that share, in rank order, without a gradient."""
         if self.group is not None:
+            check_not_in_join(self._owner_name)
             return gather_rows(rows, self.group)
         if not self._warned and has_multiple_ranks():
             self._warned = True
@@ -77,12 +86,20 @@ def check_group(group: Any) -> None:
     """Raise an InputError unless `group` is None or a process group that this process belongs to."""
     if group is None:
         return
-    from ..io.errors import InputError, format_value
-
     if not (dist.is_available() and isinstance(group, dist.ProcessGroup)):
         raise InputError(
             f"group={format_value(group)} must be a process group of torch.distributed that this process belongs to, "
             "such as torch.distributed.group.WORLD"
+        )
+
+
+def check_unsharded(parameter: Tensor, what: str) -> None:
+    """Raise an InputError for a parameter that `fully_shard` (FSDP2) holds in parts, as outside of `forward`."""
+    if hasattr(parameter, "full_tensor"):
+        raise InputError(
+            f"{what} lie in parts on the ranks (fully_shard), and are put together for forward() and registered "
+            'methods only: call torch.distributed.fsdp.register_fsdp_forward_method(head, "logits"), or head.unshard() '
+            "on all ranks first"
         )
 
 
@@ -92,3 +109,46 @@ def all_reduce_sum(total: Tensor) -> Tensor:
         total = total.clone()
         dist.all_reduce(total)
     return total
+
+
+# DDP's `join()`: a rank whose batches are used up answers the exchanges of DDP until the others are done, but none of a
+# loss, which would wait for it for ever. torch tells a loss nothing about this: it only marks the modules it was given.
+
+_tracked_ddp_modules: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
+"""`DistributedDataParallel` modules of this process, each with the mark of its last `join()` known to have ended."""
+
+
+@functools.cache
+def track_ddp_modules() -> None:
+    """Know all `DistributedDataParallel` modules of this process from now on: those that exist, and later ones."""
+    register_module_module_registration_hook(_track_if_ddp)
+    for one in gc.get_objects():
+        _track_if_ddp(one)
+
+
+def _track_if_ddp(module: Any, *_: Any) -> None:
+    if issubclass(type(module), nn.parallel.DistributedDataParallel):
+        _tracked_ddp_modules[module] = None
+
+
+@torch.compiler.disable
+def check_not_in_join(owner_name: str) -> None:
+    """Raise an InputError inside DDP's `join()`, at the first step and on all ranks, instead of waiting for ever.
+
+    With `throw_on_early_termination=True` DDP itself ends all ranks when one has no batch left, so that is allowed.
+    """
+    from torch.distributed.algorithms.join import Join
+
+    for module, ended in tuple(_tracked_ddp_modules.items()):
+        mark = getattr(module, "_join_config", None)
+        if mark is None or not mark.enable or mark.throw_on_early_termination or mark is ended:
+            continue
+        # The mark stays when `join()` ends, so look whether its context is still there.
+        contexts = [one for one in gc.get_objects() if issubclass(type(one), Join)]
+        if any(module is one for context in contexts for one in context._joinables):
+            raise InputError(
+                f"{owner_name} cannot be used inside DDP join(): its numbers come from the batches of all ranks; give "
+                "every rank as many batches (DistributedSampler, drop_last=True), or take "
+                "join(throw_on_early_termination=True), which ends all ranks when the first has none left"
+            )
+        _tracked_ddp_modules[module] = mark

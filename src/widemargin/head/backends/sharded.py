@@ -47,6 +47,7 @@ class ClassShard:
         """This process's part; all of it in a single process."""
         if not (dist.is_available() and dist.is_initialized()):
             return cls(num_classes, 0, 1)
+        distributed.track_ddp_modules()
         shard = cls(num_classes, dist.get_rank(group), dist.get_world_size(group), group)
         if (shard.world_size - 1) * shard.shard_size >= num_classes:
             raise InputError(
@@ -101,6 +102,7 @@ class ClassShard:
         """Some whole numbers of every rank."""
         if self.world_size == 1:
             return [values]
+        distributed.check_not_in_join("a sharded head")
         mine = torch.tensor(values, device=device)
         found = [torch.zeros_like(mine) for _ in range(self.world_size)]
         dist.all_gather(found, mine, group=self.group)
