@@ -109,6 +109,13 @@ class AngleMeter:
         self.sums += other.sums.to(self.sums)
         self.counts += other.counts.to(self.counts)
 
+    def merge_ranks(self) -> None:
+        """Add what the meters of all other ranks have seen; every rank must call this."""
+        self.sums, self.counts = self._sums_of_all_ranks()
+
+    def _sums_of_all_ranks(self) -> tuple[Tensor, Tensor]:
+        return distributed.all_reduce_sum(self.sums), distributed.all_reduce_sum(self.counts)
+
     @torch.no_grad()
     def compute(self, W: Tensor, *, exact: bool | None = None, over_ranks: bool = True) -> Angles:
         """The metrics against class weights W [C, D]; over all ranks where several train together."""
@@ -116,11 +123,7 @@ class AngleMeter:
             given = list(W.shape) if is_plain_float(W) else describe_type(W)
             raise InputError(f"W must be a float tensor of shape {list(self.sums.shape)}, got {given}")
         W = W.to(self.sums.device)
-        sums, counts = (
-            (distributed.all_reduce_sum(self.sums), distributed.all_reduce_sum(self.counts))
-            if over_ranks
-            else (self.sums, self.counts)
-        )
+        sums, counts = self._sums_of_all_ranks() if over_ranks else (self.sums, self.counts)
         present = (counts > 0).nonzero().squeeze(1)
         all_classes = torch.arange(len(counts), device=counts.device)
         w_inter, w_error = mean_angle(W.detach(), all_classes, exact)

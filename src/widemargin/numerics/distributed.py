@@ -6,7 +6,9 @@ import functools
 import gc
 import os
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -18,6 +20,8 @@ from ..io.errors import InputError, format_value
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
+
+T = TypeVar("T")
 
 
 def has_multiple_ranks() -> bool:
@@ -42,6 +46,8 @@ def gather_rows(rows: Tensor, group: ProcessGroup | None = None) -> Tensor:
     sizes = [torch.zeros_like(size) for _ in range(dist.get_world_size(group))]
     dist.all_gather(sizes, size, group=group)
     counts = [int(s) for s in sizes]
+    if not any(counts):
+        return rows
     padded = rows.new_zeros(max(counts), *rows.shape[1:])
     padded[: rows.shape[0]] = rows
     parts = [torch.empty_like(padded) for _ in counts]
@@ -109,6 +115,52 @@ def all_reduce_sum(total: Tensor) -> Tensor:
         total = total.clone()
         dist.all_reduce(total)
     return total
+
+
+@torch.no_grad()
+def broadcast_buffers(module: nn.Module) -> None:
+    """Copy rank 0's buffers to all ranks: running statistics of batch norm differ, each rank having seen its part."""
+    if not has_multiple_ranks():
+        return
+    for buffer in module.buffers():
+        value = buffer.detach().contiguous()
+        dist.broadcast(value, src=0)
+        buffer.copy_(value)
+
+
+@contextmanager
+def raise_on_all_ranks(device: torch.device) -> Iterator[None]:
+    """Where the block raises an InputError on one rank, raise it on all, after the block, which all ranks must enter.
+
+    Otherwise the others would wait in the next exchange for a rank that has left.
+    """
+    if not has_multiple_ranks():
+        yield
+        return
+    own_error: InputError | None = None
+    try:
+        yield
+    except InputError as error:
+        own_error = error
+    said = "" if own_error is None else f"{own_error}\n"
+    messages = bytes(gather_rows(torch.tensor(list(said.encode()), dtype=torch.uint8, device=device)).tolist()).decode()
+    if own_error is not None:
+        raise own_error
+    if messages:
+        raise InputError(messages.splitlines()[0])
+
+
+def compute_on_rank_zero(compute: Callable[[], T], device: torch.device) -> T:
+    """What `compute()` returns on rank 0, or its InputError, on all ranks; the others do not call it."""
+    if not has_multiple_ranks():
+        return compute()
+    found: list[Any] = [None]
+    with raise_on_all_ranks(device):
+        if dist.get_rank() == 0:
+            found[0] = compute()
+    dist.broadcast_object_list(found, src=0, device=device)
+    result: T = found[0]
+    return result
 
 
 # DDP's `join()`: a rank whose batches are used up answers the exchanges of DDP until the others are done, but none of a

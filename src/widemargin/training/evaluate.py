@@ -1,75 +1,32 @@
 """Evaluation of a model on images: by its predicted classes, or by its embeddings where it has no such classes.
 
 Predictions give top-1 and top-5, with and without flips, angles and a confusion matrix; embeddings give the figures of
-`recognition.evaluation`.
+`recognition.evaluation`. Several processes share the batches of one and put together what they found before a figure is
+computed; the batches stay whole, so that every image gives the same bits as in one process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
+from ..head.head import Head
 from ..io.errors import InputError
 from ..metrics.angles import AngleMeter, mean_angle
 from ..metrics.confusion import Confusion
 from ..metrics.intervals import MIN_EVENTS
-from ..models.attach import MarginModel, embed
+from ..models.attach import MarginModel, check_finite_outputs
+from ..numerics import distributed
+from ..numerics.precision import widest_float_dtype
 from ..recognition.evaluation import evaluate_embeddings
 from .config import TrainConfig
 
 if TYPE_CHECKING:
     from .inputs import Inputs, Samples
-
-
-@torch.no_grad()
-def evaluate_classifier(
-    model: MarginModel, batches: Iterable[tuple[Tensor, Tensor]], num_classes: int, *, flips: bool = True
-) -> dict[str, Any]:
-    """Figures in percent and radians over batches of images as the network sees them, and labels.
-
-    With flips an image's logits are averaged with those of its mirror image.
-    """
-    like = next(model.parameters())
-    was_training = model.training
-    model.eval()
-    head = model.objective.head
-    meter = None if head is None else AngleMeter(num_classes, head.embedding_dim, like.device)
-    true_labels, predicted_labels = [], []
-    correct_counts = {"top1": 0, "top5": 0, "top1_flip": 0}
-    total, seen = 0.0, 0
-    for x, y in batches:
-        images, labels = x.to(like.device, like.dtype), y.to(like.device)
-        embedded = model.embed(images)
-        logits = model.objective.logits(embedded)
-        total += float(torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum"))
-        seen += len(labels)
-        answers = logits.argmax(1)
-        correct_counts["top1"] += int((answers == labels).sum())
-        correct_counts["top5"] += int((logits.topk(min(5, num_classes), 1).indices == labels.unsqueeze(1)).any(1).sum())
-        true_labels.append(labels.cpu())
-        predicted_labels.append(answers.cpu())
-        if flips:
-            mirrored = model.objective.logits(model.embed(images.flip(-1)))
-            correct_counts["top1_flip"] += int(((logits + mirrored).argmax(1) == labels).sum())
-        if meter is not None:
-            meter.update(embedded, labels)
-    model.train(was_training)
-    if not seen:
-        raise InputError("there are no images to evaluate on")
-    found: dict[str, Any] = {name: 100.0 * count / seen for name, count in correct_counts.items()}
-    if not flips:
-        del found["top1_flip"]
-    found["loss"] = total / seen
-    if meter is not None and head is not None:
-        angles = meter.compute(head.weight.detach(), over_ranks=False)
-        found["angles"] = {"wc_intra": angles.wc_intra, "w_inter": angles.w_inter, "c_inter": angles.c_inter}
-    found["confusion"] = Confusion.from_predictions(
-        torch.cat(true_labels), torch.cat(predicted_labels), num_classes
-    ).to_json()
-    return found
 
 
 def evaluate(
@@ -80,22 +37,142 @@ def evaluate(
     *,
     flips: bool = True,
     intervals: bool = True,
+    over_ranks: bool = False,
 ) -> dict[str, Any]:
     """Metrics on some images: of the classifier, or of embeddings for unseen classes and for losses that only embed.
 
     A run with unseen classes is evaluated by embeddings on held-out images of seen classes too. Flips are averaged only
-    where training flipped images: a mirrored digit is no digit.
+    where training flipped images: a mirrored digit is no digit. With `over_ranks` all ranks call this with the same
+    model, buffers included: each evaluates its part of the batches, and all return the same metrics.
     """
-    batches = inputs.eval_batches(images)
+    parts = model.objective.parts.values()
+    if any(isinstance(part, Head) and part.shard is not None for part in parts):
+        over_ranks = False  # its logits are computed by all ranks together, so each needs all batches
+    over_ranks = over_ranks and distributed.has_multiple_ranks()
+    like = next(model.parameters())
+    collected: AnswerCounts | CollectedEmbeddings
     if model.objective.has_logits and not config.unseen_classes:
-        return evaluate_classifier(
-            model, batches, len(inputs.class_names), flips=flips and inputs.augment.flip != "none"
-        )
-    found = evaluate_embeddings(*embed(model, batches), seed=config.seed, intervals=intervals)
-    if (head := model.objective.head) is not None:
-        weight = head.weight.detach()
-        found["angles"]["w_inter"] = mean_angle(weight, torch.arange(len(weight), device=weight.device))[0]
-    return found
+        num_classes = len(inputs.class_names)
+        collected = AnswerCounts(model, num_classes, like.device, flips and inputs.augment.flip != "none")
+    else:
+        collected = CollectedEmbeddings(model, like.device, config.seed, intervals)
+    own_batches = {"rank": dist.get_rank(), "world_size": dist.get_world_size()} if over_ranks else {}
+    was_training = model.training
+    model.eval()
+    try:
+        with distributed.raise_on_all_ranks(like.device) if over_ranks else nullcontext(), torch.no_grad():
+            for x, y in inputs.eval_batches(images, **own_batches):
+                collected.add(x.to(like.device, like.dtype), y.to(like.device))
+    finally:
+        model.train(was_training)
+    if not over_ranks:
+        return collected.metrics()
+    collected.merge_ranks()
+    return distributed.compute_on_rank_zero(collected.metrics, like.device)
+
+
+class AnswerCounts:
+    """Losses, right answers and answers of a classifier, batch by batch, and the centres of the classes.
+
+    With flips an image's logits are averaged with those of its mirror image.
+    """
+
+    def __init__(self, model: MarginModel, num_classes: int, device: torch.device, flips: bool) -> None:
+        self.objective, self.embed, self.num_classes, self.flips = model.objective, model.embed, num_classes, flips
+        head = model.objective.head
+        self.meter = None if head is None else AngleMeter(num_classes, head.embedding_dim, device)
+        self.class_weights = None if head is None else head.gather_weight()
+        self.losses = [torch.zeros(0, dtype=widest_float_dtype(device), device=device)]
+        self.correct = [torch.zeros(0, 3, dtype=torch.int64, device=device)]  # top-1, top-5, top-1 with flips
+        self.labels, self.answers = ([torch.zeros(0, dtype=torch.int64, device=device)] for _ in range(2))
+
+    def add(self, images: Tensor, labels: Tensor) -> None:
+        """Answer a batch, without waiting for the device."""
+        embedded = self.embed(images)
+        logits = self.objective.logits(embedded)
+        answers = logits.argmax(1)
+        top5 = (logits.topk(min(5, self.num_classes), 1).indices == labels.unsqueeze(1)).any(1)
+        both = logits + self.objective.logits(self.embed(images.flip(-1))) if self.flips else logits
+        loss = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
+        self.losses.append(loss.to(self.losses[0].dtype).unsqueeze(0))
+        is_correct = (answers == labels, top5, both.argmax(1) == labels)
+        self.correct.append(torch.stack([right.sum() for right in is_correct]).unsqueeze(0))
+        self.labels.append(labels)
+        self.answers.append(answers)
+        if self.meter is not None:
+            self.meter.update(embedded, labels)
+
+    def merge_ranks(self) -> None:
+        """Add the batches of all other ranks."""
+        self.losses, self.correct = [gather_batches(self.losses)], [gather_batches(self.correct)]
+        self.labels, self.answers = [gather_batches(self.labels)], [gather_batches(self.answers)]
+        if self.meter is not None:
+            self.meter.merge_ranks()
+
+    def metrics(self) -> dict[str, Any]:
+        """Figures in percent and radians."""
+        labels, answers = torch.cat(self.labels), torch.cat(self.answers)
+        if not len(labels):
+            raise InputError("there are no images to evaluate on")
+        counts = zip(("top1", "top5", "top1_flip"), torch.cat(self.correct).sum(0).tolist(), strict=True)
+        found: dict[str, Any] = {name: 100.0 * count / len(labels) for name, count in counts}
+        if not self.flips:
+            del found["top1_flip"]
+        found["loss"] = sum(torch.cat(self.losses).tolist()) / len(labels)
+        if self.meter is not None and self.class_weights is not None:
+            angles = self.meter.compute(self.class_weights, over_ranks=False)
+            found["angles"] = {"wc_intra": angles.wc_intra, "w_inter": angles.w_inter, "c_inter": angles.c_inter}
+        found["confusion"] = Confusion.from_predictions(labels, answers, self.num_classes).to_json()
+        return found
+
+
+class CollectedEmbeddings:
+    """Embeddings and labels, batch by batch."""
+
+    def __init__(self, model: MarginModel, device: torch.device, seed: int, intervals: bool) -> None:
+        self.embed, self.device, self.seed, self.intervals = model.embed, device, seed, intervals
+        head = model.objective.head
+        self.class_weights = None if head is None else head.gather_weight()
+        self.embeddings: list[Tensor] = []
+        self.labels = [torch.zeros(0, dtype=torch.int64)]
+
+    def add(self, images: Tensor, labels: Tensor) -> None:
+        """Embed a batch; kept on the CPU, as there may be many."""
+        self.embeddings.append(self.embed(images).float().cpu())
+        self.labels.append(labels.cpu())
+
+    def merge_ranks(self) -> None:
+        """Add the batches of all other ranks."""
+        own_dim = self.embeddings[0].shape[1] if self.embeddings else 0  # not known where this rank has no batch
+        dim = int(distributed.gather_rows(torch.tensor([own_dim], device=self.device)).max())
+        empty = torch.zeros(0, dim)
+        self.embeddings = [gather_batches([empty, *self.embeddings], self.device)]
+        self.labels = [gather_batches(self.labels, self.device)]
+
+    def metrics(self) -> dict[str, Any]:
+        """Figures of `recognition.evaluation.evaluate_embeddings`, and W-Inter where there are class weights."""
+        labels = torch.cat(self.labels)
+        if not len(labels):
+            raise InputError("there are no images to evaluate on")
+        x = check_finite_outputs(torch.cat(self.embeddings))
+        found = evaluate_embeddings(x, labels, seed=self.seed, intervals=self.intervals)
+        if (weight := self.class_weights) is not None:
+            found["angles"]["w_inter"] = mean_angle(weight, torch.arange(len(weight), device=weight.device))[0]
+        return found
+
+
+def gather_batches(batches: list[Tensor], device: torch.device | None = None) -> Tensor:
+    """The rows of all ranks' batches in the order of one process; the first of `batches` is an empty one.
+
+    Rank r has the batches r, r + R, … of R ranks. `device` is the one that can communicate, if not that of the rows.
+    """
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    rows = torch.cat(batches)
+    sizes = torch.tensor([len(batch) for batch in batches[1:]], dtype=torch.int64)
+    numbers = torch.arange(rank, rank + world_size * len(sizes), world_size).repeat_interleave(sizes)
+    where = rows.device if device is None else device
+    gathered, order = (distributed.gather_rows(part.to(where)) for part in (rows, numbers))
+    return gathered[order.argsort(stable=True)].to(rows.device)
 
 
 def format_metrics(metrics: dict[str, Any]) -> str:

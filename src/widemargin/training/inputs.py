@@ -129,17 +129,27 @@ class Inputs:
             "augment": asdict(self.augment),
         }
 
-    def eval_batches(self, images: Samples, batch_size: int = _EVAL_BATCH_SIZE) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images in their order as the network sees them in evaluation, and their labels."""
+    def eval_batches(
+        self, images: Samples, batch_size: int = _EVAL_BATCH_SIZE, rank: int = 0, world_size: int = 1
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images in their order as the network sees them in evaluation, and their labels.
+
+        Of several processes each has every `world_size`-th batch from batch `rank` on, perhaps none.
+        """
         from ..data.images.folder import FolderBatches, FolderImages
 
         batch_size = eval_batch_size(batch_size, self.input_spec["channels"], self.input_spec["size"])
+        starts = range(rank * batch_size, len(images), world_size * batch_size)
         if isinstance(images, FolderImages):
+            if not starts:
+                return
+            rows = torch.arange(len(images)).split(batch_size)[rank::world_size]
+            images = images.take(torch.cat(rows)) if world_size > 1 else images
             plain = self.augment.for_evaluation()
             for x, y, _ in FolderBatches(images, batch_size, plain, 0, drop_last=False, shuffle=False).iter_epoch(0):
                 yield x, y
             return
-        for start in range(0, len(images), batch_size):
+        for start in starts:
             yield (
                 self.augment.transform_for_evaluation(images.x[start : start + batch_size]),
                 images.y[start : start + batch_size],

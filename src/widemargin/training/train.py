@@ -156,7 +156,7 @@ def _run_epoch(
     val = trainer.inputs.val
     is_best = False
     if val is not None:
-        metrics = trainer.fabric.broadcast(trainer.evaluate(val))  # running statistics differ between processes
+        metrics = trainer.val_metrics = trainer.evaluate(val)
         line["val"] = {name: value for name, value in metrics.items() if name != "confusion"}
         is_best = selection_metric(metrics) > trainer.best
         trainer.best = max(trainer.best, selection_metric(metrics))
@@ -200,7 +200,7 @@ def _evaluate_and_record(trainer: Trainer, folder: Path, command: str | None) ->
     if "intervals" in test:
         record |= {"intervals": test["intervals"], "evaluation": EVALUATION_VERSION}
     if trainer.inputs.val is not None:
-        record["val"] = selection_metric(trainer.evaluate(trainer.inputs.val, flips=False))
+        record["val"] = selection_metric(trainer.val_metrics or trainer.evaluate(trainer.inputs.val, flips=False))
     if trainer.rank == 0:
         with translate_disk_errors(folder):
             whole = {**record, "confusion": test.get("confusion")}

@@ -148,6 +148,7 @@ class Trainer:
         self.plateau = PlateauScheduler()
         self.epoch, self.step, self.seconds, self.best = 0, 0, 0.0, -math.inf
         self.mid_epoch_state: dict[str, Any] | None = None
+        self.val_metrics: dict[str, Any] | None = None  # after the last epoch that this process trained
         self.has_checkpoint = False  # whether a good one was written or restored
         self.epoch_sums: EpochSums | None = None  # of the current epoch
         self.divergence_message = ""  # about the first step whose loss was not finite
@@ -417,11 +418,18 @@ class Trainer:
         return EpochProgress(loss / seen, 100.0 * right / seen, seen / (time.perf_counter() - start_time))
 
     def evaluate(self, images: Samples, flips: bool = True, *, intervals: bool = False) -> dict[str, Any]:
-        """The figures on some images, with the averaged weights where there is an average."""
+        """The figures on some images, with the averaged weights where there is an average.
+
+        All processes call this and share the images. They take the buffers of rank 0, whose running statistics the
+        checkpoint holds, so that the figures are those of the checkpoint.
+        """
         if self.ema is not None:
             self.ema.swap(self.model)
         try:
-            return evaluate(self.model, self.config, self.inputs, images, flips=flips, intervals=intervals)
+            distributed.broadcast_buffers(self.model)
+            return evaluate(
+                self.model, self.config, self.inputs, images, flips=flips, intervals=intervals, over_ranks=True
+            )
         finally:
             if self.ema is not None:
                 self.ema.swap(self.model)

@@ -1,0 +1,106 @@
+"""Evaluation split over real processes: the metrics of one process, on every rank, whatever the number of images."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import evaluation_worker as worker
+from colours import FAST, draw
+from runs import lines
+from widemargin.cli.main import main
+from widemargin.training import inputs as training_inputs
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def colours(tmp_path_factory) -> Path:
+    """Three classes of four test images; the last but one is damaged."""
+    folder = draw(tmp_path_factory.mktemp("data"))
+    (folder / "test" / "red" / "1.png").write_bytes(b"no image")
+    return folder
+
+
+@pytest.fixture(scope="module", params=[1, 2, 3], ids=lambda count: f"{count} ranks")
+def ranks(request, tmp_path_factory, colours) -> list[dict]:
+    out = tmp_path_factory.mktemp("evaluation")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(request.param), "--standalone"]
+    command += [str(Path(worker.__file__)), str(out), str(colours)]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=150, check=False)
+    written = [out / f"{rank}.json" for rank in range(request.param)]
+    assert all(file.exists() for file in written), done.stderr[-3000:]
+    return [json.loads(file.read_text()) for file in written]
+
+
+def exact(metrics: dict) -> dict:
+    """What must not differ in any bit; angles are sums in another order."""
+    return {name: value for name, value in metrics.items() if name != "angles"}
+
+
+@pytest.mark.parametrize("case", worker.CASES, ids=str)
+def test_every_rank_has_the_metrics_of_one_process(ranks, case, monkeypatch):
+    monkeypatch.setattr(training_inputs, "eval_batch_size", lambda *_: worker.BATCH_SIZE)
+    alone = json.loads(json.dumps(worker.metrics_of(*case, 0)))
+    for rank in ranks:
+        found = rank[f"{case}"]
+        assert found.keys() == alone.keys()
+        assert exact(found) == exact(alone)
+        assert found.get("angles", {}) == pytest.approx(alone.get("angles", {}), rel=1e-12, nan_ok=True)
+
+
+def test_no_image_is_seen_twice(ranks):
+    seen = [rank["num_seen"] for rank in ranks]
+    assert sum(seen) == 40
+    assert max(seen) - min(seen) <= worker.BATCH_SIZE
+
+
+def test_an_error_of_one_rank_is_raised_on_all(ranks):
+    for rank in ranks:
+        assert "1.png" in rank["damaged"]
+        assert rank["damaged"] == ranks[0]["damaged"]
+        assert rank["no_images"] == "there are no images to evaluate on"
+
+
+@pytest.mark.parametrize("ema", ["0", "0.9"])
+def test_two_processes_report_what_the_checkpoint_gives_alone(tmp_path, ema, monkeypatch):
+    """Batch norm sees another half of a batch in each process, but the checkpoint holds rank 0's statistics."""
+    folder, out = draw(tmp_path), tmp_path / "run"
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
+    command += [str(Path(worker.__file__)), "train", str(folder), *FAST, "--epochs", "2", "--val-fraction", "0.25"]
+    command += ["--ema", ema, "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    record = json.loads((out / "record.json").read_text())
+    assert record["val"] == lines(out)[-1]["val"]["top1"]
+    monkeypatch.setattr(training_inputs, "eval_batch_size", lambda *_: worker.BATCH_SIZE)
+    assert main(["evaluate", str(out)]) == 0
+    alone = json.loads((out / "evaluation.json").read_text())
+    for name in ("top1", "top5", "top1_flip"):
+        assert alone[name] == record["test"][name]
+    assert alone["loss"] == pytest.approx(record["test"]["loss"], rel=1e-6)  # a trained model is channels last
+    assert alone["confusion"] == record["confusion"]
+    assert alone["angles"] == pytest.approx(record["angles"], rel=1e-6)
+
+
+def test_a_rank_that_vanishes_in_an_evaluation_is_named(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    processes = []
+    for rank in ("0", "1"):
+        environment = {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        command = [sys.executable, str(Path(worker.__file__)), str(tmp_path), "", "vanish"]
+        processes.append(subprocess.Popen(command, env={**ENVIRONMENT, **environment}, stderr=subprocess.PIPE))
+    try:
+        said = processes[0].communicate(timeout=60)[1]
+        assert (tmp_path / "0.json").exists(), said[-2000:]
+        message = json.loads((tmp_path / "0.json").read_text())
+        assert message == "rank 1 has gone or does not answer; go on from the last checkpoint with --resume"
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
