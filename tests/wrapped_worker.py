@@ -23,10 +23,10 @@ def batch() -> tuple[Tensor, Tensor]:
     return torch.randn(N, 5, generator=draw, dtype=torch.float64), torch.randint(C, (N,), generator=draw)
 
 
-def build_model(spec: str, group: object = None, **options: object) -> wm.MarginModel:
+def build_model(spec: str, group: object = None, num_classes: int = C, **options: object) -> wm.MarginModel:
     torch.manual_seed(3)
     body = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, D))
-    return wm.MarginModel(body, wm.Objective(spec, D, C, group=group, **options)).double()
+    return wm.MarginModel(body, wm.Objective(spec, D, num_classes, group=group, **options)).double()
 
 
 def train(model: nn.Module, x: Tensor, y: Tensor) -> list[float]:
@@ -61,18 +61,24 @@ def error_message(call) -> str:
 # ---------------------------------------------------------------- FSDP2
 
 
-def train_fully_sharded(spec: str, backend: str, rank: int) -> dict:
-    """Steps, weights and logits of a model whose parts are sharded one by one, as torch advises."""
-    x, y = (rows[4 * rank : 4 * rank + 4] for rows in batch())
-    model = build_model(spec, dist.group.WORLD, backend=backend)
+def shard_parts(model: wm.MarginModel) -> wm.MarginModel:
+    """The same model, its parts and the rest sharded one by one."""
     mesh = init_device_mesh("cpu", (2,))
     for part in (model.backbone, model.head, model):
         fully_shard(part, mesh=mesh)
+    return model
+
+
+def train_fully_sharded(spec: str, backend: str, rank: int) -> dict:
+    """Steps, weights and logits of a fully sharded model."""
+    x, y = (rows[4 * rank : 4 * rank + 4] for rows in batch())
+    model = build_model(spec, dist.group.WORLD, backend=backend)
+    shard_parts(model)
     seen = {
         "losses": train(model, x, y),
         "refused": error_message(lambda: model.head.logits(torch.randn(2, D).double())),
     }
-    for method in ("logits", "target_angles"):
+    for method in ("logits", "target_angles", "margin_values"):
         register_fsdp_forward_method(model.head, method)
     register_fsdp_forward_method(model, "embed")
     with torch.no_grad():
@@ -80,12 +86,30 @@ def train_fully_sharded(spec: str, backend: str, rank: int) -> dict:
         seen["logits"] = model.head.logits(embeddings).tolist()
         seen["angles"] = model.head.target_angles(embeddings, y).tolist()
         seen["whole"] = model(x).tolist()
+    seen["values"] = model.head.margin_values()
     seen["no_scale"] = error_message(lambda: model.head.scale)
     model.head.unshard()
     seen["scale"] = model.head.scale
     model.head.reshard()
     seen["state"] = state_of(model)
     return seen
+
+
+def train_beside_sharded_head(rank: int) -> dict:
+    """Losses and weights of a model of which FSDP shards all but the head, which splits its classes itself."""
+    x, y = (rows[4 * rank : 4 * rank + 4] for rows in batch())
+    model = build_model("arcface(s=8)", dist.group.WORLD, backend="sharded")
+    model.head.load_state_dict(build_model("arcface(s=8)").head.state_dict())
+    fully_shard(model, mesh=init_device_mesh("cpu", (2,)), ignored_params=set(model.head.parameters()))
+    return {"losses": train(model, x, y), "state": state_of(model)}
+
+
+def wrap_sharded_head(wrap) -> str:
+    """The message of the first step where a wrapper takes the classes of one rank for those of all."""
+    x, y = batch()
+    model = build_model("arcface(s=8)", dist.group.WORLD, backend="sharded", num_classes=8)
+    wrapped = wrap(model)
+    return error_message(lambda: wrapped(x, y))
 
 
 # ---------------------------------------------------------------- DDP's join()
@@ -153,6 +177,8 @@ def main(folder: str) -> None:
     }
     seen |= {f"join {spec}": train_in_join(spec, rank) for spec in ("adacos", "softmax + 0.1*center", "arcface")}
     seen["throw"] = train_in_join("adacos", rank, throw_on_early_termination=True)
+    seen["beside"] = train_beside_sharded_head(rank)
+    seen["replicated"] = [wrap_sharded_head(wrap) for wrap in (DistributedDataParallel, shard_parts)]
     seen["sharded"] = train_sharded_head_in_join(rank)
     seen["after"] = train_after_join(rank)
     Path(folder, f"{rank}.json").write_text(json.dumps(seen))

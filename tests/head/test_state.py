@@ -104,3 +104,13 @@ def test_a_head_made_on_the_meta_device_starts_like_any_other(spec):
     loaded = wm.Head(D, C, spec, device="meta").to_empty(device="cpu")
     loaded.load_state_dict(real.state_dict())
     torch.testing.assert_close(loaded(x, y), real(x, y))
+
+
+def test_a_learnable_scale_has_one_dimension_and_older_state_dicts_are_read():
+    head = wm.Head(D, C, "normface(s=learnable(30))")
+    assert head.margin_state.log_s.shape == (1,)
+    older = head.state_dict()
+    older["margin_state.log_s"] = torch.tensor(2.5)  # as version 0.1.0 wrote it
+    head.load_state_dict(older)
+    assert head.scale == pytest.approx(math.exp(2.5), rel=1e-6)
+    assert head.state_dict()["margin_state.log_s"].shape == (1,)

@@ -50,6 +50,8 @@ def test_a_fully_sharded_model_learns_as_one_process(ranks, spec, backend):
         assert_equal(seen[0]["logits"] + seen[1]["logits"], alone.head.logits(embeddings).tolist())
         assert_equal(seen[0]["angles"] + seen[1]["angles"], alone.head.target_angles(embeddings, y).tolist())
         assert_equal(seen[0]["whole"] + seen[1]["whole"], alone(x).tolist())
+    for rank in seen:
+        assert rank["values"] == pytest.approx(alone.head.margin_values(), rel=1e-12)
     assert_equal([rank["scale"] for rank in seen], [alone.head.scale] * 2)
 
 
@@ -59,6 +61,22 @@ def test_sharded_parameters_outside_of_forward_are_refused_in_one_line(ranks, sp
         seen = rank[f"{spec} dense"]
         assert 'register_fsdp_forward_method(head, "logits")' in seen["refused"]
         assert ("head.unshard()" in seen["no_scale"]) == ("learnable" in spec)
+
+
+def test_a_head_that_splits_its_classes_is_left_out(ranks):
+    x, y = worker.batch()
+    alone = worker.build_model("arcface(s=8)", backend="dense")
+    losses = worker.train(alone, x, y)
+    for step, loss in enumerate(losses):
+        assert_equal([sum(rank["beside"]["losses"][step] for rank in ranks) / 2], [loss])
+    for name, values in worker.state_of(alone).items():
+        assert_equal(ranks[0]["beside"]["state"][name], values)
+
+
+def test_a_wrapper_that_would_mix_the_classes_of_ranks_is_refused(ranks):
+    for rank in ranks:
+        for message in rank["replicated"]:
+            assert message.startswith("a sharded head holds other classes on every rank")
 
 
 @pytest.mark.parametrize(("spec", "name"), [("adacos", "adacos"), ("softmax + 0.1*center", "center")])

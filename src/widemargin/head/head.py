@@ -17,7 +17,7 @@ from ..losses.base import PerClass
 from ..losses.grammar import parse_margin
 from ..losses.margin import Margin
 from ..numerics import validation
-from ..numerics.distributed import SyncGroup, check_unsharded
+from ..numerics.distributed import SyncGroup, check_not_replicated, check_unsharded
 from ..numerics.precision import autocast_disabled
 from ..numerics.validation import allocate_class_matrix, check_class_names, check_integer
 from . import classes, import_weights
@@ -200,6 +200,8 @@ class Head(nn.Module):
     def _compute_loss(self, backend: Backend, y: Tensor, sample_mask: Tensor | None, adapt: bool) -> Tensor:
         margin = self.margin_state.current_margin(y, backend.x_norm.dtype)
         if self.shard is not None:
+            if self.shard.world_size > 1:
+                check_not_replicated(self, self.weight)
             margin = self.shard.average_margin_gradients(margin)
         loss, used = compute_margin_loss(
             backend,

@@ -163,8 +163,7 @@ def compute_on_rank_zero(compute: Callable[[], T], device: torch.device) -> T:
     return result
 
 
-# DDP's `join()`: a rank whose batches are used up answers the exchanges of DDP until the others are done, but none of a
-# loss, which would wait for it for ever. torch tells a loss nothing about this: it only marks the modules it was given.
+# A loss inside DDP: torch tells a loss nothing about the modules it stands in, so these are found from here.
 
 _tracked_ddp_modules: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
 """`DistributedDataParallel` modules of this process, each with the mark of its last `join()` known to have ended."""
@@ -183,10 +182,11 @@ def _track_if_ddp(module: Any, *_: Any) -> None:
         _tracked_ddp_modules[module] = None
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def check_not_in_join(owner_name: str) -> None:
     """Raise an InputError inside DDP's `join()`, at the first step and on all ranks, instead of waiting for ever.
 
+    There a rank whose batches are used up answers the exchanges of DDP until the others are done, but none of a loss.
     With `throw_on_early_termination=True` DDP itself ends all ranks when one has no batch left, so that is allowed.
     """
     from torch.distributed.algorithms.join import Join
@@ -204,3 +204,19 @@ def check_not_in_join(owner_name: str) -> None:
                 "join(throw_on_early_termination=True), which ends all ranks when the first has none left"
             )
         _tracked_ddp_modules[module] = mark
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def check_not_replicated(head: nn.Module, class_weights: Tensor) -> None:
+    """Raise an InputError where DDP or FSDP2 takes this rank's classes for a copy of the classes of every rank."""
+    in_ddp = any(class_weights is one for ddp in tuple(_tracked_ddp_modules) for one in _ddp_parameters(ddp))
+    if in_ddp or hasattr(head, "reshard"):
+        raise InputError(
+            "a sharded head holds other classes on every rank, which DDP and fully_shard would mix: wrap the backbone "
+            "alone, or leave the head out with fully_shard(model, ignored_params=set(head.parameters()))"
+        )
+
+
+def _ddp_parameters(ddp: nn.Module) -> list[Tensor]:
+    found: list[Tensor] = getattr(ddp, "_module_parameters", [])
+    return found

@@ -143,7 +143,7 @@ class Inputs:
         if isinstance(images, FolderImages):
             if not starts:
                 return
-            rows = torch.arange(len(images)).split(batch_size)[rank::world_size]
+            rows = torch.split(torch.arange(len(images)), batch_size)[rank::world_size]
             images = images.take(torch.cat(rows)) if world_size > 1 else images
             plain = self.augment.for_evaluation()
             for x, y, _ in FolderBatches(images, batch_size, plain, 0, drop_last=False, shuffle=False).iter_epoch(0):
