@@ -163,7 +163,8 @@ def compute_on_rank_zero(compute: Callable[[], T], device: torch.device) -> T:
     return result
 
 
-# A loss inside DDP: torch tells a loss nothing about the modules it stands in, so these are found from here.
+# A loss inside DDP: torch tells a loss nothing about the modules it stands in, so these are found from here. Names that
+# are private to torch are asked for with `getattr`; a version without them is not checked.
 
 _tracked_ddp_modules: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
 """`DistributedDataParallel` modules of this process, each with the mark of its last `join()` known to have ended."""
@@ -197,7 +198,7 @@ def check_not_in_join(owner_name: str) -> None:
             continue
         # The mark stays when `join()` ends, so look whether its context is still there.
         contexts = [one for one in gc.get_objects() if issubclass(type(one), Join)]
-        if any(module is one for context in contexts for one in context._joinables):
+        if any(module is one for context in contexts for one in getattr(context, "_joinables", ())):
             raise InputError(
                 f"{owner_name} cannot be used inside DDP join(): its numbers come from the batches of all ranks; give "
                 "every rank as many batches (DistributedSampler, drop_last=True), or take "
@@ -209,14 +210,10 @@ def check_not_in_join(owner_name: str) -> None:
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def check_not_replicated(head: nn.Module, class_weights: Tensor) -> None:
     """Raise an InputError where DDP or FSDP2 takes this rank's classes for a copy of the classes of every rank."""
-    in_ddp = any(class_weights is one for ddp in tuple(_tracked_ddp_modules) for one in _ddp_parameters(ddp))
+    managed = (one for ddp in tuple(_tracked_ddp_modules) for one in getattr(ddp, "_module_parameters", ()))
+    in_ddp = any(class_weights is one for one in managed)
     if in_ddp or hasattr(head, "reshard"):
         raise InputError(
             "a sharded head holds other classes on every rank, which DDP and fully_shard would mix: wrap the backbone "
             "alone, or leave the head out with fully_shard(model, ignored_params=set(head.parameters()))"
         )
-
-
-def _ddp_parameters(ddp: nn.Module) -> list[Tensor]:
-    found: list[Tensor] = getattr(ddp, "_module_parameters", [])
-    return found
