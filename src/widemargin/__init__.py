@@ -7,6 +7,7 @@ command's `--help` do not wait for torch.
     import widemargin as wm
     head = wm.Head(512, 1000, "arcgrad(s=10)")
     loss = head(x, y)        # [N], one per sample
+    run = wm.train({"loss": "arcgrad(s=10)"}, train=my_dataset, model=my_module)
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ _PUBLIC_NAMES = {
     "angles": "metrics.angles",
     "attach": "models.attach",
     "compare": "tabular.compare",
+    "Callback": "training.callbacks",
+    "evaluate": "loading",
+    "find_lr": "training.lr_finder",
     "load": "loading",
+    "train": "training.train",
     "load_sharded": "head.sharded_checkpoint",
     "list_losses": "losses.registry",
     "margin_softmax": "head.functional",
@@ -65,7 +70,7 @@ if TYPE_CHECKING:
     from .head.row_optimizer import RowOptimizer
     from .head.sharded_checkpoint import load_sharded, save_sharded
     from .io.errors import InputError
-    from .loading import load
+    from .loading import evaluate, load
     from .losses import schedule
     from .losses.criterion import Criterion
     from .losses.grammar import Sum, parse, parse_list
@@ -80,7 +85,10 @@ if TYPE_CHECKING:
     from .tabular.config import MLPConfig
     from .tabular.estimator import MarginClassifier
     from .theory import suggest_scale, theoretical_gap
+    from .training.callbacks import Callback
     from .training.config import TrainConfig
+    from .training.lr_finder import find_lr
+    from .training.train import train
 
 
 def __getattr__(name: str) -> Any:

@@ -1,35 +1,83 @@
-"""`wm.load`: from a folder to the trained run in it."""
+"""`wm.load` and `wm.evaluate`: from a folder to what lies in it, and to its figures."""
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .export import hub
 from .io import bounded
-from .io.errors import InputError
+from .io.errors import InputError, format_value
 from .io.tensor_files import TensorFileError, read_safetensors_header
 from .training.config import TrainConfig
 
 if TYPE_CHECKING:
+    from torch import nn
+
+    from .training.evaluation import Evaluation
+    from .training.model import ObjectiveFactory
     from .training.run import Run
 
+_RUN_FILE = "run.json"
 
-def load(folder: str | Path) -> Run:
-    """The trained `Run` of a run folder, or of a folder that `widemargin export --hub` wrote."""
+
+def load(
+    folder: str | Path,
+    checkpoint: str = "last",
+    *,
+    model: nn.Module | None = None,
+    at: str | None = "auto",
+    objective_factory: ObjectiveFactory | None = None,
+) -> Run:
+    """What a folder holds: the trained `Run` of a run folder, or of one that `widemargin export --hub` wrote.
+
+    Args:
+        folder: its JSON file says what `kind` it is of.
+        checkpoint: of a run folder `last`, `best` or one such as `epoch-0010`.
+        model: the network, for a run that was given one as a module; its weights are overwritten.
+        at: path of the module's classifier, as in `train`.
+        objective_factory: the objective, for a run that was given one, as in `train`.
+    """
+    folder = Path(folder)
+    name = next((name for name in (hub.METADATA_FILE, _RUN_FILE) if os.path.lexists(folder / name)), _RUN_FILE)
+    metadata = _read_metadata(folder / name)
+    kind = metadata.get("kind", "run")  # files of version 0.1 have none
+    if not isinstance(kind, str) or kind not in _LOADERS:
+        known = ", ".join(sorted(_LOADERS))
+        raise InputError(f"{folder / name}: of the kind {format_value(kind)}; this version loads {known}")
+    given = {"model": model, "at": at, "objective_factory": objective_factory}
+    found: Run = _LOADERS[kind](folder, name, metadata, checkpoint, **given)
+    return found
+
+
+def _read_metadata(path: Path) -> dict[str, Any]:
+    try:
+        metadata = bounded.read_json(path)
+    except FileNotFoundError:
+        raise InputError(f"{path}: not there; is {path.parent} a run or a model's folder?") from None
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path.parent}: damaged, cannot be read ({error})") from None
+    if not isinstance(metadata, dict):
+        raise InputError(f"{path}: holds no names with values")
+    return metadata
+
+
+def _load_run(folder: Path, name: str, metadata: dict[str, Any], checkpoint: str, **given: Any) -> Run:
+    """A run folder, or a folder for a hub, which has one set of weights."""
     from .training.run import load_run, restore_run
 
-    folder = Path(folder)
-    if (folder / "run.json").is_file():
-        return load_run(folder)
+    if name == _RUN_FILE:
+        return load_run(folder, checkpoint, **given)
+    path = folder / name
+    if checkpoint != "last":
+        raise InputError(f"{folder}: a model's folder has one set of weights, no checkpoint {checkpoint!r}")
     try:
-        metadata = bounded.read_json(folder / hub.METADATA_FILE)
         if metadata["format"] != hub.FORMAT_VERSION:
-            raise InputError(
-                f"{folder / hub.METADATA_FILE}: format {metadata['format']!r} is not known to this version"
-            )
-        config = TrainConfig.from_json(json.dumps(metadata["run"]), str(folder / hub.METADATA_FILE))
+            raise InputError(f"{path}: format {metadata['format']!r} is not known to this version")
+        config = TrainConfig.from_json(json.dumps(metadata["run"]), str(path))
         weights = read_safetensors_header(folder / hub.WEIGHTS_FILE)
     except FileNotFoundError as error:
         raise InputError(f"{error.filename or folder}: not there; is {folder} a model's folder?") from None
@@ -37,6 +85,65 @@ def load(folder: str | Path) -> Run:
         if isinstance(error, InputError) and not isinstance(error, bounded.NotJSONError | TensorFileError):
             raise
         raise InputError(f"{folder}: damaged, cannot be read ({error})") from None
-    return restore_run(
-        config, metadata.get("input_spec"), weights, folder / hub.WEIGHTS_FILE, str(folder / hub.METADATA_FILE)
+    return restore_run(config, metadata.get("input_spec"), weights, folder / hub.WEIGHTS_FILE, str(path), **given)
+
+
+_LOADERS: dict[str, Callable[..., Any]] = {"run": _load_run}
+"""By the kind of a folder: `loader(folder, name of the JSON file, what it holds, checkpoint, **given)`."""
+
+
+def evaluate(
+    run: Run | str | Path,
+    *,
+    protocol: str | None = None,
+    pairs: str | Path | None = None,
+    test: Any = None,
+    checkpoint: str = "last",
+    flips: bool = True,
+    data_dir: str | Path | None = None,
+    assign_new: bool = False,
+    batch: int = 1024,
+    neighbours: int = 5,
+    ways: int = 5,
+    shots: int = 1,
+    episodes: int = 1000,
+    sampled_pairs: int | None = None,
+    faiss: bool = False,
+) -> Evaluation:
+    """The figures of a trained run on its test items; nothing is written.
+
+    Args:
+        run: a `Run`, or a folder that `load` reads.
+        protocol: evaluate embeddings instead of answers: verification, retrieval, knn, fewshot or openset.
+        pairs: verification of the pairs in a CSV with columns a, b, same.
+        test: items to evaluate on, for a run on data given in Python.
+        checkpoint: of a folder `last`, `best` or one such as `epoch-0010`.
+        flips: average the logits of mirror images too, where training mirrored images.
+        data_dir: folder with the data sets, also `WIDEMARGIN_DATA`.
+        assign_new: take a folder of images as it is now: images added since the run began are assigned to a part.
+        batch: queries that meet the gallery together; memory grows with it.
+        neighbours: of knn.
+        ways: classes of a fewshot episode.
+        shots: images each of them is known by.
+        episodes: of fewshot.
+        sampled_pairs: draw so many distinct pairs of each kind; all pairs by default.
+        faiss: search with faiss, which gives the same numbers.
+    """
+    from .training.run import Run
+
+    trained = run if isinstance(run, Run) else load(run, checkpoint)
+    return trained.evaluate(
+        protocol=protocol,
+        pairs=pairs,
+        test=test,
+        flips=flips,
+        data_dir=data_dir,
+        assign_new=assign_new,
+        batch=batch,
+        neighbours=neighbours,
+        ways=ways,
+        shots=shots,
+        episodes=episodes,
+        sampled_pairs=sampled_pairs,
+        faiss=faiss,
     )

@@ -90,7 +90,7 @@ def _load_all_ways(folder: Path, picture: Path) -> None:
         try:
             found = load(folder / name)
             found.predict(picture)
-            found.embed_files([picture])
+            found.embed([picture])
         except InputError as error:
             refused.append(error)
     try:

@@ -68,16 +68,16 @@ def exercise_config(config: Any) -> None:
     """Convert a config to JSON and back, to a command and a folder name; build its loss, model and augmentation."""
     from types import SimpleNamespace
 
-    from widemargin.cli.train import _run_folder_name
     from widemargin.data.images.augment import build_augment
     from widemargin.losses.grammar import parse
     from widemargin.models.build import parse_model
     from widemargin.training.config import TrainConfig
+    from widemargin.training.run_files import default_run_folder
 
     if TrainConfig.from_json(config.to_json()) != config:
         raise AssertionError("the run is another one when it is read again")
     config.to_command()
-    _run_folder_name(config)
+    default_run_folder(config)
     parse(config.loss)
     parse_model(config.model)
     data = SimpleNamespace(mean=(0.5,), std=(0.2,))

@@ -68,11 +68,11 @@ def run(context: CheckContext) -> Outcome:
 
 
 def _render_run_report(context: CheckContext) -> None:
-    from widemargin.cli.report import _load_run_summary
     from widemargin.training.logging import MetricsLog
+    from widemargin.training.report import load_run_summary
     from widemargin.viz.run_page import runs_markdown, runs_page
 
-    summary = _load_run_summary(context.folder, None, False)
+    summary = load_run_summary(context.folder, None, False)
     runs_page([summary, summary], {}, "widemargin report")
     runs_page([summary], {}, "widemargin report").encode()
     runs_markdown([summary], "widemargin report").encode()

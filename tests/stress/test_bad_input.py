@@ -355,8 +355,8 @@ def test_moments_of_another_shape_are_refused():
 
 
 def test_a_folders_name_is_short_enough_for_any_file_system():
-    from widemargin.cli.train import _run_folder_name
+    from widemargin.training.run_files import default_run_folder
 
     run = TrainConfig(loss=f"cosface(m=[{', '.join(['0.1'] * 500)}])")
-    assert len(_run_folder_name(run)) <= 200
-    assert Path(_run_folder_name(run)).name == _run_folder_name(run)
+    assert len(default_run_folder(run).name) <= 200
+    assert default_run_folder(run).parent == Path("runs")

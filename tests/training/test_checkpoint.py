@@ -14,9 +14,10 @@ from stress.fixtures import update_checksums
 from widemargin.cli.main import main
 from widemargin.io.errors import InputError
 from widemargin.training.config import TrainConfig
+from widemargin.training.divergence import DivergedError
 from widemargin.training.run import load_run
 from widemargin.training.train import train
-from widemargin.training.trainer import DivergedError, Trainer
+from widemargin.training.trainer import Trainer
 
 
 @pytest.fixture(scope="module")

@@ -200,11 +200,11 @@ def test_a_folder_that_is_no_run(tmp_path):
 
 
 def test_folder_names_cannot_climb(monkeypatch):
-    from widemargin.cli.train import _run_folder_name
+    from widemargin.training.run_files import default_run_folder
 
-    assert "/" not in _run_folder_name(TrainConfig(name="../../etc/x"))
-    assert not _run_folder_name(TrainConfig(name="..")).startswith(".")
+    assert "/" not in default_run_folder(TrainConfig(name="../../etc/x")).name
+    assert not default_run_folder(TrainConfig(name="..")).name.startswith(".")
     assert (
-        _run_folder_name(TrainConfig(data="/data/My Pets", model="fast(width=0.5)"))
+        default_run_folder(TrainConfig(data="/data/My Pets", model="fast(width=0.5)")).name
         == "My_Pets-fast_width=0.5_-arcgrad_s=10_-seed0"
     )

@@ -19,8 +19,9 @@ from widemargin.io.errors import InputError
 from widemargin.io.locks import translate_disk_errors, write_text_atomic
 from widemargin.training.config import TrainConfig
 from widemargin.training.distributed import handle_stop_signals, launch_fabric
+from widemargin.training.divergence import DivergedError
 from widemargin.training.train import train
-from widemargin.training.trainer import DivergedError, Trainer
+from widemargin.training.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = [*FAST, "--epochs", "2", "--val-fraction", "0.2", "--ema", "0.9", "--quiet"]

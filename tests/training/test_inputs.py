@@ -525,7 +525,8 @@ def test_a_model_without_its_run_folder_knows_no_drawn_test_images(shared_dir, t
     with pytest.raises(InputError, match=r"stands in the run's manifest.csv only; evaluate the run folder"):
         load(tmp_path / "hub").evaluate()
     assert (
-        load(shared_dir / "run").evaluate(flips=False)["top1"] == evaluate_run(shared_dir / "run", "--no-flips")["top1"]
+        load(shared_dir / "run").evaluate(flips=False).metrics["top1"]
+        == evaluate_run(shared_dir / "run", "--no-flips")["top1"]
     )
 
 

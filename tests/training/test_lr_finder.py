@@ -13,7 +13,7 @@ import torch
 from colours import FAST, draw
 from runs import config_of_command
 from widemargin.cli.main import main
-from widemargin.cli.train import report_lr_range_test
+from widemargin.cli.train import print_lr_range_test
 from widemargin.io.errors import InputError
 from widemargin.training.config import OPTIMIZERS, TrainConfig
 from widemargin.training.logging import ProgressReporter
@@ -21,9 +21,9 @@ from widemargin.training.lr_finder import (
     MAX_LR,
     MIN_LR,
     find_lowest_loss_lr,
+    find_lr,
     has_loss_risen,
     render_lr_svg,
-    run_lr_range_test,
     smooth_losses,
 )
 from widemargin.training.train import train
@@ -89,7 +89,7 @@ def test_noise_and_rising_losses_have_no_lowest_point():
 @pytest.mark.parametrize("opt", OPTIMIZERS)
 def test_every_optimizer(opt, run):
     before = torch.get_num_threads()
-    found = run_lr_range_test(replace(run, opt=opt, accumulate=2, ema=0.9), quiet=True)
+    found = find_lr(replace(run, opt=opt, accumulate=2, ema=0.9), quiet=True)
     assert len(found.lrs) == len(found.losses) == len(found.smoothed_losses)
     assert found.lrs[0] == MIN_LR
     steps = [b / a for a, b in zip(found.lrs, found.lrs[1:], strict=False)]
@@ -103,23 +103,23 @@ def test_every_optimizer(opt, run):
 
 def test_it_is_the_runs_own_first_losses(run):
     """Over the run's own batches: with a rate of nearly nothing, the mean loss of an epoch is that of a training."""
-    found = run_lr_range_test(run, low=1e-30, high=1e-29, steps=12, quiet=True)
+    found = find_lr(run, low=1e-30, high=1e-29, steps=12, quiet=True)
     training = Trainer(replace(run, lr=0.0, schedule="constant"), None)
     steps = len(training.inputs.batches)
     line = training.train_epoch(ProgressReporter())
     assert sum(found.losses[:steps]) / steps == pytest.approx(line["loss"], rel=1e-6)
-    assert run_lr_range_test(run, low=1e-30, high=1e-29, steps=12, quiet=True) == found
+    assert find_lr(run, low=1e-30, high=1e-29, steps=12, quiet=True) == found
 
 
 def test_a_suggestion_can_be_trained_with(run, tmp_path):
-    found = run_lr_range_test(run, quiet=True)
-    record = train(replace(run, lr=found.suggestion, epochs=8), tmp_path / "run", quiet=True)
+    found = find_lr(run, quiet=True)
+    record = train(replace(run, lr=found.suggestion, epochs=8), tmp_path / "run", quiet=True).record
     assert record["test"]["top1"] > 60
 
 
 def test_it_ends_when_the_loss_explodes(run):
     model = "vit_tiny_patch16_224(patch_size=8, depth=1, embed_dim=24, num_heads=2)"
-    found = run_lr_range_test(replace(run, model=model, loss="softmax", momentum=0.99), quiet=True)
+    found = find_lr(replace(run, model=model, loss="softmax", momentum=0.99), quiet=True)
     assert len(found.lrs) < 100
     assert "more than 4 times its best" in found.stop_reason
     assert found.is_bounded
@@ -127,7 +127,7 @@ def test_it_ends_when_the_loss_explodes(run):
 
 
 def test_numbers_that_are_none_end_it(run):
-    found = run_lr_range_test(replace(run, loss="softmax"), high=1e38, steps=40, quiet=True)
+    found = find_lr(replace(run, loss="softmax"), high=1e38, steps=40, quiet=True)
     assert len(found.lrs) < 40
     assert all(map(math.isfinite, (*found.losses, *found.smoothed_losses)))
 
@@ -135,7 +135,7 @@ def test_numbers_that_are_none_end_it(run):
 @pytest.mark.parametrize("wrong", [{"low": 0.0}, {"low": 1.0, "high": 0.1}, {"steps": 10}, {"high": math.inf}])
 def test_wrong_ranges_are_one_line(wrong, run):
     with pytest.raises(InputError, match="rates must rise from above 0 in more than 10 steps"):
-        run_lr_range_test(run, **wrong)
+        find_lr(run, **wrong)
 
 
 # ---------------------------------------------------------------- as a command
@@ -163,11 +163,12 @@ def test_the_command_trains_nothing_and_says_what_to_type(images, tmp_path, caps
 @pytest.mark.parametrize("bounded", [True, False])
 def test_a_loss_that_never_rises_again_is_told(bounded, run, tmp_path, capsys):
     """On the same rates and images: only the end of the curve differs."""
-    found = run_lr_range_test(run, quiet=True)
-    losses = (*found.losses[:60], *([found.losses[59]] * 40 if not bounded else [9.0] * 40))
+    found = find_lr(run, quiet=True)
+    end = len(found.losses) - 60  # steps, in which the loss stays or explodes
+    losses = (*found.losses[:60], *([found.losses[59]] * end if not bounded else [9.0] * end))
     assert has_loss_risen(losses) == bounded
     shown = replace(found, losses=losses, smoothed_losses=tuple(smooth_losses(losses)), is_bounded=bounded)
-    report_lr_range_test(shown, run, tmp_path)
+    print_lr_range_test(shown, tmp_path)
     assert ("no rate was seen to be too large: try a third and a tenth" in capsys.readouterr().out) != bounded
     assert json.loads((tmp_path / "lr_finder.json").read_text())["is_bounded"] == bounded
 
@@ -192,8 +193,8 @@ def test_wrong_uses_are_one_line(words, says, images, tmp_path, capsys):
 def test_a_loss_that_never_falls_is_one_line(images, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("widemargin.training.lr_finder.MAX_LR", 1e-6)
     monkeypatch.setattr(
-        "widemargin.training.lr_finder.run_lr_range_test.__kwdefaults__",
-        {**run_lr_range_test.__kwdefaults__, "high": 1e-6},
+        "widemargin.training.lr_finder.find_lr.__kwdefaults__",
+        {**find_lr.__kwdefaults__, "high": 1e-6},
     )
     assert main(["train", str(images), *FAST, "--find-lr", "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err.strip()
@@ -203,5 +204,5 @@ def test_a_loss_that_never_falls_is_one_line(images, tmp_path, capsys, monkeypat
 
 
 def test_a_picture_of_few_steps(run):
-    found = run_lr_range_test(run, low=1e-3, high=2e-3, steps=11, quiet=True)
-    ElementTree.fromstring(render_lr_svg(replace(found, suggestion=1e-4), replace(run, model="a<b>&c")))
+    found = find_lr(run, low=1e-3, high=2e-3, steps=11, quiet=True)
+    ElementTree.fromstring(render_lr_svg(replace(found, suggestion=1e-4, config=replace(run, model="a<b>&c"))))

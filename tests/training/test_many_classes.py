@@ -41,7 +41,7 @@ def test_a_record_grows_with_the_classes_not_with_their_square(tmp_path, monkeyp
         data = noise_image_set(classes)
         monkeypatch.setattr("widemargin.data.images.sets.load_images", lambda name, folder, data=data: data)
         folder = tmp_path / str(classes)
-        record = train(make_config(classes), folder, quiet=True)
+        record = train(make_config(classes), folder, quiet=True).record
         sizes.append((folder / "record.json").stat().st_size)
         kept = Confusion.from_json(json.loads((folder / "record.json").read_text())["confusion"])
         assert kept.num_classes == classes

@@ -149,7 +149,7 @@ def test_the_record_of_a_library_call_gives_its_command(images, tmp_path, monkey
         batch_size=12,
         epochs=1,
     )
-    record = train(run, tmp_path / "run", quiet=True)
+    record = train(run, tmp_path / "run", quiet=True).record
     assert json.loads((tmp_path / "run" / "record.json").read_text())["command"] == record["command"]
     assert record["model"] == "fast(width=0.125, bias=False)"
     words = shlex.split(record["command"])

@@ -152,11 +152,11 @@ def test_fewer_images_are_judged_at_once_where_they_are_large(run, tmp_path, mon
         write_black_png(tmp_path / f"{number}.png", 20 + number, 30)
     done = load_run(run)
     paths, sizes = [tmp_path / f"{number}.png" for number in range(5)], []
-    wanted = done.embed_files(paths)
+    wanted = done.embed(paths)
     embed = done.model.embed
     monkeypatch.setattr(done.model, "embed", lambda x: sizes.append(len(x)) or embed(x))
     monkeypatch.setattr(inputs, "_MAX_BATCH_VALUES", 2 * done.input_spec["channels"] * done.input_spec["size"] ** 2)
-    torch.testing.assert_close(done.embed_files(paths), wanted)
+    torch.testing.assert_close(done.embed(paths), wanted)
     assert sizes == [2, 2, 1]
 
 

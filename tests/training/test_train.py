@@ -16,10 +16,11 @@ from widemargin.data.images.sets import ImageSet, load_images
 from widemargin.io.errors import InputError
 from widemargin.training import inputs
 from widemargin.training.config import TrainConfig
+from widemargin.training.divergence import DivergedError
 from widemargin.training.logging import ProgressReporter
 from widemargin.training.optim import PlateauScheduler, learning_rate
 from widemargin.training.train import train
-from widemargin.training.trainer import DivergedError, Trainer
+from widemargin.training.trainer import Trainer
 
 SMALL = TrainConfig(
     model="fast(width=0.125)",
@@ -115,8 +116,8 @@ def test_a_plateau_lowers_the_rate_and_remembers():
 
 def test_a_finished_run_is_judged_again_and_not_trained(tmp_path, data_dir):
     run = replace(SMALL, epochs=1)
-    first = train(run, tmp_path / "run", data_dir=data_dir)
-    again = train(run, tmp_path / "run", data_dir=data_dir, resume=True)
+    first = train(run, tmp_path / "run", data_dir=data_dir).record
+    again = train(run, tmp_path / "run", data_dir=data_dir, resume=True).record
     assert first["test"] == again["test"]
     assert first["angles"] == again["angles"]
     assert len(lines(tmp_path / "run")) == 1

@@ -52,63 +52,33 @@ def run_embed(options: argparse.Namespace) -> None:
     from pathlib import Path
 
     from ..export.embeddings import embed_images, save_embeddings
-    from ..training.run import load_run
+    from ..loading import load
 
-    found = embed_images(load_run(options.folder, options.checkpoint), options.data, options.data_dir)
+    found = embed_images(load(options.folder, options.checkpoint), options.data, options.data_dir)
     save_embeddings(Path(options.out), found)
     print_escaped(f"wrote {options.out}: {len(found.x):,} embeddings of {found.x.shape[1]} dimensions")
 
 
 def run_export(options: argparse.Namespace) -> None:
     """Write what was asked for."""
-    from pathlib import Path
-
     from ..io.errors import InputError
-    from ..training.run import load_run
+    from ..loading import load
 
     if not (options.onnx or options.safetensors or options.hub):
         raise InputError("export: say what to write, --onnx FILE, --safetensors FILE or --hub DIR")
-    run = load_run(options.folder, options.checkpoint)
-    run.check_model_outputs()
-    if options.onnx:
-        from ..export.onnx import write_onnx
-
-        max_difference = write_onnx(run, Path(options.onnx))
-        print_escaped(f"wrote {options.onnx}: onnxruntime agrees with PyTorch to {max_difference:.1e}")
-    if options.safetensors:
-        from ..export.hub import write_weights
-
-        write_weights(run, Path(options.safetensors))
-        print_escaped(f"wrote {options.safetensors}")
-    if options.hub:
-        from ..export.hub import write_folder
-
-        write_folder(run, Path(options.hub), options.licence)
-        print_escaped(f"wrote {options.hub}: model.safetensors, widemargin.json, README.md")
+    run = load(options.folder, options.checkpoint)
+    lines = run.export(onnx=options.onnx, safetensors=options.safetensors, hub=options.hub, licence=options.licence)
+    for line in lines:
+        print_escaped(line)
 
 
 def run_verify(options: argparse.Namespace) -> None:
     """Print cosine, angle and the answer."""
-    import math
+    from ..loading import load
 
-    from ..io.errors import InputError
-    from ..numerics.angles import angle_between, unit_and_norm
-    from ..recognition.protocols import calibrated_threshold
-    from ..training.run import load_run
-    from .evaluate import print_data_changes
-
-    if not 0.0 < options.target_far < 1.0:
-        raise InputError(f"--target-far must lie between 0 and 1, got {options.target_far:g}")
-    if options.threshold is not None and not -1.0 <= options.threshold <= 1.0:
-        raise InputError(f"--threshold is a cosine from -1 to 1, got {options.threshold:g}")
-    run = load_run(options.folder, options.checkpoint)
-    one, other = unit_and_norm(run.embed_files(options.images))[0]
-    cos, angle = float(one @ other), math.degrees(float(angle_between(one, other)))
-    threshold, why = options.threshold, "as given"
-    if threshold is None:
-        inputs = run.load_inputs(options.data_dir)
-        print_data_changes(inputs, to_stderr=True)
-        threshold = calibrated_threshold(*run.embed_test_images(inputs=inputs), options.target_far)
-        why = f"{100 * options.target_far:g} % of different pairs pass"
-    answer = "the same" if cos >= threshold else "not the same"
-    print_escaped(f"{answer}: cosine {cos:.4f} ({angle:.1f}°), threshold {threshold:.4f} ({why})")
+    found = load(options.folder, options.checkpoint).verify(
+        *options.images, threshold=options.threshold, target_far=options.target_far, data_dir=options.data_dir
+    )
+    for note in found.notes:
+        print_escaped(note, to_stderr=True)
+    print_escaped(str(found))

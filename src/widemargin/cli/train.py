@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import re
 import shlex
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,9 +56,9 @@ def run(options: argparse.Namespace) -> None:
     config, folder, data_dir = _find_run(options)
     try:
         if options.find_lr:
-            find_lr(config, folder, options, data_dir)
+            run_find_lr(config, Path(folder), options, data_dir)
             return
-        record = train(
+        trained = train(
             config,
             folder,
             resume=bool(options.resume),
@@ -75,21 +72,22 @@ def run(options: argparse.Namespace) -> None:
     except RuntimeError as error:
         raise _explain_error(error, config) from None
     if is_rank_zero():
-        said = format_metrics({**record["test"], "intervals": record.get("intervals")})
+        said = format_metrics({**trained.record["test"], "intervals": trained.record.get("intervals")})
         print_escaped(f"{'unseen classes' if config.unseen_classes else 'test'}: {said}")
-        print_escaped(f"wrote {folder}")
+        print_escaped(f"wrote {trained.folder}")
 
 
-def _find_run(options: argparse.Namespace) -> tuple[TrainConfig, str, str | None]:
+def _find_run(options: argparse.Namespace) -> tuple[TrainConfig, str | Path, str | None]:
     """Config, folder and data folder: of the run after `--resume`, else of the words."""
     from ..io.errors import InputError
     from ..training.resume import recorded_data_dir, resume_config
+    from ..training.run_files import default_run_folder
 
     folder = _resumed_folder(options)
     data_dir = options.data_dir or options.data_location
     if folder is None:
         config = config_from_options(options)
-        return config, options.out or os.path.join("runs", _run_folder_name(config)), data_dir
+        return config, options.out or default_run_folder(config), data_dir
     if options.out is not None and os.path.realpath(options.out) != os.path.realpath(folder):
         raise InputError(f"--resume {folder} goes on in that folder: leave --out out")
     given = values_from_options(options)
@@ -129,76 +127,44 @@ def _explain_error(error: RuntimeError, config: TrainConfig) -> Exception:
     return error
 
 
-def _run_folder_name(config: TrainConfig) -> str:
-    """A name for the run folder, in characters that every file system takes."""
-    words = config.name or f"{os.path.basename(config.data)}-{config.model}-{config.loss}-seed{config.seed}"
-    return re.sub(r"[^A-Za-z0-9.=_+-]+", "_", words)[:200].strip("_.") or "run"  # file systems end at 255
-
-
-_MAX_TABLE_ROWS = 12
-
-
-def find_lr(config: TrainConfig, folder: str, options: argparse.Namespace, data_dir: str | None) -> None:
+def run_find_lr(config: TrainConfig, folder: Path, options: argparse.Namespace, data_dir: str | None) -> None:
     """Test, print, and write `lr_finder.json` and `lr_finder.svg` to the run's folder."""
     from ..io.errors import InputError
     from ..numerics.distributed import is_rank_zero
-    from ..training import checkpoint
-    from ..training.lr_finder import run_lr_range_test
+    from ..training.lr_finder import find_lr
+    from ..training.run_files import check_no_run
 
     if options.resume:
         raise InputError("--find-lr tries rates on a fresh model, --resume goes on with a trained one: leave one out")
     if options.logger:
         raise InputError("--find-lr trains nothing that could be logged: leave --logger out")
-    if checkpoint.exists(Path(folder, "checkpoints", "last")):
-        raise InputError(f"{folder} holds a run already: give --find-lr another --out")
-    result = run_lr_range_test(config, data_dir, quiet=options.quiet)
+    check_no_run(folder, "give --find-lr another --out")
+    result = find_lr(config, data_dir=data_dir, quiet=options.quiet)
     if is_rank_zero():
-        report_lr_range_test(result, config, Path(folder))
+        print_lr_range_test(result, folder)
 
 
-def report_lr_range_test(result: LRRangeTest, config: TrainConfig, folder: Path) -> None:
+def print_lr_range_test(result: LRRangeTest, folder: Path) -> None:
     """Write the files, print the table, and the suggestion with its command."""
-    from ..io.errors import InputError
-
-    _write_lr_finder_files(result, config, folder)
-    _print_lr_table(result, config)
-    print_escaped(f"wrote {folder / 'lr_finder.json'} and {folder / 'lr_finder.svg'}")
-    if result.suggestion is None:
-        raise InputError(f"the loss fell at no rate from {result.lrs[0]:g} on: look at the data and the loss")
+    paths = result.write(folder)
+    _print_lr_table(result)
+    print_escaped(f"wrote {paths[0]} and {paths[1]}")
+    command = shlex.join(result.suggested_config.to_command())
     if not result.is_bounded:
         print("the loss never rose again, no rate was seen to be too large: try a third and a tenth of the suggestion")
-    command = shlex.join(replace(config, lr=result.suggestion).to_command())
     print_escaped(f"suggestion: --lr {result.suggestion:g}, a tenth of where the loss is lowest. The same run with it:")
     print_escaped(command)
 
 
-def _write_lr_finder_files(result: LRRangeTest, config: TrainConfig, folder: Path) -> None:
-    from ..io.locks import write_text_atomic
-    from ..training.lr_finder import render_lr_svg
-
-    folder.mkdir(parents=True, exist_ok=True)
-    facts = {**asdict(result), "run": asdict(config)}
-    write_text_atomic(folder / "lr_finder.json", json.dumps(facts, indent=1, ensure_ascii=False))
-    write_text_atomic(folder / "lr_finder.svg", render_lr_svg(result, config))
-
-
-def _print_lr_table(result: LRRangeTest, config: TrainConfig) -> None:
+def _print_lr_table(result: LRRangeTest) -> None:
     from rich.table import Table as Grid
 
     from ..viz.terminal import console, plain_text
 
-    steps, images = len(result.lrs), config.batch_size * config.accumulate
-    title = plain_text(
-        f"{config.model}, {config.loss}, {config.opt}: {steps} steps of {images} images, ended {result.stop_reason}"
-    )
-    grid = Grid(title=title, title_justify="left", title_style="bold")
-    grid.add_column("rate", justify="right")
-    grid.add_column("smoothed loss", justify="right")
+    grid = Grid(title=plain_text(result.title), title_justify="left", title_style="bold")
+    for title in ("rate", "smoothed loss"):
+        grid.add_column(title, justify="right")
     grid.add_column("")
-    shown = sorted({round(k * (steps - 1) / (_MAX_TABLE_ROWS - 1)) for k in range(_MAX_TABLE_ROWS)})
-    if result.lowest_loss_lr is not None:
-        shown = sorted({*shown, result.lrs.index(result.lowest_loss_lr)})
-    for k in shown:
-        note = "lowest, or as good as" if result.lrs[k] == result.lowest_loss_lr else ""
-        grid.add_row(f"{result.lrs[k]:.1e}", f"{result.smoothed_losses[k]:.3f}", note)
+    for lr, loss, note in result.table():
+        grid.add_row(f"{lr:.1e}", f"{loss:.3f}", note)
     console().print(grid)

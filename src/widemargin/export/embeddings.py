@@ -30,18 +30,17 @@ class EmbeddingTable:
 def embed_images(run: Run, data: Sequence[str], data_dir: str | None = None) -> EmbeddingTable:
     """Embeddings of image files, of folders of them, or of a set by its name (training part, then test part)."""
     from ..data.images.sets import canonical_set_name, load_images
-    from ..models.attach import embed
 
     if len(data) == 1 and canonical_set_name(data[0]) and not os.path.isdir(data[0]):
         image_set = load_images(data[0], data_dir)
         parts, names, labels = [], [], []
         for kind, part in (("train", image_set.train), ("test", image_set.test)):
-            parts.append(embed(run.model, run.eval_batches(part))[0])
+            parts.append(run.embed(part, batch_size=500))
             names += [f"{image_set.name}/{kind}/{row}" for row in range(len(part))]
             labels += [image_set.class_names[k] for k in part.y.tolist()]
         return EmbeddingTable(torch.cat(parts), names, labels)
     paths = [path for word in data for path in _find_image_files(Path(word).expanduser())]
-    return EmbeddingTable(run.embed_files(paths), [str(path) for path in paths], [path.parent.name for path in paths])
+    return EmbeddingTable(run.embed(paths), [str(path) for path in paths], [path.parent.name for path in paths])
 
 
 def _find_image_files(source: Path) -> list[Path]:

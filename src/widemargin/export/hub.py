@@ -1,7 +1,7 @@
 """A trained run as a folder to hand over: weights, what is needed to use them, and a card that says what they are.
 
     widemargin export RUN --hub FOLDER        model.safetensors, widemargin.json, README.md
-    model = widemargin.load("FOLDER")         model.embed_files([...]), model.predict("picture.png")
+    model = widemargin.load("FOLDER")         model.embed(["picture.png"]), model.predict("picture.png")
 
 Nothing in it is pickled, and nothing of it is executed when it is read.
 """
@@ -13,7 +13,7 @@ import math
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..io.errors import InputError
 from ..io.text import escape_markdown, escape_markdown_code, escape_unprintable
@@ -46,14 +46,14 @@ def write_folder(run: Run, folder: Path, licence: str) -> None:
     write_weights(run, folder / WEIGHTS_FILE)
     config_dict = asdict(run.config)
     config_dict |= {"data": Path(run.config.data).name, "init_from": None}  # no path of the machine it was trained on
-    metadata = {"format": FORMAT_VERSION, "run": config_dict, "input_spec": run.input_spec}
+    metadata = {"kind": "run", "format": FORMAT_VERSION, "run": config_dict, "input_spec": run.input_spec}
     (folder / METADATA_FILE).write_text(json.dumps(metadata, indent=1, ensure_ascii=False), encoding="utf-8")
     (folder / CARD_FILE).write_text(model_card(run, licence), encoding="utf-8")
 
 
 def model_card(run: Run, licence: str) -> str:
     """The model card of a run in Markdown."""
-    record = run.read_record()
+    record = run.record
     figures = [(name, value) for name, value in record.get("test", {}).items() if isinstance(value, int | float)]
     angles = {"wc_intra": "WC-Intra", "w_inter": "W-Inter", "c_inter": "C-Inter"}
     lines = [
@@ -72,14 +72,13 @@ def model_card(run: Run, licence: str) -> str:
         *(f"| {name} | {value:.4g} |" for name, value in figures),
         *(f"| {angles[k]} | {math.degrees(v):.1f}° |" for k, v in record.get("angles", {}).items() if k in angles),
         "",
-        f"Classes: {len(run.input_spec['class_names'])}. "
-        f"Images: {run.input_spec['channels']} channels, {run.input_spec['size']} pixels.",
+        f"Classes: {len(run.input_spec['class_names'])}. {_describe_inputs(run.input_spec)}",
         "",
         "```python",
         "import widemargin",
         "",
         'model = widemargin.load("this folder")',
-        'model.embed_files(["picture.png"])  # compare embeddings by cosine',
+        'model.embed(["picture.png"])  # compare embeddings by cosine',
         'model.predict("picture.png")  # classes with their probabilities',
         "```",
         "",
@@ -87,6 +86,12 @@ def model_card(run: Run, licence: str) -> str:
     if record.get("command"):
         lines += ["Made by:", "", "```bash", escape_markdown_code(str(record["command"])), "```", ""]
     return "\n".join(lines)
+
+
+def _describe_inputs(input_spec: dict[str, Any]) -> str:
+    if "shape" in input_spec:
+        return f"Inputs: {input_spec['shape']}, {input_spec['dtype']}."
+    return f"Images: {input_spec['channels']} channels, {input_spec['size']} pixels."
 
 
 def _yaml_quote(licence: str) -> str:

@@ -6,6 +6,7 @@ file: how a picture becomes those bytes, the names of the classes, where it came
 
 from __future__ import annotations
 
+import copy
 import importlib
 import json
 import logging
@@ -38,13 +39,15 @@ class ExportModule(nn.Module):
 
     def __init__(self, run: Run) -> None:
         super().__init__()
-        self.model = run.model.eval()
-        augment = run.eval_augment
-        for name in ("mean", "std"):
-            self.register_buffer(name, torch.tensor(getattr(augment, name)).view(1, -1, 1, 1))
+        like = next(run.model.parameters())
+        is_exportable = like.device.type == "cpu" and like.dtype == torch.float32
+        self.model = (run.model if is_exportable else copy.deepcopy(run.model).to("cpu", torch.float32)).eval()
+        self.takes_images = "shape" not in run.input_spec  # else items of a dataset, which are taken as they are
+        for name in ("mean", "std") if self.takes_images else ():
+            self.register_buffer(name, torch.tensor(getattr(run.eval_augment, name)).view(1, -1, 1, 1))
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        x = (images.to(torch.float32) / 255.0 - self.mean) / self.std
+        x = (images.to(torch.float32) / 255.0 - self.mean) / self.std if self.takes_images else images
         embedding = self.model.embed(x)
         if not self.model.objective.has_logits:
             return (embedding,)
@@ -64,11 +67,9 @@ def _export_and_check(run: Run, path: Path) -> float:
     except ImportError:
         raise InputError('--onnx needs onnx, onnxscript and onnxruntime: pip install "widemargin[onnx]"') from None
     module = ExportModule(run)
-    module.model.float()
-    shape = (run.input_spec["channels"], run.input_spec["size"], run.input_spec["size"])
-    images = torch.randint(
-        256, (_NUM_CHECK_IMAGES, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
-    )
+    images = run.example_input(_NUM_CHECK_IMAGES)
+    if module.takes_images:
+        images = torch.randint(256, images.shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     names = ["embedding", "logits"] if module.model.objective.has_logits else ["embedding"]
     fresh = path.with_name(f".{path.stem}.new.onnx")
     try:
@@ -115,6 +116,16 @@ def _relative_difference(expected: Tensor, actual: Tensor) -> float:
 def onnx_metadata(run: Run) -> dict[str, Any]:
     """What must be known to use the ONNX file: input, outputs, class names, origin."""
     input_spec = run.input_spec
+    facts = {
+        "outputs": {"embedding": "compare by cosine", "logits": "softmax gives probabilities"},
+        "class_names": input_spec["class_names"],
+        "loss": run.config.loss,
+        "model": run.config.model,
+        "data": Path(run.config.data).name,
+    }
+    if "shape" in input_spec:
+        dtype = "int64" if input_spec["dtype"] == "int64" else "float32"
+        return {"input": {"name": "images", "dtype": dtype, "shape": ["batch", *input_spec["shape"]]}, **facts}
     return {
         "input": {
             "name": "images",
@@ -125,11 +136,7 @@ def onnx_metadata(run: Run) -> dict[str, Any]:
             "then_centre_crop_to": input_spec["size"],
             "interpolation": run.eval_augment.interpolation,
         },
-        "outputs": {"embedding": "compare by cosine", "logits": "softmax gives probabilities"},
-        "class_names": input_spec["class_names"],
-        "loss": run.config.loss,
-        "model": run.config.model,
-        "data": Path(run.config.data).name,
+        **facts,
     }
 
 

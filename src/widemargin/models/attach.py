@@ -44,15 +44,7 @@ class MarginModel(nn.Module):
 
     def embed(self, *inputs: Any) -> Tensor:
         """Embeddings [N, D]."""
-        x = self.backbone(*inputs)
-        if not isinstance(x, Tensor):
-            raise InputError(
-                f"the model returns a {type(x).__name__}, not embeddings; in train mode some models add "
-                "auxiliary outputs, switch these off (aux_logits=False)"
-            )
-        if x.ndim < 2:
-            raise InputError(f"the model returns {list(x.shape)}, not embeddings [N, D]; give it a batch of inputs")
-        return x.flatten(1)
+        return backbone_embeddings(self.backbone, *inputs)
 
     def forward(self, *inputs: Any, y: Tensor | None = None, **options: Any) -> Tensor:
         """Loss [N] with labels (second argument or `y=`), logits [N, C] without."""
@@ -84,6 +76,19 @@ class MarginModel(nn.Module):
         return [p for name, p in self.backbone.named_parameters() if p.ndim > 1 and name not in no_decay_names]
 
 
+def backbone_embeddings(backbone: nn.Module, *inputs: Any) -> Tensor:
+    """Embeddings [N, D] that a backbone gives for a batch."""
+    x = backbone(*inputs)
+    if not isinstance(x, Tensor):
+        raise InputError(
+            f"the model returns a {type(x).__name__}, not embeddings; in train mode some models add "
+            "auxiliary outputs, switch these off (aux_logits=False)"
+        )
+    if x.ndim < 2:
+        raise InputError(f"the model returns {list(x.shape)}, not embeddings [N, D]; give it a batch of inputs")
+    return x.flatten(1)
+
+
 def attach(
     model: nn.Module,
     loss: str | Loss | Sum,
@@ -106,18 +111,23 @@ def attach(
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"attach takes a model, got {type(model).__name__}; make one first, as with timm.create_model")
-    path, layer = _find_classifier(model, at)
+    path, layer = find_classifier(model, at)
     width = embedding_dim if embedding_dim is not None else _input_size(model, path, layer)
     like = next((p for p in layer.parameters()), next(model.parameters(), torch.empty(0)))
     objective = Objective(loss, width, num_classes, **head_options).to(like.device)
+    remove_classifier(model, path)
+    return MarginModel(model, objective)
+
+
+def remove_classifier(model: nn.Module, path: str) -> None:
+    """Put an identity in the place of the layer at `path`, so that the model returns the layer's input."""
     parent, _, name = path.rpartition(".")
     setattr(model.get_submodule(parent) if parent else model, name, nn.Identity())
     if hasattr(model, "num_classes"):  # what timm's own reset_classifier(0) leaves behind
         setattr(model, "num_classes", 0)  # noqa: B010  (not a submodule, whatever type checkers think)
-    return MarginModel(model, objective)
 
 
-def _find_classifier(model: nn.Module, at: str | None) -> tuple[str, nn.Module]:
+def find_classifier(model: nn.Module, at: str | None) -> tuple[str, nn.Module]:
     """Path and module of the layer that turns embeddings into class scores."""
     modules = dict(model.named_modules())
     if at is not None:
@@ -163,11 +173,16 @@ def embed(model: MarginModel, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple
     like = next(model.parameters())
     was_training = model.training
     model.eval()
-    found = [(model.embed(x.to(like.device, like.dtype)).float().cpu(), y) for x, y in batches]
+    found = [(model.embed(to_model_input(x, like)).float().cpu(), y) for x, y in batches]
     model.train(was_training)
     if not found:
         raise InputError("there are no images to embed")
     return check_finite_outputs(torch.cat([x for x, _ in found])), torch.cat([y for _, y in found])
+
+
+def to_model_input(x: Tensor, like: Tensor) -> Tensor:
+    """Inputs on the device of a model's parameter; floats in its dtype, whole numbers (tokens) as they are."""
+    return x.to(like.device, like.dtype if x.is_floating_point() else None)
 
 
 def check_finite_outputs(values: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ from ..metrics.roc import linked_folds, roc_index_at_far, roc_threshold_at_far
 from ..metrics.verification import (
     IntervalEstimate,
     VerificationMetrics,
+    required_different_pairs,
     verification_metrics,
     verification_metrics_of_embeddings,
     verification_metrics_of_pairs,
@@ -311,6 +312,18 @@ def calibrated_threshold(x: Tensor, y: Tensor, far: float) -> float:
     if round(float(found.roc.far[roc_index_at_far(found.roc, far)]) * found.num_different) < MIN_EVENTS:
         raise InputError(f"{found.missing_reasons[f'tar {far:g}']}; give --threshold")
     return roc_threshold_at_far(found.roc, far)
+
+
+def threshold_of_unknown_scores(scores: Tensor, far: float) -> float:
+    """The score that a fraction `far` of unknown images reaches, from their `scores` [N]."""
+    ordered = scores.sort(descending=True).values
+    passing = int(far * len(ordered) + 1e-9)
+    if passing < MIN_EVENTS:
+        raise InputError(
+            f"a rate of {far:g} needs at least {MIN_EVENTS} false alarms: {required_different_pairs(far):,} unseen "
+            f"images; there are {len(ordered):,}; give --reject-below"
+        )
+    return float((ordered[passing - 1] + ordered[passing]) / 2)
 
 
 PROTOCOLS: dict[str, Callable[[Tensor, Tensor, ProtocolSettings], ProtocolResult]] = {

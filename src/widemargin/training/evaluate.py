@@ -19,7 +19,7 @@ from ..io.errors import InputError
 from ..metrics.angles import AngleMeter, mean_angle
 from ..metrics.confusion import Confusion
 from ..metrics.intervals import MIN_EVENTS
-from ..models.attach import MarginModel, check_finite_outputs
+from ..models.attach import MarginModel, check_finite_outputs, to_model_input
 from ..numerics import distributed
 from ..numerics.precision import widest_float_dtype
 from ..recognition.evaluation import evaluate_embeddings
@@ -62,7 +62,7 @@ def evaluate(
     try:
         with distributed.raise_on_all_ranks(like.device) if over_ranks else nullcontext(), torch.no_grad():
             for x, y in inputs.eval_batches(images, **own_batches):
-                collected.add(x.to(like.device, like.dtype), y.to(like.device))
+                collected.add(to_model_input(x, like), y.to(like.device))
     finally:
         model.train(was_training)
     if not over_ranks:

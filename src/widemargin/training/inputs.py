@@ -155,6 +155,11 @@ class Inputs:
                 images.y[start : start + batch_size],
             )
 
+    @property
+    def example(self) -> Tensor:
+        """The first two training images, as the network sees them in evaluation."""
+        return next(iter(self.eval_batches(self.train.take(torch.arange(min(2, len(self.train)))))))[0]
+
     def whiten_backbone(self, model: MarginModel) -> None:
         """Pass some training images to the `whiten` method of a backbone that has one, before the first step.
 
@@ -171,7 +176,7 @@ class Inputs:
 
 def load_inputs(
     config: TrainConfig,
-    data_dir: str | None,
+    data_dir: str | Path | None,
     rank: int = 0,
     world_size: int = 1,
     *,

@@ -15,26 +15,34 @@ than the upper end of what is worth trying.
 
 from __future__ import annotations
 
+import copy
+import json
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import count
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..data.images.batches import Batch
 from ..io.errors import InputError
+from ..io.locks import write_text_atomic
 from ..io.progress import progress_bar
 from ..io.text import escape
 from ..numerics import distributed
 from ..numerics.precision import widest_float_dtype
 from ..viz.charts import CHART_WIDTH, loss_colour, tick_values
 from .config import TrainConfig
+from .dataset_inputs import GivenObjects, as_config
+from .datasets import CollateFn, ignore_progress
+from .divergence import DivergedError
 from .optim import set_lr
-from .trainer import DivergedError, Trainer
+from .trainer import Trainer
 
 MIN_LR, MAX_LR, NUM_STEPS = 1e-7, 10.0, 100
 _SMOOTHING = 0.9  # weight of what came before in the smoothed loss
@@ -43,7 +51,7 @@ _BASELINE_STEPS = 10  # steps that only show where the loss begins
 _FLOOR_FRACTION = 0.02  # share of the fall that is as good as nothing
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LRRangeTest:
     """The rates that were tried, the loss of each step, the same smoothed, and what follows from them."""
 
@@ -56,30 +64,133 @@ class LRRangeTest:
     is_bounded: bool
     """Whether the loss rose again, so that some rate was seen to be too large."""
     stop_reason: str
+    config: TrainConfig
+    """The run that was tried."""
+
+    @property
+    def suggested_config(self) -> TrainConfig:
+        """The same run with the rate that is suggested."""
+        if self.suggestion is None:
+            raise InputError(f"the loss fell at no rate from {self.lrs[0]:g} on: look at the data and the loss")
+        return replace(self.config, lr=self.suggestion)
+
+    @property
+    def title(self) -> str:
+        """What was tried, and how it ended."""
+        config = self.config
+        images = config.batch_size * config.accumulate
+        return (
+            f"{config.model}, {config.loss}, {config.opt}: {len(self.lrs)} steps of {images} images, "
+            f"ended {self.stop_reason}"
+        )
+
+    def table(self, max_rows: int = 12) -> list[tuple[float, float, str]]:
+        """Some of the rates with their smoothed losses and a note; the lowest is among them."""
+        last = len(self.lrs) - 1
+        shown = {round(k * last / (max_rows - 1)) for k in range(max_rows)}
+        if self.lowest_loss_lr is not None:
+            shown.add(self.lrs.index(self.lowest_loss_lr))
+        note = {self.lowest_loss_lr: "lowest, or as good as"}
+        return [(self.lrs[k], self.smoothed_losses[k], note.get(self.lrs[k], "")) for k in sorted(shown)]
+
+    def to_svg(self, path: str | Path | None = None) -> str:
+        """Loss over rate as SVG text, also written to `path`."""
+        text = render_lr_svg(self)
+        if path is not None:
+            write_text_atomic(Path(path), text)
+        return text
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """All numbers and the run as JSON, also written to `path`."""
+        facts = {spec.name: getattr(self, spec.name) for spec in fields(self) if spec.name != "config"}
+        text = json.dumps({**facts, "run": asdict(self.config)}, indent=1, ensure_ascii=False)
+        if path is not None:
+            write_text_atomic(Path(path), text)
+        return text
+
+    def write(self, folder: str | Path) -> list[Path]:
+        """Write `lr_finder.json` and `lr_finder.svg` to a folder, and return their paths."""
+        paths = [Path(folder, "lr_finder.json"), Path(folder, "lr_finder.svg")]
+        paths[0].parent.mkdir(parents=True, exist_ok=True)
+        self.to_json(paths[0])
+        self.to_svg(paths[1])
+        return paths
+
+    def __repr__(self) -> str:
+        found = "no suggestion" if self.suggestion is None else f"suggestion {self.suggestion:g}"
+        return f"LRRangeTest({found}; {self.title})"
+
+    def _repr_html_(self) -> str:
+        """The chart, for notebooks."""
+        return self.to_svg()
 
 
-def run_lr_range_test(
-    config: TrainConfig,
-    data_dir: str | None = None,
+def find_lr(
+    config: TrainConfig | Mapping[str, Any] | None = None,
     *,
+    train: Any = None,
+    model: str | nn.Module | None = None,
+    at: str | None = "auto",
+    sampler: Any = None,
+    class_names: Sequence[str] | None = None,
+    workers: int = 0,
+    collate_fn: CollateFn | None = None,
     low: float = MIN_LR,
     high: float = MAX_LR,
     steps: int = NUM_STEPS,
+    data_dir: str | Path | None = None,
     devices: Any = "auto",
     quiet: bool = False,
 ) -> LRRangeTest:
-    """Try rates from `low` to `high` on a fresh model of the run; nothing is written."""
+    """Learning-rate range test: try rates from `low` to `high` and suggest one; nothing is written.
+
+    Args:
+        config: the run to try, as in `train`.
+        train: training items, as in `train`.
+        model: a name or a module, as in `train`; a module is copied, and stays as it is.
+        at: path of the module's classifier, as in `train`.
+        sampler: as in `train`.
+        class_names: as in `train`.
+        workers: as in `train`.
+        collate_fn: as in `train`.
+        low: the first rate.
+        high: the last rate.
+        steps: how many rates.
+        data_dir: folder with the data sets, also `WIDEMARGIN_DATA`.
+        devices: as in Lightning Fabric.
+        quiet: show no bar.
+
+    >>> x = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
+    >>> net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    >>> result = find_lr({"batch_size": 16}, train=(x, (x[:, 0] > 0).long()), model=net, steps=30, quiet=True)
+    >>> len(result.losses) > 10, result.to_svg()[:4]
+    (True, '<svg')
+    """
     if not (0 < low < high < math.inf and steps > _BASELINE_STEPS):
         raise InputError(
             f"rates must rise from above 0 in more than {_BASELINE_STEPS} steps, got {low}, {high}, {steps}"
         )
-    trainer = Trainer(replace(config, ema=0.0), data_dir, devices)
+    config = as_config(config)
+    if isinstance(model, str):
+        config, model = replace(config, model=model), None
+    given = GivenObjects(
+        train=train,
+        model=copy.deepcopy(model),
+        at=at,
+        sampler=sampler,
+        class_names=class_names,
+        workers=workers,
+        collate_fn=collate_fn,
+        quiet=quiet,
+    )
+    config = given.update_config(config)
+    trainer = Trainer(replace(config, ema=0.0), data_dir, devices, given=given)
     trainer.model.train()
     lrs, losses, stop_reason = [], [], f"at the highest rate, {high:g}"
     show_progress = trainer.rank == 0 and not quiet
     with (
         closing(_iter_batches(trainer)) as batches,
-        progress_bar("rates", steps) if show_progress else nullcontext(_ignore_progress) as on_progress,
+        progress_bar("rates", steps) if show_progress else nullcontext(ignore_progress) as on_progress,
     ):
         for step in range(steps):
             lr = low * (high / low) ** (step / (steps - 1))
@@ -101,7 +212,7 @@ def run_lr_range_test(
     suggestion = None if lowest is None else float(f"{lowest / 10.0:.2g}")
     is_bounded = len(lrs) < steps or has_loss_risen(losses)
     return LRRangeTest(
-        tuple(lrs), tuple(losses), tuple(smooth_losses(losses)), lowest, suggestion, is_bounded, stop_reason
+        tuple(lrs), tuple(losses), tuple(smooth_losses(losses)), lowest, suggestion, is_bounded, stop_reason, config
     )
 
 
@@ -158,10 +269,6 @@ def _iter_batches(trainer: Trainer) -> Generator[Batch, None, None]:
         yield from trainer.inputs.batches.iter_epoch(epoch)
 
 
-def _ignore_progress(fraction: float) -> None:
-    """Progress callback that shows nothing."""
-
-
 _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 70, 830, 50, 360
 _STYLE = (
     "svg{font:13px system-ui,sans-serif;background:#fff}text{fill:#1d2129}.tick{fill:#5b6472;font-size:12px}"
@@ -171,8 +278,9 @@ _STYLE = (
 )
 
 
-def render_lr_svg(result: LRRangeTest, config: TrainConfig) -> str:
+def render_lr_svg(result: LRRangeTest) -> str:
     """SVG text. The axis ends a little above where the loss began: how far it explodes says nothing more."""
+    config = result.config
     ink = loss_colour(config.loss)
     low, high = min(result.smoothed_losses), 1.15 * max(result.smoothed_losses[: len(result.smoothed_losses) // 3 + 1])
     low -= 0.08 * (high - low)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
 
 import torch
 import torch.distributed as dist
@@ -14,11 +17,16 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from ..head.objective import Objective
 from ..io.errors import InputError
-from ..models.attach import MarginModel
+from ..losses.grammar import Sum, parse
+from ..losses.margin import Margin
+from ..models.attach import MarginModel, backbone_embeddings, find_classifier, remove_classifier, to_model_input
 from ..numerics import distributed
 from .config import TrainConfig
 
 _MAX_IMAGE_VALUES = 1 << 26  # numbers of an image as a network sees it: 4,700 × 4,700 pixels in colour
+
+MODULE_PREFIX = "module:"
+"""Begins the model of a run whose network was given as a module; the name of its class follows."""
 
 ObjectiveFactory: TypeAlias = Callable[[int, int], Objective]
 """`objective_factory(embedding_dim, num_classes)` returns the objective of a run."""
@@ -29,35 +37,155 @@ def build_margin_model(
     input_spec: dict[str, Any],
     allow_pretrained: bool = True,
     objective_factory: ObjectiveFactory | None = None,
+    module: GivenModule | None = None,
 ) -> MarginModel:
-    """Backbone and head of a run for the images that `input_spec` describes, drawn from the run's seed.
+    """Backbone and head of a run for the inputs that `input_spec` describes, drawn from the run's seed.
 
     Without `allow_pretrained` the weights come from a checkpoint: none are fetched. `objective_factory` makes an
-    objective in place of the one that the run's loss names.
+    objective in place of the one that the run's loss names. A `module` takes the place of the backbone it names.
     """
-    from ..models.build import build_backbone, strip_pretrained
     from ..models.neck import Neck, ProjectedBackbone
 
     torch.manual_seed(config.seed)
+    class_names = tuple(input_spec["class_names"])
+    if module is not None and isinstance(module.model, MarginModel):
+        return _check_margin_model(module.model, config, len(class_names), objective_factory)
+    if module is None:
+        backbone = _build_named_backbone(config, input_spec, allow_pretrained)
+        embedding_dim = cast(int, backbone.embedding_dim)
+    else:
+        backbone, embedding_dim = module.build_backbone(config.loss, len(class_names))
+    if config.neck or config.embedding_dim:
+        setattr(backbone, "embedding_dim", embedding_dim)  # noqa: B010  (not a submodule, whatever type checkers think)
+    if config.neck:
+        embedding_dim = config.embedding_dim or 512
+        backbone = Neck(backbone, embedding_dim=embedding_dim)
+    elif config.embedding_dim:
+        embedding_dim = config.embedding_dim
+        backbone = ProjectedBackbone(backbone, embedding_dim)
+    objective = (
+        _build_objective(config, embedding_dim, class_names)
+        if objective_factory is None
+        else objective_factory(embedding_dim, len(class_names))
+    )
+    device = next((p.device for p in backbone.parameters()), None)
+    return MarginModel(backbone, objective if device is None else objective.to(device))
+
+
+def _check_margin_model(
+    model: MarginModel, config: TrainConfig, num_classes: int, objective_factory: ObjectiveFactory | None
+) -> MarginModel:
+    """A model that has an objective already, if it fits the data and nothing else asks for another."""
+    if objective_factory is not None or config.neck or config.embedding_dim or config.label_smoothing:
+        raise InputError(
+            "the given MarginModel has its objective: leave out objective_factory, neck, embedding_dim, label_smoothing"
+        )
+    head = model.objective.head
+    if head is not None and head.num_classes != num_classes:
+        raise InputError(f"the given MarginModel has {head.num_classes} classes, the data have {num_classes}")
+    return model
+
+
+@dataclass(frozen=True, eq=False)
+class GivenModule:
+    """A network that was given as a module, and inputs to try it on."""
+
+    model: nn.Module
+    example: Tensor
+    """Some inputs [N, …] as the network will see them."""
+    at: str | None = "auto"
+    """Path of the classifier that is taken off; "auto" looks for one, None takes the outputs as embeddings."""
+    warn: bool = True
+    """Whether to say what "auto" has decided."""
+
+    def build_backbone(self, loss: str, num_classes: int) -> tuple[nn.Module, int]:
+        """The module without its classifier, which is taken off in place, and the length of its embeddings."""
+        if not isinstance(self.model, nn.Module):
+            raise InputError(f"model: a {type(self.model).__name__} is no nn.Module and no model's name")
+        parse(loss)  # before anything is changed
+        path = find_known_classifier(self.model, num_classes) if self.at == "auto" else self.at
+        if path is not None:
+            layer = find_classifier(self.model, path)[1]
+            remove_classifier(self.model, path)
+            if self.at == "auto" and self.warn:
+                warnings.warn(
+                    f"model: its classifier {path} ({layer}) is replaced by the loss's own; at=None keeps it",
+                    stacklevel=2,
+                )
+        width = infer_embedding_dim(self.model, self.example)
+        if path is None and width == num_classes and self.at == "auto" and self.warn:
+            warnings.warn(
+                f"model: its {width} outputs are taken as embeddings, though there are {num_classes} classes; "
+                "if its last layer is a classifier, name it with at=, if not, say at=None",
+                stacklevel=2,
+            )
+        return self.model, width
+
+
+def find_known_classifier(model: nn.Module, num_classes: int) -> str | None:
+    """Path of a layer that is surely a classifier; None where there is none, and the outputs are embeddings.
+
+    That is the layer under one of the usual names in a model of timm, torchvision or transformers, and elsewhere if it
+    has as many outputs as there are classes: another model's `fc` may be what makes its embeddings.
+
+    >>> net = nn.Sequential()
+    >>> net.body, net.fc = nn.Linear(4, 8), nn.Linear(8, 3)
+    >>> find_known_classifier(net, num_classes=3), find_known_classifier(net, num_classes=5)
+    ('fc', None)
+    """
+    try:
+        path, layer = find_classifier(model, None)
+    except InputError:
+        return None
+    if not isinstance(layer, nn.Linear):
+        return None
+    known = type(model).__module__.split(".")[0] in ("timm", "torchvision", "transformers")
+    return path if known or layer.out_features == num_classes else None
+
+
+@torch.no_grad()
+def infer_embedding_dim(model: nn.Module, example: Tensor) -> int:
+    """Length of the embeddings of some inputs, from one pass in eval mode that leaves the model as it was."""
+    like = next((p for p in model.parameters() if not isinstance(p, nn.UninitializedParameter)), torch.empty(0))
+    modes = {module: module.training for module in model.modules()}
+    rng = torch.get_rng_state()
+    model.eval()
+    try:
+        x = backbone_embeddings(model, to_model_input(example, like))
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        if isinstance(error, InputError):
+            raise
+        said = " ".join(str(error).split())[:200]
+        raise InputError(f"model: it does not take inputs of {list(example.shape)} ({said})") from None
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+        torch.set_rng_state(rng)
+    if not x.is_floating_point() or len(x) != len(example):
+        raise InputError(
+            f"model: it returns {list(x.shape)} of {x.dtype}, not embeddings [N, D] of {len(example)} inputs"
+        )
+    return int(x.shape[1])
+
+
+def _build_named_backbone(config: TrainConfig, input_spec: dict[str, Any], allow_pretrained: bool) -> nn.Module:
+    """The backbone that the run names, for its images."""
+    from ..models.build import build_backbone, strip_pretrained
+
+    if config.model.startswith(MODULE_PREFIX):
+        raise InputError(
+            f"the run's model is a module given in Python ({config.model.removeprefix(MODULE_PREFIX)}): "
+            "pass it, as in widemargin.load(folder, model=my_module)"
+        )
+    shape = input_spec.get("shape") or [input_spec["channels"], input_spec["size"], input_spec["size"]]
+    if len(shape) != 3:
+        raise InputError(f"{config.model} is a network for images [C, H, W]; items of {shape} want a module of yours")
     model, options = (
         (config.model, dict(config.model_options))
         if allow_pretrained
         else strip_pretrained(config.model, config.model_options)
     )
-    backbone = build_backbone(model, channels=input_spec["channels"], size=input_spec["size"], **options)
-    if config.neck:
-        backbone = Neck(backbone, embedding_dim=config.embedding_dim or 512)
-    elif config.embedding_dim:
-        backbone = ProjectedBackbone(backbone, config.embedding_dim)
-    embedding_dim = backbone.embedding_dim
-    assert isinstance(embedding_dim, int)
-    class_names = tuple(input_spec["class_names"])
-    return MarginModel(
-        backbone,
-        _build_objective(config, embedding_dim, class_names)
-        if objective_factory is None
-        else objective_factory(embedding_dim, len(class_names)),
-    )
+    return build_backbone(model, channels=shape[0], size=(shape[1], shape[2]), **options)
 
 
 def state_bytes(model: nn.Module) -> int:
@@ -71,13 +199,15 @@ def rebuild_model(
     weight_bytes: int,
     where: str,
     objective_factory: ObjectiveFactory | None = None,
+    module: GivenModule | None = None,
 ) -> MarginModel:
     """The network of a saved run, without its weights, which have `weight_bytes` bytes.
 
     `config` and `input_spec` may be from a stranger, so they are checked first.
     """
     try:
-        values = input_spec["channels"] * input_spec["size"] ** 2
+        shape = input_spec.get("shape")
+        values = math.prod(shape) if shape else input_spec["channels"] * input_spec["size"] ** 2
         names = input_spec["class_names"]
         known = all(isinstance(name, str) for name in names) and isinstance(names, list)
         if not known or type(values) is not int or not 0 < values <= _MAX_IMAGE_VALUES:
@@ -85,7 +215,9 @@ def rebuild_model(
     except (KeyError, TypeError, ValueError, OverflowError):
         raise InputError(f"{where}: does not say what images the network sees; take another checkpoint") from None
     with limit_parameter_bytes(weight_bytes, where):
-        return build_margin_model(config, input_spec, allow_pretrained=False, objective_factory=objective_factory)
+        return build_margin_model(
+            config, input_spec, allow_pretrained=False, objective_factory=objective_factory, module=module
+        )
 
 
 @contextmanager
@@ -94,7 +226,7 @@ def limit_parameter_bytes(weight_bytes: int, where: str) -> Iterator[None]:
 
     The text that describes a network may be a stranger's, and ask for more than a machine has.
     """
-    remaining_bytes = [3 * weight_bytes + (64 << 20)]  # a head is made twice, its names being known the second time
+    remaining_bytes = [2 * weight_bytes + (64 << 20)]
 
     def count(_module: nn.Module, _name: str, parameter: nn.Parameter | None) -> None:
         if parameter is not None and not parameter.is_meta:
@@ -115,18 +247,12 @@ def limit_parameter_bytes(weight_bytes: int, where: str) -> Iterator[None]:
 
 def _build_objective(config: TrainConfig, embedding_dim: int, class_names: tuple[str, ...]) -> Objective:
     """The objective of the run's loss; only a head takes label smoothing and class names. All ranks share one state."""
-    group = dist.group.WORLD if distributed.has_multiple_ranks() else None
-    bare = Objective(config.loss, embedding_dim, len(class_names), group=group)
-    if bare.head is None and not config.label_smoothing:
-        return bare
-    return Objective(
-        config.loss,
-        embedding_dim,
-        len(class_names),
-        label_smoothing=config.label_smoothing,
-        class_names=class_names,
-        group=group,
-    )
+    spec = parse(config.loss)
+    losses = [loss for _, loss in spec.parts] if isinstance(spec, Sum) else [spec]
+    options: dict[str, Any] = {"group": dist.group.WORLD if distributed.has_multiple_ranks() else None}
+    if config.label_smoothing or any(isinstance(loss, Margin) for loss in losses):
+        options |= {"label_smoothing": config.label_smoothing, "class_names": class_names}
+    return Objective(spec, embedding_dim, len(class_names), **options)
 
 
 class TrainStep(nn.Module):

@@ -8,14 +8,40 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..data.images import MAX_IMAGE_SIZE
-from ..io.errors import shorten
+from ..io.errors import InputError, shorten
 from ..losses.grammar import is_number
 from ..metrics.confusion import Confusion
+from . import checkpoint
 
+if TYPE_CHECKING:
+    from .config import TrainConfig
+
+_MAX_ITEM_VALUES = 1 << 26  # numbers of an item
 _EPOCH_NUMBER_FIELDS = ("loss", "train_top1", "lr", "seconds", "images_per_second", "step")
+
+
+def default_run_folder(config: TrainConfig) -> Path:
+    """`runs/NAME`, with a name in characters that every file system takes.
+
+    >>> from widemargin.training.config import TrainConfig
+    >>> default_run_folder(TrainConfig("mnist", "fast", "softmax", seed=3)).as_posix()
+    'runs/mnist-fast-softmax-seed3'
+    """
+    words = config.name or f"{os.path.basename(config.data)}-{config.model}-{config.loss}-seed{config.seed}"
+    name = re.sub(r"[^A-Za-z0-9.=_+-]+", "_", words)[:200].strip("_.") or "run"  # file systems end at 255
+    return Path("runs", name)
+
+
+def check_no_run(folder: Path, remedy: str) -> None:
+    """Refuse a folder that holds a run already; `remedy` says what to do."""
+    if checkpoint.exists(folder / "checkpoints" / "last"):
+        raise InputError(f"{folder} holds a run already: {remedy}")
 
 
 def check_epoch_line(line: Any) -> dict[str, Any]:
@@ -64,6 +90,16 @@ def check_input_spec(value: Any) -> dict[str, Any]:
     names = found.get("class_names")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError("input_spec.class_names is no list of names")
+    if "shape" in found:  # of a dataset's items
+        shape = found["shape"]
+        if not isinstance(shape, list) or not all(type(n) is int and 1 <= n <= _MAX_ITEM_VALUES for n in shape):
+            raise ValueError("input_spec.shape is no list of whole numbers")
+        if math.prod(shape) > _MAX_ITEM_VALUES:
+            raise ValueError(f"input_spec.shape has more than {_MAX_ITEM_VALUES:,} numbers")
+        for name, allowed in (("labels", ("numbers", "names")), ("dtype", ("float", "int64"))):
+            if found.get(name) not in allowed:
+                raise ValueError(f"input_spec.{name} is none of {', '.join(allowed)}")
+        return found
     for name, low, high in (("channels", 1, 65_536), ("size", 1, MAX_IMAGE_SIZE), ("native_size", 0, 65_536)):
         if type(found.get(name)) is not int or not low <= found[name] <= high:
             raise ValueError(f"input_spec.{name} is no whole number from {low} to {high:,}")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..data.images import manifest
 from ..io import bounded
@@ -20,23 +23,37 @@ from ..numerics import distributed
 from ..recognition.evaluation import EVALUATION_VERSION
 from . import checkpoint
 from .config import TrainConfig, format_with_options
+from .dataset_inputs import GivenObjects, as_config
+from .datasets import DATASET_PREFIX, CollateFn
 from .distributed import DEFAULT_TIMEOUT_SECONDS, StopRequest, handle_stop_signals, is_connection_error, lost_rank_error
 from .evaluate import selection_metric
 from .inputs import read_run_manifest
 from .logging import MetricsLog, ProgressReporter, check_loggers, open_reporter
-from .model import ObjectiveFactory
-from .resume import RunFile, check_same_run, write_run_file
+from .model import MODULE_PREFIX, ObjectiveFactory
+from .resume import RunFile, check_same_run, is_run_folder, recorded_data_dir, resume_config, write_run_file
+from .run import Run
+from .run_files import check_no_run, default_run_folder
 from .trainer import Trainer
 
 _LOST_RANK_WAIT_SECONDS = 10.0  # seconds in which the processes that are left find out who is missing
 
 
 def train(
-    config: TrainConfig,
-    out: str | Path,
+    config: TrainConfig | Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
     *,
+    train: Any = None,
+    val: Any = None,
+    test: Any = None,
+    model: str | nn.Module | None = None,
+    at: str | None = "auto",
+    sampler: Any = None,
+    callbacks: Iterable[Any] = (),
+    class_names: Sequence[str] | None = None,
+    workers: int = 0,
+    collate_fn: CollateFn | None = None,
     resume: bool = False,
-    data_dir: str | None = None,
+    data_dir: str | Path | None = None,
     loggers: Iterable[str] = (),
     devices: Any = "auto",
     stop_after: int | None = None,
@@ -45,23 +62,87 @@ def train(
     objective_factory: ObjectiveFactory | None = None,
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
     assign_new: bool = False,
-) -> dict[str, Any]:
-    """Train a run in a folder to its end (or for `stop_after` epochs) and return its record, {} while epochs are left.
+) -> Run:
+    """Train a model under a loss, resumable, and return the trained `Run`; what `widemargin train` does.
 
-    `quiet` shows no bar and prints no lines; `command` is what the record says to type, if another than
-    `config.to_command`'s.
-    A process that does not answer for `timeout` seconds is given up by the others.
-    `objective_factory(embedding_dim, num_classes)` makes an objective that no text names, such as another library's,
-    under the name `config.loss`.
-    `assign_new` resumes on a folder of images as it is now: see `data.images.changes.update_manifest`.
+    With neither data nor model it trains `config.model` on the images that `config.data` names. A dataset is taken as
+    it is: nothing is augmented here, it has its own transforms. A model is trained in place, from the weights it has.
+
+    Args:
+        config: what is trained and how: a `TrainConfig`, its fields as a mapping, or None for the defaults. Of a run
+            that is resumed the fields that a mapping leaves out are those of the run; `epochs` may be another number.
+        out: run folder; by default `runs/NAME`.
+        train: training items, in place of `config.data`: a map-style `torch.utils.data.Dataset` whose items are
+            `(x, y)` or mappings with "image" or "x" and "label" or "y", or arrays or tensors `(X, y)`. An `x` has any
+            shape that the model takes. Labels are class numbers, names, or other values, which are sorted.
+        val: items to choose the checkpoint `best` by, in place of `config.val_fraction`.
+        test: items to evaluate on at the end; their labels must be among those of `train`.
+        model: a name, or an `nn.Module` that returns embeddings [N, D] or ends in a classifier, or a `MarginModel`.
+        at: path of the classifier in `model` that the loss replaces; "auto" finds those of timm and torchvision, and
+            layers named fc, classifier or head with as many outputs as there are classes; None: outputs are embeddings.
+        sampler: torch sampler of rows or of batches, or `sampler(epoch)` that returns either; over the whole dataset,
+            its batches are divided among the processes.
+        callbacks: objects with `on_step_end` or `on_epoch_end`, see `Callback`.
+        class_names: names of the classes 0 … C−1; by default `train.classes`, or the labels.
+        workers: processes that load items of a dataset.
+        collate_fn: makes `(x, y)` or a mapping of a list of items; by default they are stacked.
+        resume: go on from the last checkpoint in `out`; data, model, sampler and callbacks must be given again.
+        data_dir: folder with the data sets, also `WIDEMARGIN_DATA`.
+        loggers: "tensorboard", "wandb".
+        devices: as in Lightning Fabric.
+        stop_after: epochs to train now; the run can be resumed.
+        quiet: no bar and no lines.
+        command: what the record says to type, if another than `config.to_command()`.
+        objective_factory: `objective_factory(embedding_dim, num_classes)` makes an objective that no text names, such
+            as another library's, under the name `config.loss`.
+        timeout: seconds after which a process that does not answer is given up by the others.
+        assign_new: resume on a folder of images as it is now: see `data.images.changes.update_manifest`.
+
+    A resumed run is the uninterrupted one bit for bit: weights, optimizer, averages, schedule, order, dropout, and
+    random numbers that a dataset draws from the global generators of torch, NumPy or Python, which are seeded for every
+    batch. What is not restored: random numbers from a dataset's own generators, and the state of a sampler or callback
+    without `state_dict` and `load_state_dict`. Another dataset than the run's is refused.
+
+    Returns:
+        The run; its `record` is {} while epochs are left.
+
+    >>> import tempfile, torch
+    >>> x = torch.randn(64, 8)
+    >>> y = (x[:, 0] > 0).long()
+    >>> net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    >>> config = {"loss": "arcgrad(s=10)", "epochs": 5, "batch_size": 16, "lr": 0.01}
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     run = train(config, out, train=(x, y), test=(x, y), model=net, quiet=True)
+    >>> run.record["test"]["top1"] > 60, run.embed(x[:3]).shape, len(run.history)
+    (True, torch.Size([3, 4]), 5)
     """
-    out, loggers = Path(out), check_loggers(loggers)
-    if checkpoint.exists(out / "checkpoints" / "last") and not resume:
-        raise InputError(f"{out} holds a run already: go on with --resume, or choose another --out")
+    if resume and out is not None and not isinstance(config, TrainConfig) and is_run_folder(out):
+        config, data_dir = resume_config(out, config), data_dir or recorded_data_dir(out)
+    config = as_config(config)
+    if isinstance(model, str):
+        config, model = replace(config, model=model), None
+    given = GivenObjects(
+        train=train,
+        val=val,
+        test=test,
+        model=model,
+        at=at,
+        sampler=sampler,
+        class_names=class_names,
+        workers=workers,
+        collate_fn=collate_fn,
+        quiet=quiet,
+    )
+    config = given.update_config(config)
+    out = default_run_folder(config) if out is None else Path(out)
+    loggers, callbacks = check_loggers(loggers), tuple(callbacks)
+    if not resume:
+        check_no_run(out, "go on with --resume, or choose another --out")
     with lock_folder(out) if distributed.is_rank_zero() else nullcontext():
-        trainer: Trainer | None = None
         try:
-            trainer = _prepare_trainer(config, out, data_dir, devices, objective_factory, timeout, assign_new)
+            trainer = _prepare_trainer(
+                config, out, data_dir, devices, objective_factory, timeout, assign_new, given, callbacks
+            )
             return _run_epochs(trainer, out, loggers, stop_after, quiet, command)
         except RuntimeError as error:
             if not is_connection_error(error):
@@ -72,11 +153,13 @@ def train(
 def _prepare_trainer(
     config: TrainConfig,
     folder: Path,
-    data_dir: str | None,
+    data_dir: str | Path | None,
     devices: Any,
     objective_factory: ObjectiveFactory | None,
     timeout: float,
     assign_new: bool,
+    given: GivenObjects,
+    callbacks: tuple[Any, ...],
 ) -> Trainer:
     """The run at its first step, or where its last checkpoint is."""
     last = folder / "checkpoints" / "last"
@@ -98,15 +181,19 @@ def _prepare_trainer(
         timeout=timeout,
         manifest=kept,
         assign_new=assign_new,
+        given=given,
+        callbacks=callbacks,
     )
     if has_checkpoint:
         trainer.restore(last)
+        for note in trainer.resume_notes() if trainer.rank == 0 else ():
+            warnings.warn(f"resumed: {note}", stacklevel=3)
     return trainer
 
 
 def _run_epochs(
     trainer: Trainer, folder: Path, loggers: list[str], stop_after: int | None, quiet: bool, command: str | None
-) -> dict[str, Any]:
+) -> Run:
     """All epochs that are left, and the record at the end."""
     config, is_rank_zero = trainer.config, trainer.rank == 0
     if is_rank_zero:
@@ -124,15 +211,25 @@ def _run_epochs(
         if is_rank_zero and not quiet
         else nullcontext(ProgressReporter()) as reporter,
     ):
-        while trainer.epoch < end:
+        while trainer.epoch < end and not trainer.stop_requested:
             if not _run_epoch(trainer, folder, log, reporter, stop):
                 break
-    if trainer.mid_epoch_state is not None:
+    if trainer.mid_epoch_state is not None and not trainer.stop_requested:
         step = f"epoch {trainer.epoch + 1}, step {trainer.mid_epoch_state['step']} of {len(trainer.inputs.batches)}"
         raise StoppedError(f"stopped at {step}; everything is kept, --resume goes on from there")
     record = _evaluate_and_record(trainer, folder, command) if trainer.epoch == config.epochs else {}
     trainer.fabric.barrier()  # a process that leaves early tears down the connections of the others
-    return record
+    if trainer.ema is not None:
+        trainer.ema.swap(trainer.model)
+    return Run(
+        config,
+        trainer.model.eval(),
+        trainer.inputs.input_spec,
+        folder / "checkpoints" / "last",
+        folder=folder,
+        has_manifest=trainer.inputs.manifest is not None,
+        record=record,
+    )
 
 
 def _open_log(folder: Path, trainer: Trainer, loggers: list[str]) -> MetricsLog:
@@ -165,6 +262,7 @@ def _run_epoch(
         with translate_disk_errors(folder):
             log.add(line)
     reporter.report_epoch(line)
+    trainer.finish_epoch(line)
     with translate_disk_errors(folder):
         if is_best:
             trainer.save(places / "best")
@@ -174,10 +272,23 @@ def _run_epoch(
     return True
 
 
+def describe_command(config: TrainConfig) -> str:
+    """The command that trains the same again; the call in Python where data or model were given as objects."""
+    values, objects = config.changed_values(), []
+    for name, field, prefix in (("train", "data", DATASET_PREFIX), ("model", "model", MODULE_PREFIX)):
+        if getattr(config, field).startswith(prefix):
+            objects.append(f"{name}=<{values.pop(field).removeprefix(prefix)}>")
+    if not objects:
+        return shlex.join(config.to_command())
+    settings = ", ".join(f"{name}={value!r}" for name, value in values.items())
+    return f"in Python: widemargin.train(TrainConfig({settings}), {', '.join(objects)})"
+
+
 def _evaluate_and_record(trainer: Trainer, folder: Path, command: str | None) -> dict[str, Any]:
-    """The last epoch's figures on the test images, written to `record.json`."""
+    """The last epoch's figures on the test items, if there are any, written to `record.json`."""
     config = trainer.config
-    test = trainer.evaluate(trainer.inputs.test, intervals=True)
+    samples = trainer.inputs.test
+    test = {} if samples is None else trainer.evaluate(samples, intervals=True)
     record = {
         "data": config.data,
         "loss": config.loss,
@@ -190,7 +301,7 @@ def _evaluate_and_record(trainer: Trainer, folder: Path, command: str | None) ->
         "test": {name: value for name, value in test.items() if name not in ("angles", "confusion", "intervals")},
         "angles": test.get("angles", {}),
         "versions": versions(),
-        "command": command or shlex.join(config.to_command()),
+        "command": command or describe_command(config),
         "commit": source_commit(),
     }
     if trainer.rank == 0 and (changes := RunFile.read(folder).epochs_changed):

@@ -1,13 +1,11 @@
-"""`Trainer`: model, optimizer and counters of a run, saving and restoring them, and one epoch of training.
-
-Also the message for a loss that is no longer finite: where, which part, how large, what to try.
-"""
+"""`Trainer`: model, optimizer and counters of a run, saving and restoring them, and one epoch of training."""
 
 from __future__ import annotations
 
 import math
 import time
 import warnings
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -18,79 +16,24 @@ from torch import Tensor
 
 from ..io.errors import InputError
 from ..io.provenance import versions
-from ..models.attach import MarginModel
 from ..numerics import distributed
-from ..numerics.angles import angle_between, unit_and_norm
 from ..numerics.random import make_generator
 from . import checkpoint, run_files
+from .callbacks import CallbackList
 from .config import TrainConfig
+from .dataset_inputs import DatasetInputs, GivenObjects, check_fingerprint
 from .distributed import DEFAULT_TIMEOUT_SECONDS, StopRequest, convert_sync_batchnorm, launch_fabric
+from .divergence import DivergedError, describe_divergence, non_finite_parameters
 from .epoch_statistics import EpochSums
 from .evaluate import evaluate
 from .inputs import Inputs, load_inputs
 from .logging import EpochProgress, ProgressReporter
-from .model import ModelEMA, ObjectiveFactory, TrainStep, build_margin_model, state_bytes
+from .model import GivenModule, ModelEMA, ObjectiveFactory, TrainStep, build_margin_model, state_bytes
 from .optim import PlateauScheduler, build_optimizer, learning_rate, set_lr
 
 if TYPE_CHECKING:
     from ..data.images.manifest import Manifest
     from .inputs import Samples
-
-
-class DivergedError(InputError):
-    """The loss or the weights are no longer finite; the last good checkpoint is kept."""
-
-
-@torch.no_grad()
-def describe_divergence(
-    model: MarginModel,
-    x: Tensor | None,
-    y: Tensor,
-    step: int,
-    loss: float,
-    has_checkpoint: bool,
-    earlier_magnitudes: str,
-) -> str:
-    """One line: where, which part, how large, and what to try; with `has_checkpoint` there is a good checkpoint.
-
-    `x` are the embeddings that the step has seen, None where there are none that a head would take;
-    `earlier_magnitudes` says what was seen in the steps before, where nothing can be said of this one.
-    """
-    objective = model.objective
-    parts = {name: objective.factors.get(name, 1.0) * values for name, values in objective.last_losses.items()}
-    bad = [name for name, values in parts.items() if not torch.isfinite(values).all()]
-    weights = non_finite_parameters(model)
-    message = f"step {step}: the loss is {loss}"
-    if bad:
-        message += f" (in {', '.join(bad)})"
-    if weights:
-        message += f", weights are not finite in {weights[0]}" + (
-            f" and {len(weights) - 1} more" if weights[1:] else ""
-        )
-        message += earlier_magnitudes
-    elif x is None or not torch.isfinite(x).all():
-        message += f", embeddings are not finite{earlier_magnitudes}"
-    else:
-        message += _describe_magnitudes(model, x, y)
-    ending = "; the last good checkpoint is kept" if has_checkpoint else ""
-    return f"{message}. Try a smaller --lr, --clip 1, or a warm-up{ending}"
-
-
-def non_finite_parameters(model: MarginModel) -> list[str]:
-    """Names of the parameters that hold NaN or infinity."""
-    return [name for name, p in model.named_parameters() if not torch.isfinite(p).all()]
-
-
-def _describe_magnitudes(model: MarginModel, x: Tensor, y: Tensor) -> str:
-    """Largest logit, angle to the own class, and embedding."""
-    message = ""
-    if model.objective.has_logits:
-        message += f", largest logit {float(model.objective.logits(x).abs().max()):.3g}"
-    head = model.objective.head
-    if head is not None:
-        theta = angle_between(unit_and_norm(x.double())[0], unit_and_norm(head.weight.detach().double())[0][y])
-        message += f", largest angle to the own class {math.degrees(float(theta.max())):.0f}°"
-    return f"{message}, largest embedding {float(x.double().norm(dim=1).max()):.3g}"
 
 
 _CHECK_INTERVAL = 16  # steps between looks at the loss: waiting for a number now and then is enough
@@ -103,32 +46,37 @@ class Trainer:
     def __init__(
         self,
         config: TrainConfig,
-        data_dir: str | None,
+        data_dir: str | Path | None,
         devices: Any = "auto",
         resume: bool = False,
         objective_factory: ObjectiveFactory | None = None,
         timeout: float = DEFAULT_TIMEOUT_SECONDS,
         manifest: Manifest | None = None,
         assign_new: bool = False,
+        given: GivenObjects | None = None,
+        callbacks: Iterable[Any] = (),
     ) -> None:
         self.config, self.data_dir = config, data_dir
+        self.callbacks, self.stop_requested = CallbackList(callbacks), False
         self.fabric = launch_fabric(config, devices, timeout)
         self.rank = self.fabric.global_rank
-        self.inputs: Inputs = load_inputs(
-            config,
-            data_dir,
-            self.rank,
-            self.fabric.world_size,
-            manifest=manifest,
-            has_started=resume,
-            assign_new=assign_new,
+        given = given or GivenObjects()
+        ranks = self.rank, self.fabric.world_size
+        self.inputs: Inputs = (
+            load_inputs(config, data_dir, *ranks, manifest=manifest, has_started=resume, assign_new=assign_new)
+            if given.train is None
+            else given.load_inputs(config, *ranks, pin_memory=self.fabric.device.type == "cuda")
         )
         self.assign_new = assign_new
         self.steps_per_epoch = len(self.inputs.batches)  # before all else: a batch may be impossible to fill
         for note in self.inputs.notes if self.rank == 0 else ():
             warnings.warn(f"{config.data}: {note}", stacklevel=2)
         self.model = build_margin_model(
-            config, self.inputs.input_spec, allow_pretrained=not resume, objective_factory=objective_factory
+            config,
+            self.inputs.input_spec,
+            allow_pretrained=not resume,
+            objective_factory=objective_factory,
+            module=None if given.model is None else GivenModule(given.model, self.inputs.example, given.at),
         )
         self.initial_non_finite = checkpoint.non_finite_names(self.model.state_dict())  # by design, such as a mask
         if not resume:
@@ -137,7 +85,7 @@ class Trainer:
                 self._load_init_weights(config.init_from)
         if config.sync_bn and self.fabric.world_size > 1 and self.fabric.device.type == "cuda":
             self.model = convert_sync_batchnorm(self.model)
-        if config.channels_last:
+        if config.channels_last and all(p.ndim < 5 for p in self.model.parameters()):
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizer = build_optimizer(config, self.model)
         step: torch.nn.Module = TrainStep(self.model)
@@ -192,7 +140,7 @@ class Trainer:
             tensors, numbers = checkpoint.optimizer_state(self.optimizer)
             if self.ema is not None:
                 tensors.update({checkpoint.EMA_PREFIX + name: value for name, value in self.ema.values.items()})
-            state = {
+            state: dict[str, Any] = {
                 "epoch": self.epoch,
                 "step": self.step,
                 "seconds": self.seconds,
@@ -207,6 +155,11 @@ class Trainer:
             }
             if (manifest := self.inputs.manifest) is not None:
                 state["manifest"] = {"images": manifest.counts(), "digest": manifest.digest()}
+            if isinstance(self.inputs, DatasetInputs):
+                state["dataset"] = self.inputs.fingerprint
+                state["sampler"] = self.inputs.batches.state_dict(mid_epoch=self.mid_epoch_state is not None)
+            if self.callbacks.callbacks:
+                state["callbacks"] = self.callbacks.state_dict()
             checkpoint.save(folder, self.model.state_dict(), tensors, state, keep_backup=folder.name == "last")
         self.fabric.barrier()
         self.has_checkpoint = True
@@ -226,6 +179,10 @@ class Trainer:
         try:
             run_files.check_training_state(state)
             self._check_manifest(state, folder)
+            if isinstance(self.inputs, DatasetInputs):
+                check_fingerprint(state.get("dataset"), self.inputs.fingerprint, str(folder))
+                self.inputs.batches.load_state_dict(state.get("sampler"))
+            self.callbacks.load_state_dict(state.get("callbacks", ()))
             checkpoint.restore_module(self.model, model, str(folder), loaded.sources)
             checkpoint.restore_optimizer(self.optimizer, tensors, state["optimizer"])
             if self.ema is not None:
@@ -245,6 +202,13 @@ class Trainer:
             raise
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise InputError(f"{folder}: not a checkpoint of this version ({error}); take an earlier one") from None
+
+    def resume_notes(self) -> list[str]:
+        """What a resumed run could not restore bit for bit, of the objects it was given."""
+        notes = [self.callbacks.note]
+        if isinstance(self.inputs, DatasetInputs):
+            notes += self.inputs.resume_notes()
+        return [note for note in notes if note]
 
     def _check_manifest(self, state: dict[str, Any], folder: Path) -> None:
         """Refuse to go on with other images than those of the checkpoint, as far as that is known."""
@@ -296,6 +260,10 @@ class Trainer:
                 self.update()
             sums.add(self.model.objective, losses, embeddings, y)
             self.step += 1
+            if self.callbacks.on_step_end:
+                metrics = {"step": self.step, "epoch": self.epoch + 1, "loss": losses.detach().mean(), "lr": lr}
+                for on_step_end in self.callbacks.on_step_end:
+                    on_step_end(self, dict(metrics))
             is_check_step = number % _CHECK_INTERVAL == _CHECK_INTERVAL - 1 or number + 1 == len(batches)
             reporter.step(
                 1.0 / len(batches), self._check_global_loss(sums, embeddings, y, start_time) if is_check_step else None
@@ -344,13 +312,30 @@ class Trainer:
         rng_states = [bytes(row.tolist()).hex() for row in states]
         return {"step": step, "sums": sums.state_dict(), "rng_states": rng_states, "elapsed_seconds": elapsed}
 
+    def stop(self) -> None:
+        """End the training after this step or epoch; a checkpoint is kept. For callbacks."""
+        self.stop_requested = True
+
+    def finish_epoch(self, line: dict[str, Any]) -> None:
+        """Pass the figures of an epoch to the callbacks."""
+        for on_epoch_end in self.callbacks.on_epoch_end:
+            on_epoch_end(self, dict(line))
+        self.stop_requested = self._any_rank(self.stop_requested)
+
     def _should_stop(self, stop: StopRequest | None, is_check_step: bool) -> bool:
         """Whether to stop after this step; several processes decide together, at check steps only."""
-        if stop is None or (self.fabric.world_size > 1 and not is_check_step):
+        if self.fabric.world_size > 1 and not is_check_step:
             return False
+        if stop is not None and self._any_rank(stop.is_requested):
+            return True
+        if self.callbacks.on_step_end:
+            self.stop_requested = self._any_rank(self.stop_requested)
+        return self.stop_requested
+
+    def _any_rank(self, flag: bool) -> bool:
         if self.fabric.world_size == 1:
-            return stop.is_requested
-        return bool(distributed.all_reduce_sum(torch.tensor(float(stop.is_requested), device=self.fabric.device)) > 0)
+            return flag
+        return bool(distributed.all_reduce_sum(torch.tensor(float(flag), device=self.fabric.device)) > 0)
 
     def backward(self, images: Tensor, y: Tensor, mix: Any, sync_gradients: bool = True) -> tuple[Tensor, Tensor]:
         """Losses and embeddings of a batch, its gradient added; with `sync_gradients` it is shared by all processes."""

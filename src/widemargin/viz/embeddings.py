@@ -21,7 +21,7 @@ from . import page, pair_charts
 from .charts import svg_open_tag, truncate_label
 
 if TYPE_CHECKING:
-    from ..training.run import RunInspection
+    from ..training.report import RunInspection
 
 
 CLASS_COLOURS = (

@@ -251,7 +251,7 @@ def _run_state(method: OpenSetMethod, config: TrainConfig, runs_dir: Path) -> st
 def _execute_missing(todo: Sequence[tuple[OpenSetMethod, TrainConfig]], runs_dir: Path, data_dir: str | None) -> None:
     """Train one run after the other; one that diverges does not keep the others from being done."""
     from ...io.resources import keep_freed_memory
-    from ...training.trainer import DivergedError
+    from ...training.divergence import DivergedError
 
     keep_freed_memory()
     for number, (method, config) in enumerate(todo, 1):

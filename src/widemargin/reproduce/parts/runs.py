@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...io import bounded
 from ...io.bounded import read_file
@@ -23,6 +23,9 @@ from ...io.errors import InputError, unknown_name_error
 from ...io.locks import lock_folder
 from ...training.config import TrainConfig
 from ..paper import TABLE1_LOSSES
+
+if TYPE_CHECKING:
+    from ...viz.run_page import RunSummary
 
 Record = dict[str, Any]
 _RECORD_FIELDS = ("data", "loss", "model", "seed", "epochs", "seconds", "cores", "test", "angles", "command", "commit")
@@ -93,6 +96,17 @@ def write_records(configs: Iterable[TrainConfig], runs_dir: Path, path: Path) ->
     return len(lines)
 
 
+def paper_angles(summaries: Sequence[RunSummary]) -> dict[str, float]:
+    """Table VI's angles of the runs' loss, where all are of one of its losses on CIFAR-10."""
+    from ..paper import read_paper_table
+
+    losses = {each.config.loss for each in summaries}
+    method = next((method for method, loss in IMAGE_LOSSES.items() if {loss} == losses), None)
+    if method is None or {each.config.data for each in summaries} != {"cifar10"}:
+        return {}
+    return {row["metric"]: float(row[method]) for row in read_paper_table(6) if method in row}
+
+
 EXECUTORS = ("local", "slurm")
 _JOB_FILE = "job.txt"  # in a run's folder: the number of the job that does it
 _MAX_JOB_FILE_BYTES = 1000
@@ -101,8 +115,8 @@ _MAX_JOB_FILE_BYTES = 1000
 def run_locally(configs: Sequence[TrainConfig], runs_dir: Path, data_dir: str | None) -> None:
     """Train one run after the other; one that diverges does not keep the others from being done."""
     from ...io.resources import keep_freed_memory
+    from ...training.divergence import DivergedError
     from ...training.train import train
-    from ...training.trainer import DivergedError
 
     keep_freed_memory()
     for number, config in enumerate(configs, 1):
@@ -123,8 +137,8 @@ class Job:
     def __call__(self) -> dict[str, Any]:
         from ...training.train import train
 
-        record = train(TrainConfig.from_json(self.config_json), self.folder, resume=True, data_dir=self.data_dir)
-        return dict(record["test"])
+        trained = train(TrainConfig.from_json(self.config_json), self.folder, resume=True, data_dir=self.data_dir)
+        return dict(trained.record["test"])
 
     def checkpoint(self) -> Any:
         """Called by submitit when the job is to be preempted; the last epoch's checkpoint is on disk already."""

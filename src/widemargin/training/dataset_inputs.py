@@ -1,0 +1,340 @@
+"""Batches of a dataset that was passed to `wm.train`, in an order that follows from seed and epoch; its fingerprint.
+
+The random numbers that a dataset draws from the global generators of torch, NumPy and Python are seeded for every batch
+by (seed, epoch, step, rank), in this process or in a worker: a resumed run draws the same ones. Random numbers from a
+generator of the dataset's own are its own matter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from ..data.images.augment import Augment
+from ..data.images.batches import Batch, make_sampler
+from ..data.images.sets import stratified_split, stratified_subset
+from ..io.errors import InputError, format_value
+from .config import TrainConfig
+from .datasets import (
+    ArrayDataset,
+    CollateFn,
+    DatasetSamples,
+    check_finite_rows,
+    collate_items,
+    dataset_name,
+    read_samples,
+    seeded_rngs,
+)
+from .inputs import Inputs
+from .samplers import GivenSampler, stream_seed
+
+_ITEM_STREAM, _EVAL_STREAM = 3, 4  # purposes of generators, beside those of `data.images.batches`
+_EVAL_BATCH_SIZE = 500
+_MAX_BATCH_VALUES = 1 << 27  # of a batch that is evaluated: half a gibibyte
+
+
+class SeededFetch:
+    """Fetches batches from a dataset: `(seed, rows)` to inputs and labels, or to the InputError that is to be raised.
+
+    An error is returned as a value, so that one from a worker process is the same line as one from this process.
+    """
+
+    def __init__(self, dataset: Any, where: str, collate_fn: CollateFn | None) -> None:
+        self.dataset, self.where, self.collate_fn = dataset, where, collate_fn
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitems__(self, request: tuple[int, list[int]]) -> tuple[Tensor, list[Any]] | InputError:
+        seed, rows = request
+        with seeded_rngs(seed):
+            fetch = getattr(self.dataset, "__getitems__", None)
+            items = list(fetch(rows)) if callable(fetch) else [self.dataset[row] for row in rows]
+            try:
+                return collate_items(items, rows, self.where, self.collate_fn)
+            except InputError as error:
+                return error
+
+
+def iter_batches(
+    samples: DatasetSamples,
+    batches: Sequence[Tensor],
+    seeds: Sequence[int],
+    *,
+    dtype: torch.dtype = torch.float32,
+    workers: int = 0,
+    collate_fn: CollateFn | None = None,
+    pin_memory: bool = False,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Inputs and class numbers of batches, each given by rows of the samples and a seed for its random numbers."""
+    dataset = samples.dataset
+    if isinstance(dataset, ArrayDataset) and collate_fn is None:
+        for rows in batches:
+            x = dataset.x.index_select(0, samples.rows[rows])
+            yield (x.to(dtype) if x.is_floating_point() else x), samples.y[rows]
+        return
+    requests = [(seed, samples.rows[rows].tolist()) for seed, rows in zip(seeds, batches, strict=True)]
+    loader: DataLoader[Any] = DataLoader(
+        SeededFetch(dataset, samples.name, collate_fn),  # type: ignore[arg-type]
+        batch_sampler=requests,  # type: ignore[arg-type]
+        collate_fn=_return_unchanged,
+        num_workers=workers,
+        pin_memory=pin_memory,
+        generator=torch.Generator(),  # else it would draw from the global one, which is dropout's
+    )
+    for rows, found in zip(batches, loader, strict=True):
+        if isinstance(found, InputError):
+            raise found
+        x, labels = found
+        y = samples.classes.encode(labels, samples.name)
+        if not torch.equal(y, samples.y[rows]):
+            wrong = int((y != samples.y[rows]).nonzero()[0, 0])
+            raise InputError(
+                f"{samples.name}: item {int(samples.rows[rows][wrong])} has the label {format_value(labels[wrong])}, "
+                f"which was {samples.class_names[int(samples.y[rows][wrong])]!r} when the labels were read; "
+                "a dataset must give an item the same label each time"
+            )
+        check_finite_rows(x, samples.rows[rows], samples.name)
+        yield (x.to(dtype) if x.is_floating_point() else x), y
+
+
+def _return_unchanged(value: Any) -> Any:
+    return value
+
+
+class DatasetBatches:
+    """Batches of the training items; `len` is the number of steps of an epoch."""
+
+    def __init__(self, samples: DatasetSamples, inputs: DatasetInputs) -> None:
+        config = inputs.config
+        self.samples, self.inputs, self.seed = samples, inputs, config.seed
+        self.given = None
+        if inputs.sampler is None:
+            args = (config.batch_size // inputs.world_size, config.seed, inputs.rank, inputs.world_size)
+            self.order = make_sampler(samples.y, config.per_class, *args, config.repeated_augmentation)
+        else:
+            self.given = GivenSampler(inputs.sampler, len(samples), config, inputs.rank, inputs.world_size)
+
+    def __len__(self) -> int:
+        return len(self.order) if self.given is None else len(self.given)
+
+    def state_dict(self, mid_epoch: bool) -> Any:
+        """State of the given sampler, in the middle of an epoch that with which it began; None without one."""
+        if self.given is None:
+            return None
+        return self.given.epoch_state if mid_epoch else self.given.state_dict()
+
+    def load_state_dict(self, state: Any) -> None:
+        """Go on from the state of a checkpoint."""
+        if self.given is not None:
+            self.given.load_state_dict(state)
+
+    def iter_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch from step `start` on."""
+        if self.given is None:
+            order = self.order.epoch_indices(epoch)
+            steps = self.order.steps_from(start)
+            rows = [self.order.step_indices(order, epoch, step, shuffle_batch=False)[0] for step in steps]
+        else:
+            rows = self.given.epoch_batches(epoch)[start:]
+        inputs = self.inputs
+        seeds = [stream_seed(_ITEM_STREAM, self.seed, epoch, start + k, inputs.rank) for k in range(len(rows))]
+        for x, y in iter_batches(self.samples, rows, seeds, **inputs.fetch_options):
+            is_channels_last = inputs.config.channels_last and x.ndim == 4
+            yield (x.contiguous(memory_format=torch.channels_last) if is_channels_last else x), y, None
+
+
+@dataclass(eq=False, kw_only=True)
+class DatasetInputs(Inputs):
+    """Datasets that were given as objects; nothing is augmented, and no image is mirrored."""
+
+    train: DatasetSamples  # type: ignore[assignment]
+    val: DatasetSamples | None = None  # type: ignore[assignment]
+    test: DatasetSamples | None = None  # type: ignore[assignment]
+    augment: Augment = field(default_factory=Augment)
+    sampler: Any = None
+    workers: int = 0
+    collate_fn: CollateFn | None = None
+    pin_memory: bool = False
+
+    @property
+    def fetch_options(self) -> dict[str, Any]:
+        """Options of `iter_batches`."""
+        dtype = torch.float64 if self.config.precision == "64-true" else torch.float32
+        return {"dtype": dtype} | {name: getattr(self, name) for name in ("workers", "collate_fn", "pin_memory")}
+
+    @cached_property
+    def batches(self) -> DatasetBatches:  # type: ignore[override]
+        """Batches of the training items, this process's part of each."""
+        return DatasetBatches(self.train, self)
+
+    @cached_property
+    def example(self) -> Tensor:
+        """The inputs of the first two items."""
+        rows = torch.arange(min(2, len(self.train)))
+        return next(iter(self._iter_in_order(self.train.take(rows), 2)))[0]
+
+    @cached_property
+    def input_spec(self) -> dict[str, Any]:
+        """What must be known of the items to build the network and to show it others, as JSON takes it."""
+        return {
+            "class_names": list(self.class_names),
+            "labels": "numbers" if self.train.classes.by_number else "names",
+            "shape": list(self.example.shape[1:]),
+            "dtype": "float" if self.example.is_floating_point() else "int64",
+        }
+
+    def eval_batches(  # type: ignore[override]
+        self, images: DatasetSamples, batch_size: int = _EVAL_BATCH_SIZE, rank: int = 0, world_size: int = 1
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Items in their order, and their class numbers.
+
+        Of several processes each has every `world_size`-th batch from batch `rank` on, perhaps none.
+        """
+        values = max(1, self.example[0].numel())
+        return self._iter_in_order(images, max(1, min(batch_size, _MAX_BATCH_VALUES // values)), rank, world_size)
+
+    def _iter_in_order(
+        self, samples: DatasetSamples, batch_size: int, rank: int = 0, world_size: int = 1
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        batches = list(torch.split(torch.arange(len(samples)), batch_size))
+        seeds = [stream_seed(_EVAL_STREAM, self.config.seed, k) for k in range(len(batches))]
+        part = slice(rank, None, world_size)
+        return iter_batches(samples, batches[part], seeds[part], **self.fetch_options)
+
+    @cached_property
+    def fingerprint(self) -> dict[str, Any]:
+        """What tells the training items from others: how many, their classes, the first and the last item."""
+        labels = torch.bincount(self.train.y, minlength=len(self.class_names)).tolist()
+        return {
+            "items": len(self.train),
+            "classes": _sha256(json.dumps([self.class_names, labels]).encode()),
+            "first": self._item_hash(0),
+            "last": self._item_hash(len(self.train) - 1),
+        }
+
+    def resume_notes(self) -> list[str]:
+        """What a resumed run cannot restore of a dataset and its sampler."""
+        notes = [] if self.batches.given is None else [self.batches.given.note]
+        if self.fingerprint["first"] is None:
+            notes.append("the dataset draws random numbers of its own, which are not restored")
+        return notes
+
+    def _item_hash(self, row: int) -> str | None:
+        """SHA-256 of an item; None where it is another each time, as with random numbers of the dataset's own."""
+        one = self.train.take(torch.tensor([row]))
+        found = []
+        for _ in range(2):
+            x, y = next(iter(self._iter_in_order(one, 1)))
+            found.append(_sha256(x.numpy().tobytes() + str((list(x.shape), x.dtype, y.tolist())).encode()))
+        return found[0] if found[0] == found[1] else None
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GivenObjects:
+    """What was passed to `wm.train` beside its config: datasets, a model, and how batches are made of the items."""
+
+    train: Any = None
+    val: Any = None
+    test: Any = None
+    model: Any = None
+    at: str | None = "auto"
+    sampler: Any = None
+    class_names: Sequence[str] | None = None
+    workers: int = 0
+    collate_fn: CollateFn | None = None
+    quiet: bool = True
+
+    def __post_init__(self) -> None:
+        if self.train is None:
+            for name in ("val", "test", "sampler", "class_names", "collate_fn"):
+                if getattr(self, name) is not None:
+                    raise InputError(f"{name} goes with train: give the training data too")
+        if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 0:
+            raise InputError(f"workers must be a whole number of at least 0, got {format_value(self.workers)}")
+
+    def update_config(self, config: TrainConfig) -> TrainConfig:
+        """The config with the names of the objects in it, and without an augmentation if the data are given."""
+        changes: dict[str, Any] = {}
+        if self.model is not None:
+            changes |= {"model": f"module:{type(self.model).__name__}", "model_options": {}}
+            if config.model_options:
+                raise InputError("model_options belong to a model by its name; the given module has its own")
+        if self.train is not None:
+            for name, neutral in (("unseen_classes", 0.0), ("input_size", None)):
+                if getattr(config, name) != neutral:
+                    raise InputError(f"{name} is for images by name or folder; a given dataset chooses its own items")
+            if config.augment_options:
+                raise InputError("augment_options: a given dataset is not augmented here, it has its own transforms")
+            if self.val is not None and config.val_fraction:
+                raise InputError("val and val_fraction both choose the held-out items; give one of them")
+            changes |= {"data": dataset_name(self.train), "augment": "none"}
+        return replace(config, **changes)
+
+    def load_inputs(self, config: TrainConfig, rank: int, world_size: int, pin_memory: bool) -> DatasetInputs:
+        """The datasets with their labels read and checked."""
+        quiet = self.quiet or rank > 0
+        train = read_samples(self.train, "train", class_names=self.class_names, quiet=quiet)
+        parts = {
+            name: read_samples(given, name, classes=train.classes, quiet=quiet)
+            for name, given in (("val", self.val), ("test", self.test))
+            if given is not None
+        }
+        if self.sampler is not None and config.val_fraction:
+            raise InputError("sampler goes with the whole dataset: give val= instead of val_fraction")
+        if config.val_fraction:
+            train, parts["val"] = stratified_split(train, config.val_fraction, config.seed)
+        if config.train_fraction < 1.0:
+            train = stratified_subset(train, config.train_fraction, config.seed)
+        found = DatasetInputs(
+            train=train,
+            val=parts.get("val"),
+            test=parts.get("test"),
+            config=config,
+            rank=rank,
+            world_size=world_size,
+            sampler=self.sampler,
+            workers=self.workers,
+            collate_fn=self.collate_fn,
+            pin_memory=pin_memory,
+        )
+        for name, part in parts.items():
+            x = next(iter(found.eval_batches(part.take(torch.arange(1)))))[0]
+            if self.collate_fn is None and x.shape[1:] != found.example.shape[1:]:
+                have, wants = list(x.shape[1:]), list(found.example.shape[1:])
+                raise InputError(f"{name}: items are {have}, those of train {wants}")
+        return found
+
+
+def as_config(config: TrainConfig | Mapping[str, Any] | None) -> TrainConfig:
+    """The config, or one of the fields in a mapping."""
+    if config is None or isinstance(config, TrainConfig):
+        return config or TrainConfig()
+    if not isinstance(config, Mapping):
+        raise InputError(f"config must be a TrainConfig or a mapping of its fields, got {type(config).__name__}")
+    return TrainConfig(**config)
+
+
+def check_fingerprint(kept: Mapping[str, Any] | None, now: Mapping[str, Any], where: str) -> None:
+    """Refuse to go on with other training items than those of a checkpoint."""
+    for name, what in (
+        ("items", "number of items"),
+        ("classes", "labels"),
+        ("first", "first item"),
+        ("last", "last item"),
+    ):
+        before, after = (kept or {}).get(name), now[name]
+        if before is not None and after is not None and before != after:
+            raise InputError(f"{where}: the run was trained on another dataset (its {what} differs); give the same one")

@@ -1,0 +1,358 @@
+"""Datasets and arrays that are passed to `wm.train`: their items, their labels, and the classes these stand for.
+
+A dataset is any map-style `torch.utils.data.Dataset` whose items are `(x, y)` or mappings with the keys "image" or "x",
+and "label" or "y". Arrays `(X, y)` and a `TensorDataset` are kept as tensors, and batches are rows of these.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDataset
+
+from ..io.errors import InputError, format_value, shorten
+from ..io.progress import progress_bar
+
+DATASET_PREFIX = "dataset:"
+"""Begins the data of a run that was given a dataset or arrays; the name of the class follows."""
+CollateFn = Callable[[list[Any]], Any]
+_X_KEYS, _Y_KEYS = ("image", "x"), ("label", "y")
+_LABEL_ATTRIBUTES = ("targets", "labels")
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of a run: their names, and whether a label is a class's number or its name."""
+
+    names: tuple[str, ...]
+    by_number: bool
+    """Labels are the numbers 0 … C−1; otherwise a label, written as text, is the name of its class."""
+
+    @classmethod
+    def from_labels(cls, labels: Sequence[Any], names: Sequence[str] | None, where: str) -> Classes:
+        """The classes of these labels; `names` are those of the classes 0 … C−1 where they are known.
+
+        >>> Classes.from_labels(["cat", "ant", "cat"], None, "train")
+        Classes(names=('ant', 'cat'), by_number=False)
+        >>> Classes.from_labels([2, 0, 1], None, "train"), Classes.from_labels([8, 3], None, "train").names
+        (Classes(names=('0', '1', '2'), by_number=True), ('3', '8'))
+        """
+        kinds = {type(label) for label in set(labels)}
+        if len(kinds) > 1:
+            said = ", ".join(sorted(kind.__name__ for kind in kinds))
+            raise InputError(f"{where}: labels are of several kinds ({said}); give all of one")
+        are_numbers = kinds == {int}
+        if names is not None:
+            found = cls(tuple(str(name) for name in names), are_numbers)
+        else:
+            try:
+                values = sorted(set(labels))
+            except TypeError:
+                raise InputError(f"{where}: labels of this kind have no order: {format_value(labels[0])}") from None
+            found = cls(tuple(map(str, values)), are_numbers and values == list(range(len(values))))
+        if len(set(found.names)) < len(found.names):
+            raise InputError(f"{where}: two classes have the same name")
+        if len(found.names) < 2:
+            raise InputError(f"{where}: all items have the label {found.names[0]!r}; two classes are needed at least")
+        return found
+
+    def encode(self, labels: Sequence[Any], where: str) -> Tensor:
+        """The class number of each label, int64 [N]."""
+        if self.by_number:
+            found = np.asarray(labels)
+            if found.dtype.kind not in "iu":
+                wrong = next(label for label in labels if type(label) is not int)
+                raise InputError(f"{where}: the label {format_value(wrong)} is no class number, as those of train are")
+            outside = (found < 0) | (found >= len(self.names))
+            if outside.any():
+                self._refuse(labels[int(outside.argmax())], where)
+            return torch.from_numpy(found.astype(np.int64))
+        place = {name: k for k, name in enumerate(self.names)}
+        for label in labels:
+            if str(label) not in place:
+                self._refuse(label, where)
+        return torch.tensor([place[str(label)] for label in labels], dtype=torch.int64)
+
+    def _refuse(self, label: Any, where: str) -> None:
+        some = ", ".join(self.names[:5]) + (", …" if self.names[5:] else "")
+        raise InputError(
+            f"{where}: the label {format_value(label)} is none of the {len(self.names):,} classes of train ({some})"
+        )
+
+
+def plain_label(label: Any, where: str) -> Any:
+    """A label as a hashable Python value; numbers with a fraction, vectors and nothing at all are refused."""
+    if isinstance(label, np.generic) or (isinstance(label, Tensor | np.ndarray) and np.prod(label.shape) == 1):
+        label = label.item()
+    if isinstance(label, Tensor | np.ndarray | list | dict | set):
+        raise InputError(f"{where}: a label must be one value, got {shorten(type(label).__name__)} of several")
+    if isinstance(label, float):
+        raise InputError(f"{where}: the label {label!r} is a number with a fraction; give classes, such as y.long()")
+    if label is None:
+        raise InputError(f"{where}: a label is missing")
+    return label
+
+
+class ArrayDataset:
+    """Items that are rows of a tensor X [N, …]; `y` are their labels, as they were given."""
+
+    def __init__(self, x: Tensor, y: list[Any]) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, row: int) -> tuple[Tensor, Any]:
+        return self.x[row], self.y[row]
+
+
+@dataclass(frozen=True, eq=False)
+class DatasetSamples:
+    """A dataset, or some rows of it, with the class number of each item."""
+
+    name: str
+    dataset: Any
+    rows: Tensor
+    """Rows of the dataset [N]."""
+    y: Tensor
+    """Class numbers [N]."""
+    classes: Classes
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        return self.classes.names
+
+    def take(self, rows: Tensor) -> DatasetSamples:
+        """These of the items, in this order."""
+        return replace(self, rows=self.rows.index_select(0, rows), y=self.y.index_select(0, rows))
+
+
+def read_samples(
+    given: Any,
+    name: str,
+    *,
+    classes: Classes | None = None,
+    class_names: Sequence[str] | None = None,
+    quiet: bool = True,
+) -> DatasetSamples:
+    """The items of what was given as `name` (train, val or test); of val and test `classes` are those of train.
+
+    Labels are read once: from `targets` or `labels` of the dataset if the first and last items agree with them, else
+    from every item.
+    """
+    dataset = as_dataset(given, name)
+    if not len(dataset):
+        raise InputError(f"{name}: the dataset is empty")
+    labels = _read_labels(dataset, name, quiet)
+    if classes is None:
+        known = class_names if class_names is not None else _declared_classes(dataset, labels)
+        classes = Classes.from_labels(labels, known, name)
+    y = classes.encode(labels, name)
+    return DatasetSamples(name, dataset, torch.arange(len(y)), y, classes)
+
+
+def as_dataset(given: Any, name: str) -> Any:
+    """The dataset, or one of the arrays `(X, y)`."""
+    if isinstance(given, IterableDataset):
+        raise InputError(
+            f"{name}: an IterableDataset has no length and no order that a resumed run could take up; "
+            "give a map-style dataset, with __len__ and __getitem__"
+        )
+    if type(given) is TensorDataset:
+        given = given.tensors
+        if len(given) != 2:
+            raise InputError(f"{name}: a TensorDataset of {len(given)} tensors; give inputs and labels")
+    if isinstance(given, tuple | list) and len(given) == 2 and not isinstance(given[0], tuple | list | Mapping):
+        return _array_dataset(given[0], given[1], name)
+    if not hasattr(given, "__getitem__") or not hasattr(given, "__len__") or isinstance(given, str | Mapping | Tensor):
+        raise InputError(
+            f"{name}: a {type(given).__name__} is no dataset; give a torch Dataset with __len__ and __getitem__, "
+            "or arrays (X, y)"
+        )
+    return given
+
+
+def dataset_name(given: Any) -> str:
+    """What a run's file says of the data it was given: `dataset:` and the name of the class."""
+    kind = "arrays" if isinstance(given, tuple | list) else type(given).__name__
+    return f"{DATASET_PREFIX}{kind}"
+
+
+def _array_dataset(x: Any, y: Any, name: str) -> ArrayDataset:
+    values, labels = as_tensor(x, f"{name}: X"), _label_list(y, name)
+    if values.ndim < 2:
+        raise InputError(f"{name}: X is {list(values.shape)}; give rows of numbers [N, D] or images [N, C, H, W]")
+    if len(values) != len(labels):
+        raise InputError(f"{name}: X has {len(values):,} rows, y has {len(labels):,} labels")
+    check_finite_rows(values, torch.arange(len(values)), name)
+    return ArrayDataset(values, labels)
+
+
+def as_tensor(x: Any, where: str) -> Tensor:
+    """An input as a tensor: floats as they are, whole numbers as int64 (tokens); bytes are refused."""
+    if hasattr(x, "to_numpy"):  # a table
+        x = x.to_numpy()
+    if isinstance(x, np.ndarray) and x.dtype.kind in "fiub":
+        x = torch.from_numpy(np.ascontiguousarray(x))
+    if not isinstance(x, Tensor):
+        kind = f"an array of {x.dtype}" if isinstance(x, np.ndarray) else f"a {type(x).__name__}"
+        raise InputError(
+            f"{where} is {kind}, not a tensor or an array of numbers; give the dataset a transform that returns one"
+        )
+    if x.is_complex() or x.dtype in (torch.uint8, torch.bool):
+        kind = str(x.dtype).removeprefix("torch.")
+        raise InputError(
+            f"{where} is {kind}; make it float, as x.float() / 255 does of bytes, or int64 if it is tokens"
+        )
+    return x.detach() if x.is_floating_point() else x.detach().long()
+
+
+def check_finite_rows(x: Tensor, rows: Tensor, where: str) -> None:
+    """Refuse inputs with NaN or infinity; `rows` are the items that the rows of `x` are."""
+    if not x.is_floating_point() or bool(torch.isfinite(x.sum())):  # one number says it, but a sum can overflow
+        return
+    wrong = ~torch.isfinite(x.flatten(1)).all(1)
+    if bool(wrong.any()):
+        raise InputError(f"{where}: item {int(rows[wrong.nonzero()[0, 0]])} holds NaN or infinity")
+
+
+def _label_list(y: Any, name: str) -> list[Any]:
+    """Labels of an array, tensor, table's column or list as Python values."""
+    if hasattr(y, "to_numpy"):
+        y = y.to_numpy()
+    if isinstance(y, Tensor | np.ndarray):
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = y[:, 0]
+        if y.ndim != 1:
+            raise InputError(f"{name}: labels are {list(y.shape)}; give one label for each item, [N]")
+        y = y.tolist()
+    try:
+        labels = list(y)
+    except TypeError:
+        raise InputError(f"{name}: labels are a {type(y).__name__}; give one label for each item, [N]") from None
+    return [plain_label(label, f"{name}, item {k}") for k, label in enumerate(labels)]
+
+
+def _declared_classes(dataset: Any, labels: Sequence[Any]) -> Sequence[str] | None:
+    """`dataset.classes`, if its labels are numbers or names of these."""
+    base = dataset
+    while isinstance(base, Subset):
+        base = base.dataset
+    names = getattr(base, "classes", None)
+    if not isinstance(names, tuple | list) or len(names) < 2 or not all(isinstance(name, str) for name in names):
+        return None
+    known = set(names)
+    fits = all(0 <= k < len(names) if type(k) is int else k in known for k in set(labels))
+    return names if fits else None
+
+
+def _read_labels(dataset: Any, name: str, quiet: bool) -> list[Any]:
+    """The label of every item, without loading the items where the dataset lists them."""
+    listed = _listed_labels(dataset, name)
+    ends = (0, len(dataset) - 1)
+    if (
+        listed is not None
+        and len(listed) == len(dataset)
+        and all(_read_label(dataset, k, name) == listed[k] for k in ends)
+    ):
+        return listed
+    labels = []
+    with nullcontext(ignore_progress) if quiet else progress_bar(f"labels of {name}", len(dataset)) as on_progress:
+        for k in range(len(dataset)):
+            labels.append(_read_label(dataset, k, name))
+            on_progress(1.0)
+    return labels
+
+
+def _read_label(dataset: Any, row: int, name: str) -> Any:
+    with seeded_rngs(row):
+        return plain_label(split_item(dataset[row], f"{name}, item {row}")[1], f"{name}, item {row}")
+
+
+def ignore_progress(fraction: float) -> None:
+    """Progress callback that shows nothing."""
+
+
+def _listed_labels(dataset: Any, name: str) -> list[Any] | None:
+    """Labels that a dataset lists in an attribute; None where it has none, or changes them on the way."""
+    if isinstance(dataset, ArrayDataset):
+        return dataset.y
+    if type(dataset) is Subset:
+        inner = _listed_labels(dataset.dataset, name)
+        return None if inner is None else [inner[k] for k in dataset.indices]
+    if type(dataset) is ConcatDataset:
+        parts = [_listed_labels(part, name) for part in dataset.datasets]
+        return None if any(part is None for part in parts) else [label for part in parts for label in part or ()]
+    if type(dataset) is TensorDataset and len(dataset.tensors) == 2:
+        return _label_list(dataset.tensors[1], name)
+    if getattr(dataset, "target_transform", None) is not None:
+        return None
+    for attribute in _LABEL_ATTRIBUTES:
+        found = getattr(dataset, attribute, None)
+        if isinstance(found, Tensor | np.ndarray | list | tuple) and len(found) == len(dataset):
+            return _label_list(found, name)
+    return None
+
+
+def split_item(item: Any, where: str) -> tuple[Any, Any]:
+    """Input and label of an item, or of a batch that a `collate_fn` made."""
+    if isinstance(item, Mapping):
+        x, y = (next((item[key] for key in keys if key in item), None) for keys in (_X_KEYS, _Y_KEYS))
+        if x is None or y is None:
+            names = ", ".join(map(str, item))
+            raise InputError(
+                f"{where} has the keys {names}; an input is called image or x, a label is called label or y"
+            )
+        return x, y
+    if isinstance(item, tuple | list) and len(item) == 2:
+        return item[0], item[1]
+    raise InputError(f"{where} is a {type(item).__name__}, not (x, y) or a mapping with image and label")
+
+
+def collate_items(
+    items: list[Any], rows: Sequence[int], where: str, collate_fn: CollateFn | None
+) -> tuple[Tensor, Any]:
+    """Inputs [N, …] and the labels of a batch of items."""
+    if collate_fn is not None:
+        x, y = split_item(collate_fn(items), f"{where}: what collate_fn returns")
+        found = as_tensor(x, f"{where}: x of collate_fn")
+        labels = _label_list(y, where)
+        if len(found) != len(items) or len(labels) != len(items):
+            raise InputError(f"{where}: collate_fn makes {len(found)} inputs and {len(labels)} labels of {len(items)}")
+        return found, labels
+    inputs, labels = [], []
+    for row, item in zip(rows, items, strict=True):
+        x, y = split_item(item, f"{where}, item {row}")
+        inputs.append(as_tensor(x, f"{where}, item {row}: x"))
+        labels.append(plain_label(y, f"{where}, item {row}"))
+    shapes = {tuple(x.shape): row for row, x in zip(rows, inputs, strict=True)}
+    if len(shapes) > 1:
+        said = " and ".join(f"{list(shape)} (item {row})" for shape, row in list(shapes.items())[:2])
+        raise InputError(f"{where}: items differ in shape, {said}; make them equal, or give collate_fn=")
+    return torch.stack(inputs), labels
+
+
+@contextmanager
+def seeded_rngs(seed: int) -> Iterator[None]:
+    """Seed the global random numbers of torch, NumPy and Python inside the block; afterwards they go on as before."""
+    states = torch.default_generator.get_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+    torch.default_generator.manual_seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002  (the global one is what a dataset may draw from)
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        random.setstate(states[2])

@@ -1,0 +1,238 @@
+"""`Evaluation`: the figures of a trained run on its test items, or of a protocol on its embeddings."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..io.bounded import dumps_one_line_per_key
+from ..io.errors import InputError, format_value, unknown_name_error
+from ..io.locks import write_text_atomic
+from ..metrics.confusion import Confusion
+from ..recognition import protocols
+from ..viz import page
+from ..viz.matrices import MAX_CONFUSION_CLASSES, draw_confusion_matrix
+from ..viz.protocol_page import neighbour_sections, protocol_page
+from .evaluate import evaluate, format_metrics
+from .inputs import Inputs
+from .run_inputs import describe_data_changes
+
+if TYPE_CHECKING:
+    from .run import Run
+
+_ANGLE_NAMES = {"wc_intra": "WC-Intra", "w_inter": "W-Inter", "c_inter": "C-Inter", "intra": "image to centre"}
+
+
+@dataclass(frozen=True)
+class ProtocolOptions:
+    """Settings of the protocols, with the names of the command's options."""
+
+    batch: int = 1024
+    neighbours: int = 5
+    ways: int = 5
+    shots: int = 1
+    episodes: int = 1000
+    sampled_pairs: int | None = None
+    faiss: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("sampled_pairs", "batch", "neighbours", "ways", "shots", "episodes"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise InputError(f"--{name.replace('_', '-')} must be at least 1, got {format_value(value)}")
+
+    def settings(self, seed: int) -> protocols.ProtocolSettings:
+        """The same as `recognition.protocols` takes them."""
+        return protocols.ProtocolSettings(
+            num_pairs=self.sampled_pairs,
+            batch=self.batch,
+            k=self.neighbours,
+            ways=self.ways,
+            shots=self.shots,
+            episodes=self.episodes,
+            seed=seed,
+            faiss=self.faiss,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Figures of a run: `metrics` as numbers, `lines` in words."""
+
+    metrics: dict[str, Any]
+    lines: list[str]
+    notes: list[str]
+    """Which images of a folder were tested, and what became of the others."""
+    protocol: str | None
+    """verification, retrieval, knn, fewshot or openset; None for the run's own figures."""
+    title: str
+    subtitle: str
+    facts: dict[str, Any] = field(repr=False)
+    """What `to_json` writes."""
+    class_names: tuple[str, ...] = field(default=(), repr=False)
+    build_page: Callable[[str], str] | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return "\n".join([*self.notes, *self.lines])
+
+    def __repr__(self) -> str:
+        return f"Evaluation({self.title}: {'; '.join(self.lines)})"
+
+    def _repr_html_(self) -> str:
+        """The figures as a small table, for notebooks."""
+        return page.table((self.title, ""), [((line, ""),) for line in (*self.lines, *self.notes)])
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """All figures as JSON, also written to `path`."""
+        text = (
+            dumps_one_line_per_key(self.facts, ensure_ascii=False)
+            if self.protocol is None
+            else json.dumps(self.facts, indent=1)
+        )
+        if path is not None:
+            write_text_atomic(Path(path), text)
+        return text
+
+    def to_html(self, path: str | Path | None = None, *, command: str = "") -> str:
+        """A page with figures and pictures, also written to `path`; `command` is what makes it again."""
+        text = self._own_page(command) if self.build_page is None else self.build_page(command)
+        if path is not None:
+            write_text_atomic(Path(path), text)
+        return text
+
+    def _own_page(self, command: str) -> str:
+        body = [page.paragraph(line) for line in self.lines] + [page.paragraph(note, "note") for note in self.notes]
+        if self.metrics.get("confusion") is not None and len(self.class_names) <= MAX_CONFUSION_CLASSES:
+            confusion = Confusion.from_json(self.metrics["confusion"])
+            picture = draw_confusion_matrix(confusion, self.class_names, "Confusion matrix")
+            body += [page.heading("Confusion"), page.figure(picture)]
+        body += [page.heading("Again"), page.code(command)] if command else []
+        return page.html_page(self.title, self.subtitle, body)
+
+    def write(self, folder: str | Path, *, command: str = "") -> list[Path]:
+        """Write what `widemargin evaluate` writes to a run folder, and return the paths.
+
+        That is `evaluation.json`, or of a protocol `evaluation-NAME.json` and `.html`.
+        """
+        path = Path(folder, "evaluation.json" if self.protocol is None else f"evaluation-{self.protocol}.json")
+        self.to_json(path)
+        if self.protocol is None:
+            return [path]
+        self.to_html(path.with_suffix(".html"), command=command)
+        return [path, path.with_suffix(".html")]
+
+
+def evaluate_run(
+    run: Run,
+    inputs: Inputs | None,
+    *,
+    protocol: str | None = None,
+    pairs: str | Path | None = None,
+    flips: bool = True,
+    assign_new: bool = False,
+    **settings: Any,
+) -> Evaluation:
+    """The figures of a run on `inputs`; with `protocol` or `pairs` those of its embeddings.
+
+    `settings` are those of `ProtocolOptions`.
+    """
+    allowed = [spec.name for spec in fields(ProtocolOptions)]
+    for name in settings:
+        if name not in allowed:
+            raise unknown_name_error("setting of a protocol", name, allowed)
+    options = ProtocolOptions(**settings)
+    if protocol is not None and protocol not in protocols.PROTOCOLS:
+        raise unknown_name_error("protocol", protocol, protocols.PROTOCOLS)
+    if pairs is not None:
+        return _evaluate_pairs(run, pairs, protocol, assign_new)
+    assert inputs is not None
+    if list(inputs.class_names) != run.input_spec["class_names"]:
+        raise InputError(f"{run.config.data} has other classes than the run {run.weights_path} was trained on")
+    if protocol is not None:
+        return _evaluate_protocol(run, inputs, protocol, options)
+    found = evaluate(run.model, run.config, inputs, inputs.test, flips=flips)
+    if summary := inputs.manifest_summary():
+        found["manifest"] = summary
+    lines = [format_metrics(found)]
+    if "angles" in found:
+        angles = [f"{_ANGLE_NAMES[key]} {math.degrees(value):.2f}°" for key, value in found["angles"].items()]
+        lines.append(", ".join(angles))
+    return Evaluation(
+        found,
+        lines,
+        describe_data_changes(inputs),
+        None,
+        f"{run.config.data_name}: evaluation",
+        _subtitle(run),
+        {"checkpoint": _checkpoint_name(run), **found, "class_names": run.input_spec["class_names"]},
+        run.class_names,
+    )
+
+
+def _checkpoint_name(run: Run) -> str:
+    return run.weights_path.name
+
+
+def _subtitle(run: Run) -> str:
+    images = "unseen classes" if run.config.unseen_classes else "the test images"
+    return f"{run.config.model}, {run.config.loss}, on {images}"
+
+
+def _evaluate_pairs(run: Run, path: str | Path, protocol: str | None, assign_new: bool) -> Evaluation:
+    """Verification of the pairs in a file."""
+    if protocol not in (None, "verification"):
+        raise InputError(f"--pairs belongs to --protocol verification, not to {protocol}")
+    if assign_new:
+        raise InputError("--assign-new is for the run's own images; --pairs names others: leave one out")
+    given = protocols.read_pairs(path)
+    files = list(dict.fromkeys(file for a, b, _ in given for file in (a, b)))
+    place = {file: k for k, file in enumerate(files)}
+    first, second = torch.tensor([place[a] for a, _, _ in given]), torch.tensor([place[b] for _, b, _ in given])
+    same = torch.tensor([same for *_, same in given])
+    x = run.embed(files)
+    result = protocols.evaluate_listed_pairs(x, first, second, same, [str(file.parent) for file in files])
+    return _protocol_evaluation(run, "verification", result, [], {}, list)
+
+
+def _evaluate_protocol(run: Run, inputs: Inputs, protocol: str, options: ProtocolOptions) -> Evaluation:
+    """A protocol on the embeddings of the test items."""
+    x, y = run.embed_test_images(inputs=inputs)
+    result = protocols.PROTOCOLS[protocol](x, y, options.settings(run.config.seed))
+    summary = inputs.manifest_summary()
+
+    def sections() -> list[str]:
+        found = neighbour_sections(x, inputs.test, run.config.seed)
+        if inputs.changes is not None:
+            found.append(page.paragraph(inputs.changes.summary(), "note"))
+        return found
+
+    extra = {"manifest": summary} if summary else {}
+    return _protocol_evaluation(run, protocol, result, describe_data_changes(inputs), extra, sections)
+
+
+def _protocol_evaluation(
+    run: Run,
+    protocol: str,
+    result: protocols.ProtocolResult,
+    notes: list[str],
+    extra: dict[str, Any],
+    sections: Callable[[], list[str]],
+) -> Evaluation:
+    title, subtitle = f"{Path(run.config.data).name}: {protocol}", _subtitle(run)
+    return Evaluation(
+        result.metrics,
+        result.lines,
+        notes,
+        protocol,
+        title,
+        subtitle,
+        {"checkpoint": _checkpoint_name(run), **result.metrics, **extra},
+        run.class_names,
+        lambda command: protocol_page(title, subtitle, result, command, sections()),
+    )

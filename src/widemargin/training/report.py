@@ -1,0 +1,225 @@
+"""A report on runs: their logs and records, and what their test images show, as a page, Markdown or a picture."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..io import bounded
+from ..io.errors import InputError
+from ..io.locks import write_text_atomic
+from ..metrics.verification import VerificationMetrics, verification_metrics_of_embeddings
+from ..models.attach import embed
+from ..numerics.angles import unit_and_norm
+from ..viz import page
+from ..viz.embeddings import inspection_sections
+from ..viz.run_page import RunSummary, runs_markdown, runs_page, write_run_figure
+from ..viz.terminal import check_writable
+from . import run_files
+from .config import TrainConfig
+from .logging import MetricsLog
+from .run import Run, load_run
+
+REPORT_FORMATS = ("html", "md", "png", "pdf")
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report that was written, and what could not be shown in it."""
+
+    path: Path
+    notes: tuple[str, ...] = ()
+
+
+def write_report(
+    folders: Sequence[str | Path],
+    out: str | Path | None = None,
+    *,
+    format: str | None = None,  # noqa: A002  (as the option is called)
+    images: bool = True,
+    data_dir: str | Path | None = None,
+    command: str = "",
+    paper_angles: Callable[[Sequence[RunSummary]], Mapping[str, float]] = lambda _: {},
+) -> Report:
+    """Write one run or several as a page, as Markdown or as a picture.
+
+    Args:
+        folders: run folders, or folders that hold some.
+        out: file to write; by default `report.html` in the run, or here where there are several.
+        format: html, md, png or pdf; by default as `out` ends, else html.
+        images: show what needs the data: mistakes and embeddings.
+        data_dir: folder with the data sets.
+        command: what makes the report again.
+        paper_angles: angles of a paper to show beside those of the runs.
+    """
+    runs = find_run_folders(folders)
+    ending = Path(out).suffix.lower().lstrip(".") if out else ""
+    if out and (not ending or ending not in REPORT_FORMATS) and not format:
+        raise InputError(f"--out {out}: give a file that ends in .{', .'.join(REPORT_FORMATS)}")
+    kind = format or ending or "html"
+    if out and ending != kind:
+        raise InputError(f"--out {out}: a report in {kind} is a file that ends in .{kind}")
+    path = Path(out) if out else (runs[0] if len(runs) == 1 else Path()) / f"report.{kind}"
+    check_writable(str(path))
+    if data_dir and not Path(data_dir).is_dir():
+        raise InputError(f"--data-dir {data_dir}: no such folder")
+    summaries, notes = load_run_summaries(runs, data_dir, kind == "html" and images)
+    notes += [f"{each.folder}: {each.missing_note}" for each in summaries if each.missing_note]
+    if kind in ("png", "pdf") and not any(each.epoch_metrics for each in summaries):
+        raise InputError(f"--format {kind}: no epoch is finished yet, so there is nothing to draw")
+    if kind == "html":
+        write_text_atomic(path, runs_page(summaries, dict(paper_angles(summaries)), command))
+    elif kind == "md":
+        write_text_atomic(path, runs_markdown(summaries, command))
+    else:
+        write_run_figure(summaries, path)
+    return Report(path, tuple(notes))
+
+
+def find_run_folders(paths: Sequence[str | Path]) -> list[Path]:
+    """Folders of runs: as given, or all that lie directly in what is given."""
+    found = []
+    for text in paths:
+        folder = Path(text)
+        inside = sorted((path.parent for path in folder.glob("*/run.json")), key=_natural_sort_key)
+        if os.path.lexists(folder / "run.json"):
+            found.append(folder)
+        elif inside:
+            found += inside
+        else:
+            raise InputError(f"{text}: no run (a folder with run.json), and no folder of runs")
+    return list(dict.fromkeys(found))
+
+
+def _natural_sort_key(folder: Path) -> list[Any]:
+    """Names in the order people count: run 2 before run 10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d{1,18})", folder.name)]
+
+
+def load_run_summaries(
+    folders: Sequence[Path], data_dir: str | Path | None, with_images: bool
+) -> tuple[list[RunSummary], list[str]]:
+    """The runs, and a line on each that is damaged and left out; a single one is an InputError then."""
+    found, notes = [], []
+    for folder in folders:
+        try:
+            found.append(load_run_summary(folder, data_dir, with_images))
+        except InputError as error:
+            if len(folders) == 1:
+                raise
+            notes.append(f"left out: {error}")
+    if not found:
+        raise InputError("none of these runs can be read")
+    return found, notes
+
+
+def load_run_summary(folder: Path, data_dir: str | Path | None = None, with_images: bool = False) -> RunSummary:
+    """What a run's folder says, and parts of a page made from its test images."""
+    config = TrainConfig.read(folder)
+    epoch_metrics = MetricsLog.read_epochs(folder / "metrics.jsonl")
+    record: dict[str, Any] | None = None
+    if os.path.lexists(folder / "record.json"):
+        try:
+            record = run_files.parse_record(bounded.read_json(folder / "record.json"))
+        except ValueError as error:
+            why = f"not the record of a run ({error})"
+            raise InputError(f"{folder / 'record.json'}: {why}; delete it and evaluate again") from None
+    class_names, image_sections = (
+        _load_image_sections(folder, data_dir) if with_images and (epoch_metrics or record) else ((), [])
+    )
+    return RunSummary(folder.resolve().name, config, epoch_metrics, record, class_names, image_sections)
+
+
+def _load_image_sections(folder: Path, data_dir: str | Path | None) -> tuple[tuple[str, ...], list[str]]:
+    """Parts made from the run's test images; a sentence instead where they are not at hand."""
+    try:
+        trained_run = load_run(folder)
+    except InputError as error:
+        return (), [page.paragraph(f"No pictures: {error}", "note")]
+    try:
+        return trained_run.class_names, inspection_sections(inspect_run(trained_run, data_dir))
+    except InputError:
+        text = "No pictures: the run's images are not at hand, or not those it was trained on (see --data-dir)."
+        return trained_run.class_names, [page.paragraph(text, "note")]
+
+
+MAX_REPORT_IMAGES = 1000  # images: enough to see, few enough to wait for
+_NUM_MISTAKES = 12
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """An image that was named wrongly, and how sure the run was."""
+
+    pixels: NDArray[np.uint8]
+    true_class: str
+    predicted_class: str
+    probability: float
+
+
+@dataclass(frozen=True, eq=False)
+class RunInspection:
+    """What a report shows of a run's test images."""
+
+    num_images: int
+    unit_embeddings: NDArray[np.float64]
+    """Unit embeddings [N, D]."""
+    y: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    mistakes: list[Mistake]
+    weights: NDArray[np.float64] | None
+    """Unit class weights [C, D], where they are those of the images' classes."""
+    verification: VerificationMetrics | None = None
+    """Metrics of all pairs of the images, where the run is evaluated by pairs."""
+    note: str = ""
+    """Which images of a folder these are, and what became of the others."""
+
+
+@torch.no_grad()
+def inspect_run(run: Run, data_dir: str | Path | None = None, max_images: int = MAX_REPORT_IMAGES) -> RunInspection:
+    """What a report shows of a run, from at most `max_images` test images drawn with the run's seed."""
+    inputs = run.load_inputs(data_dir)
+    if list(inputs.class_names) != run.input_spec["class_names"]:
+        raise InputError(f"{run.config.data_name} has other classes now than the run was trained on")
+    test: Any = inputs.test
+    rows = (
+        torch.randperm(len(test), generator=torch.Generator().manual_seed(run.config.seed))[:max_images].sort().values
+    )
+    some = test.take(rows)
+    x, y = embed(run.model, inputs.eval_batches(some))
+    objective = run.model.objective
+    answers = objective.has_logits and not run.config.unseen_classes
+    mistakes: list[Mistake] = []
+    if answers and getattr(some, "x", None) is not None:
+        probabilities, predicted = objective.logits(x.to(next(run.model.parameters()))).float().softmax(1).max(1)
+        wrong = (predicted != y).nonzero().squeeze(1)
+        for row in wrong[probabilities[wrong].argsort(descending=True)][:_NUM_MISTAKES].tolist():
+            names = some.class_names
+            mistakes.append(
+                Mistake(some.x[row].numpy(), names[y[row]], names[predicted[row]], float(probabilities[row]))
+            )
+    head = objective.head
+    weights = (
+        None if head is None or run.config.unseen_classes else unit_and_norm(head.weight.detach().double())[0].numpy()
+    )
+    unit = unit_and_norm(x.double())[0]
+    pairs = None if answers else _verify_all_pairs(x, y)
+    note = " ".join(inputs.notes) if inputs.changes is None else inputs.changes.summary()
+    return RunInspection(len(y), unit.numpy(), y.numpy(), tuple(some.class_names), mistakes, weights, pairs, note)
+
+
+def _verify_all_pairs(x: Tensor, y: Tensor) -> VerificationMetrics | None:
+    """Metrics of all pairs of the images; None where no class has two of them."""
+    try:
+        return verification_metrics_of_embeddings(x, y)
+    except InputError:
+        return None

@@ -1,0 +1,245 @@
+"""What a trained run is shown: the items it is tested on, and files, arrays or datasets that it embeds.
+
+Of a folder of images those are tested that the run's manifest names, none that was trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data.images.folder import scan_folder
+from ..data.images.manifest import MANIFEST_NAME
+from ..data.images.sets import Images
+from ..io.errors import InputError, format_value
+from ..io.locks import lock_folder, translate_disk_errors, write_chunks_atomic
+from ..recognition.evaluation import MAX_RETRIEVAL_IMAGES
+from . import checkpoint, run_files
+from .config import TrainConfig
+from .dataset_inputs import DatasetInputs
+from .datasets import (
+    DATASET_PREFIX,
+    ArrayDataset,
+    Classes,
+    as_dataset,
+    as_tensor,
+    read_samples,
+    seeded_rngs,
+    split_item,
+)
+from .inputs import Inputs, eval_batch_size, image_folder, load_inputs, read_run_manifest
+
+if TYPE_CHECKING:
+    from .run import Run
+
+
+def load_test_inputs(
+    run: Run, data_dir: str | Path | None = None, *, test: Any = None, assign_new: bool = False
+) -> Inputs:
+    """What a run is tested on: `test`, if it is given, or the images it names.
+
+    `assign_new` gives a part to files of its folder of images that were added since, and writes that down in the run
+    folder.
+    """
+    if test is not None:
+        return _given_test_inputs(run, test)
+    config = replace(run.config, batch_size=1, per_class=0, repeated_augmentation=1)
+    if config.data.startswith(DATASET_PREFIX):
+        kind = config.data.removeprefix(DATASET_PREFIX)
+        raise InputError(
+            f"the run was trained on data given in Python ({kind}): pass what to test on, run.evaluate(test=my_test)"
+        )
+    root = image_folder(config)
+    if root is None:
+        return load_inputs(replace(config, train_fraction=1.0, val_fraction=0.0), data_dir, assign_new=assign_new)
+    if run.folder is None:
+        return _load_inputs_without_run_folder(run, config, root)
+    path = run.folder / MANIFEST_NAME
+    if not assign_new:
+        return _load_manifest_inputs(run, config, data_dir, path)
+    with lock_folder(run.folder):
+        found = _load_manifest_inputs(run, config, data_dir, path, assign_new=True)
+        if found.manifest is not None and found.has_new_manifest:
+            with translate_disk_errors(run.folder):
+                write_chunks_atomic(path, found.manifest.to_csv())
+    return found
+
+
+def _given_test_inputs(run: Run, test: Any) -> DatasetInputs:
+    """A dataset or arrays, with labels among the classes of the run."""
+    spec = run.input_spec
+    if "shape" not in spec:
+        raise InputError(
+            f"test is for runs on data given in Python; this one is tested on {run.config.data_name}, "
+            "and run.embed takes any images"
+        )
+    classes = Classes(tuple(spec["class_names"]), spec["labels"] == "numbers")
+    samples = read_samples(test, "test", classes=classes)
+    found = DatasetInputs(train=samples, test=samples, config=run.config)
+    if list(found.example.shape[1:]) != spec["shape"]:
+        raise InputError(f"test: items are {list(found.example.shape[1:])}, those of train {spec['shape']}")
+    return found
+
+
+def _load_manifest_inputs(
+    run: Run, config: TrainConfig, data_dir: str | Path | None, path: Path, assign_new: bool = False
+) -> Inputs:
+    """The test images that the manifest names; those of a run of version 0.1.0 as it drew them."""
+    assert run.folder is not None
+    manifest = read_run_manifest(config, run.folder)
+    if manifest is None and run.has_manifest:
+        raise InputError(f"{path}: not there, so nobody knows which images were trained on; take a copy of it")
+    if manifest is None and assign_new:
+        raise InputError(f"{path}: not there; --assign-new goes with runs that have a manifest of their images")
+    is_finished = assign_new and checkpoint.is_training_complete(run.folder / "checkpoints" / "last", config.epochs)
+    found = load_inputs(
+        config,
+        data_dir,
+        manifest=manifest,
+        has_started=True,
+        assign_new=assign_new,
+        test_only=True,
+        is_finished=is_finished,
+    )
+    then, now = _count_evaluated_images(run.record) if manifest is None else None, len(found.test)
+    if then is not None and then != now:
+        said = f"{now:,} test images, {then:,} when the run ended"
+        if not config.unseen_classes and scan_folder(config.data).test is not None:
+            found.notes += (f"{said}: files of its test folder were added or removed since",)
+        else:
+            raise InputError(
+                f"{config.data}: {said}, and it has no manifest: nobody knows which were trained on; bring the "
+                "folder back to what it was, or train again"
+            )
+    return found
+
+
+def _load_inputs_without_run_folder(run: Run, config: TrainConfig, root: Path) -> Inputs:
+    """The test images as the folder gives them; which ones were drawn is not known outside of the run folder."""
+    if scan_folder(root).test is None and not config.unseen_classes:
+        raise InputError(
+            f"{run.weights_path.parent}: which images of {root} were trained on stands in the run's "
+            f"{MANIFEST_NAME} only; evaluate the run folder"
+        )
+    return load_inputs(config, None)
+
+
+def _count_evaluated_images(record: dict[str, Any]) -> int | None:
+    """How many images the figures of a record are of, where it says so."""
+    try:
+        found = run_files.parse_record(record)
+    except ValueError:
+        return None
+    if found.get("confusion") is not None:
+        return int(sum(found["confusion"].images))
+    images = (found.get("test") or {}).get("images")
+    return int(images) if images is not None and images < MAX_RETRIEVAL_IMAGES else None  # of more some are drawn
+
+
+def describe_data_changes(inputs: Inputs, *, only_changes: bool = False) -> list[str]:
+    """Lines on which images of a folder are tested, and what became of the others."""
+    lines: list[str] = []
+    if inputs.changes is None or inputs.has_new_manifest:
+        lines += inputs.notes
+    if inputs.changes is not None and (inputs.changes or inputs.changes.duplicates or not only_changes):
+        lines += [inputs.changes.summary(), *inputs.changes.details()]
+    return lines
+
+
+# Files, arrays and datasets that a run embeds.
+
+
+def is_single(run: Run, images: Any) -> bool:
+    """Whether `images` is one of them: a path, or an array without the dimension of a batch."""
+    if isinstance(images, np.ndarray | Tensor):
+        return images.ndim == len(run.input_spec.get("shape") or (0, 0, 0))
+    return isinstance(images, str | Path)
+
+
+def iter_model_inputs(run: Run, images: Any, batch_size: int) -> Iterator[Tensor]:
+    """Batches of paths, of an array, or of the items of a dataset, as the network sees them in evaluation."""
+    if is_single(run, images):
+        images = images[None] if isinstance(images, np.ndarray | Tensor) else [images]
+    size = _batch_size(run, batch_size)
+    if isinstance(images, np.ndarray | Tensor):
+        for start in range(0, len(images), size):
+            yield preprocess_array(run, images[start : start + size])
+    elif isinstance(images, Images):
+        for start in range(0, len(images), size):
+            yield preprocess_array(run, images.x[start : start + size], images.name)
+    elif _are_paths(images):
+        for start in range(0, len(images), size):
+            yield torch.cat([preprocess_file(run, Path(path)) for path in images[start : start + size]])
+    else:
+        yield from _iter_dataset(run, images, size)
+
+
+def _are_paths(images: Any) -> bool:
+    return isinstance(images, Sequence) and all(isinstance(path, str | Path) for path in images)
+
+
+def _batch_size(run: Run, batch_size: int) -> int:
+    channels, *sides = run.input_spec.get("shape") or (run.input_spec["channels"], run.input_spec["size"])
+    return eval_batch_size(batch_size, channels, max(sides, default=1))
+
+
+def _iter_dataset(run: Run, given: Any, size: int) -> Iterator[Tensor]:
+    """Inputs of a dataset's items, which may have labels or not."""
+    dataset = as_dataset(given, "images")
+    if isinstance(dataset, ArrayDataset):
+        yield from iter_model_inputs(run, dataset.x, size)
+        return
+    for start in range(0, len(dataset), size):
+        found = []
+        for row in range(start, min(start + size, len(dataset))):
+            with seeded_rngs(row):
+                item = dataset[row]
+            x = item if isinstance(item, np.ndarray | Tensor) else split_item(item, f"item {row}")[0]
+            found.append(torch.as_tensor(x) if isinstance(x, np.ndarray) else x)
+        if not all(isinstance(x, Tensor) for x in found):
+            raise InputError(f"images: an item's input is a {type(found[0]).__name__}, not a tensor or an array")
+        yield preprocess_array(run, torch.stack(found))
+
+
+def preprocess_array(run: Run, x: Any, name: str = "images") -> Tensor:
+    """A batch as the network sees it: items as given for runs on datasets, else images scaled to z-scores.
+
+    Images are uint8 [N, C, H, W], or floats from 0 to 1.
+    """
+    spec = run.input_spec
+    if "shape" in spec:
+        values = as_tensor(x, name)
+        if list(values.shape[1:]) != spec["shape"]:
+            raise InputError(f"{name} are {list(values.shape[1:])} each, the run was trained on {spec['shape']}")
+        return values
+    values = torch.as_tensor(x)
+    if values.ndim != 4 or values.shape[1] != spec["channels"]:
+        have = f"{values.shape[1]} channels" if values.ndim == 4 else f"the shape {list(values.shape)}"
+        raise InputError(f"{name} has {have}, the run was trained on {spec['channels']} channels [N, C, H, W]")
+    if values.is_floating_point() and not bool(((values >= 0) & (values <= 1)).all()):
+        raise InputError(f"{name}: images are bytes (uint8), or floats from 0 to 1")
+    if not values.is_floating_point() and values.dtype != torch.uint8:
+        raise InputError(f"{name}: images are bytes (uint8), or floats from 0 to 1; got {format_value(values.dtype)}")
+    return replace(run.eval_augment, size=spec["size"]).transform_for_evaluation(values)
+
+
+def preprocess_file(run: Run, path: Path) -> Tensor:
+    """An image file as a batch of one, as the network sees it."""
+    from ..data.images.decode import read_image, resize_and_centre_crop
+
+    spec = run.input_spec
+    if "shape" in spec:
+        raise InputError(f"{path}: the run was trained on a dataset of items {spec['shape']}; give these, not a file")
+    augment = run.eval_augment
+    image = read_image(path)
+    if spec["channels"] == 1:
+        image = image.convert("L").convert("RGB")
+    pixels = resize_and_centre_crop(image, spec["size"], augment.zoom(spec["native_size"]), augment.interpolation)
+    x = torch.tensor(pixels).permute(2, 0, 1)[None, : spec["channels"]]
+    return replace(augment, size=0, eval_zoom=1.0).transform_for_evaluation(x)
