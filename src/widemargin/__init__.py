@@ -25,17 +25,21 @@ _PUBLIC_NAMES = {
     "Cosine": "losses.schedule",
     "Criterion": "losses.criterion",
     "Decay": "losses.schedule",
+    "Evaluation": "training.evaluation",
     "Head": "head.head",
     "InputError": "io.errors",
+    "LRRangeTest": "training.lr_finder",
     "Learnable": "losses.schedule",
     "Margin": "losses.margin",
     "Objective": "head.objective",
     "RowOptimizer": "head.row_optimizer",
+    "Run": "training.run",
     "Sum": "losses.grammar",
     "PairLoss": "losses.pair_loss",
     "Warmup": "losses.schedule",
     "AngleMeter": "metrics.angles",
     "Angles": "metrics.angles",
+    "Callback": "training.callbacks",
     "MLPConfig": "tabular.config",
     "MarginClassifier": "tabular.estimator",
     "MarginModel": "models.attach",
@@ -43,11 +47,9 @@ _PUBLIC_NAMES = {
     "angles": "metrics.angles",
     "attach": "models.attach",
     "compare": "tabular.compare",
-    "Callback": "training.callbacks",
     "evaluate": "loading",
     "find_lr": "training.lr_finder",
     "load": "loading",
-    "train": "training.train",
     "load_sharded": "head.sharded_checkpoint",
     "list_losses": "losses.registry",
     "margin_softmax": "head.functional",
@@ -56,6 +58,7 @@ _PUBLIC_NAMES = {
     "save_sharded": "head.sharded_checkpoint",
     "suggest_scale": "theory",
     "theoretical_gap": "theory",
+    "train": "training.train",
 }
 
 _SUBMODULES = {"metrics": "metrics", "schedule": "losses.schedule", "theory": "theory"}  # reached as widemargin.theory
@@ -87,7 +90,9 @@ if TYPE_CHECKING:
     from .theory import suggest_scale, theoretical_gap
     from .training.callbacks import Callback
     from .training.config import TrainConfig
-    from .training.lr_finder import find_lr
+    from .training.evaluation import Evaluation
+    from .training.lr_finder import LRRangeTest, find_lr
+    from .training.run import Run
     from .training.train import train
 
 
