@@ -2,7 +2,10 @@
 
 import json
 import random
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -454,6 +457,24 @@ def test_samplers_that_are_none(sampler, changes, said, tmp_path):
         wm.train(
             replace(CONFIG, **changes), tmp_path / "run", train=(X, Y), model=make_net(), sampler=sampler, quiet=True
         )
+
+
+# ---------------------------------------------------------------- several processes
+
+
+def test_two_processes_train_on_the_batches_of_one(tmp_path):
+    """Each has its part of a batch, also of a sampler's; a stop on one is a stop on both."""
+    worker = str(Path(__file__).resolve().parents[1] / "dataset_worker.py")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
+    for command, place in (([sys.executable], "one"), (torchrun, "two")):
+        (tmp_path / place).mkdir()
+        done = subprocess.run([*command, worker, str(tmp_path / place)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    for name in ("plain", "sampler"):
+        one, two = (torch.load(tmp_path / place / f"{name}.pt") for place in ("one", "two"))
+        assert one.pop("top1") == two.pop("top1") > 50.0
+        for key, value in one.items():
+            torch.testing.assert_close(two[key], value, rtol=1e-4, atol=1e-5)
 
 
 # ---------------------------------------------------------------- mistakes
