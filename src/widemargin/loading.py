@@ -42,30 +42,27 @@ def load(
         objective_factory: the objective, for a run that was given one, as in `train`.
     """
     folder = Path(folder)
-    name = next((name for name in (hub.METADATA_FILE, _RUN_FILE) if os.path.lexists(folder / name)), _RUN_FILE)
-    metadata = _read_metadata(folder / name)
-    kind = metadata.get("kind", "run")  # files of version 0.1 have none
-    if not isinstance(kind, str) or kind not in _LOADERS:
+    name = next((name for name in (_RUN_FILE, hub.METADATA_FILE) if os.path.lexists(folder / name)), _RUN_FILE)
+    kind = _read_kind(folder / name)
+    if kind not in _LOADERS:
         known = ", ".join(sorted(_LOADERS))
         raise InputError(f"{folder / name}: of the kind {format_value(kind)}; this version loads {known}")
     given = {"model": model, "at": at, "objective_factory": objective_factory}
-    found: Run = _LOADERS[kind](folder, name, metadata, checkpoint, **given)
+    found: Run = _LOADERS[kind](folder, name, checkpoint, **given)
     return found
 
 
-def _read_metadata(path: Path) -> dict[str, Any]:
+def _read_kind(path: Path) -> str:
+    """The kind that a folder's JSON file names; files of version 0.1 name none, and are of runs."""
     try:
         metadata = bounded.read_json(path)
-    except FileNotFoundError:
-        raise InputError(f"{path}: not there; is {path.parent} a run or a model's folder?") from None
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path.parent}: damaged, cannot be read ({error})") from None
-    if not isinstance(metadata, dict):
-        raise InputError(f"{path}: holds no names with values")
-    return metadata
+    except (ValueError, OSError):
+        return "run"  # whose loader says what is wrong with the file
+    kind = metadata.get("kind", "run") if isinstance(metadata, dict) else "run"
+    return kind if isinstance(kind, str) else format_value(kind)
 
 
-def _load_run(folder: Path, name: str, metadata: dict[str, Any], checkpoint: str, **given: Any) -> Run:
+def _load_run(folder: Path, name: str, checkpoint: str, **given: Any) -> Run:
     """A run folder, or a folder for a hub, which has one set of weights."""
     from .training.run import load_run, restore_run
 
@@ -75,6 +72,7 @@ def _load_run(folder: Path, name: str, metadata: dict[str, Any], checkpoint: str
     if checkpoint != "last":
         raise InputError(f"{folder}: a model's folder has one set of weights, no checkpoint {checkpoint!r}")
     try:
+        metadata = bounded.read_json(path)
         if metadata["format"] != hub.FORMAT_VERSION:
             raise InputError(f"{path}: format {metadata['format']!r} is not known to this version")
         config = TrainConfig.from_json(json.dumps(metadata["run"]), str(path))
@@ -89,7 +87,7 @@ def _load_run(folder: Path, name: str, metadata: dict[str, Any], checkpoint: str
 
 
 _LOADERS: dict[str, Callable[..., Any]] = {"run": _load_run}
-"""By the kind of a folder: `loader(folder, name of the JSON file, what it holds, checkpoint, **given)`."""
+"""By the kind of a folder: `loader(folder, name of the JSON file, checkpoint, **given)`."""
 
 
 def evaluate(

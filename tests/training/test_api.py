@@ -361,6 +361,33 @@ def test_callbacks_count_and_remember(tmp_path):
             wm.train(CONFIG, tmp_path / "none", model=make_net(), callbacks=[wrong], **given)
 
 
+def test_frozen_layers_stay_as_they_are(tmp_path):
+    def frozen_net() -> nn.Sequential:
+        net = make_net(0.3)
+        net[0].requires_grad_(False)
+        return net
+
+    config = replace(CONFIG, opt="adamw", ema=0.9)
+    given = {"train": (X, Y), "quiet": True}
+    run = wm.train(config, tmp_path / "whole", model=frozen_net(), **given)
+    wm.train(config, tmp_path / "parts", model=frozen_net(), stop_after=1, **given)
+    wm.train(config, tmp_path / "parts", model=frozen_net(), resume=True, **given)
+    assert_same(tmp_path / "whole", tmp_path / "parts")
+    assert torch.equal(run.model.backbone[0].weight, make_net()[0].weight)
+    assert not torch.equal(run.model.backbone[4].weight, make_net()[4].weight)
+
+
+def test_a_resumed_run_needs_only_its_folder(tmp_path):
+    given = {"train": (X, Y), "model": make_net(), "quiet": True}
+    wm.train(replace(CONFIG, schedule="constant"), tmp_path / "run", stop_after=1, **given)
+    run = wm.train(out=tmp_path / "run", resume=True, **given)
+    assert len(run.history) == 2
+    longer = wm.train({"epochs": 3}, tmp_path / "run", resume=True, **given)
+    assert [line["epoch"] for line in longer.history] == [1, 2, 3]
+    with pytest.raises(wm.InputError, match=r"holds another run \(lr is 0.01, not 0.5\)"):
+        wm.train({"lr": 0.5}, tmp_path / "run", resume=True, **given)
+
+
 def test_only_the_same_dataset_goes_on(tmp_path):
     given = {"model": make_net(), "quiet": True, "stop_after": 1}
     wm.train(CONFIG, tmp_path / "run", train=(X, Y), **given)
@@ -659,6 +686,8 @@ def test_verification(run):
     assert same.cosine == pytest.approx(1.0)
     assert str(same).startswith("the same: cosine 1.0000")
     assert not run.verify(X[0], -X[0], threshold=0.999)
+    with pytest.raises(wm.InputError, match="give threshold="):
+        run.verify(X[0], X[1])
     with pytest.raises(wm.InputError, match="cosine from -1 to 1"):
         run.verify(X[0], X[1], threshold=3.0)
 
@@ -668,6 +697,7 @@ def test_exports_and_kinds(run, tmp_path):
     assert len(lines_) == 2
     metadata = json.loads((tmp_path / "hub" / "widemargin.json").read_text())
     assert metadata["kind"] == "run"
+    assert 'load("this folder", model=my_module)' in (tmp_path / "hub" / "README.md").read_text()
     assert torch.equal(wm.load(tmp_path / "hub", model=make_net()).embed(X), run.embed(X))
     with pytest.raises(wm.InputError, match=r"load\(folder, model=my_module\)"):
         wm.load(tmp_path / "hub")

@@ -54,6 +54,7 @@ def write_folder(run: Run, folder: Path, licence: str) -> None:
 def model_card(run: Run, licence: str) -> str:
     """The model card of a run in Markdown."""
     record = run.record
+    example = "items" if "shape" in run.input_spec else '["picture.png"]'
     figures = [(name, value) for name, value in record.get("test", {}).items() if isinstance(value, int | float)]
     angles = {"wc_intra": "WC-Intra", "w_inter": "W-Inter", "c_inter": "C-Inter"}
     lines = [
@@ -77,9 +78,9 @@ def model_card(run: Run, licence: str) -> str:
         "```python",
         "import widemargin",
         "",
-        'model = widemargin.load("this folder")',
-        'model.embed(["picture.png"])  # compare embeddings by cosine',
-        'model.predict("picture.png")  # classes with their probabilities',
+        f'model = widemargin.load("this folder"{", model=my_module" if run.needs_module else ""})',
+        f"model.embed({example})  # compare embeddings by cosine",
+        f"model.predict({example})  # classes with their probabilities",
         "```",
         "",
     ]

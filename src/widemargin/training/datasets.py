@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -175,7 +175,13 @@ def as_dataset(given: Any, name: str) -> Any:
             raise InputError(f"{name}: a TensorDataset of {len(given)} tensors; give inputs and labels")
     if isinstance(given, tuple | list) and len(given) == 2 and not isinstance(given[0], tuple | list | Mapping):
         return _array_dataset(given[0], given[1], name)
-    if not hasattr(given, "__getitem__") or not hasattr(given, "__len__") or isinstance(given, str | Mapping | Tensor):
+    is_table = hasattr(given, "to_numpy")
+    if (
+        is_table
+        or not hasattr(given, "__getitem__")
+        or not hasattr(given, "__len__")
+        or isinstance(given, str | Mapping)
+    ):
         raise InputError(
             f"{name}: a {type(given).__name__} is no dataset; give a torch Dataset with __len__ and __getitem__, "
             "or arrays (X, y)"
@@ -301,7 +307,8 @@ def _listed_labels(dataset: Any, name: str) -> list[Any] | None:
     for attribute in _LABEL_ATTRIBUTES:
         found = getattr(dataset, attribute, None)
         if isinstance(found, Tensor | np.ndarray | list | tuple) and len(found) == len(dataset):
-            return _label_list(found, name)
+            with suppress(InputError):  # what the items themselves say decides
+                return _label_list(found, name)
     return None
 
 

@@ -25,7 +25,7 @@ from .evaluate import format_metrics
 from .evaluation import Evaluation, evaluate_run
 from .inputs import Inputs
 from .logging import MetricsLog
-from .model import GivenModule, rebuild_model, state_bytes
+from .model import MODULE_PREFIX, GivenModule, rebuild_model, state_bytes
 from .run_inputs import describe_data_changes, is_single, iter_model_inputs, load_test_inputs
 
 if TYPE_CHECKING:
@@ -101,6 +101,11 @@ class Run:
     def class_names(self) -> tuple[str, ...]:
         """Names of the classes."""
         return tuple(self.input_spec["class_names"])
+
+    @property
+    def needs_module(self) -> bool:
+        """Whether the network was given as a module, and must be given again to load the run."""
+        return self.config.model.startswith(MODULE_PREFIX)
 
     def evaluate(
         self,
@@ -239,6 +244,8 @@ class Run:
         one, other = unit_and_norm(torch.cat([self.embed(a), self.embed(b)]))[0]
         cosine, angle = float(one @ other), math.degrees(float(angle_between(one, other)))
         why, notes = "as given", tuple[str, ...]()
+        if threshold is None and "shape" in self.input_spec:
+            raise InputError("the run has no test images of its own to find a threshold on: give threshold=")
         if threshold is None:
             inputs = self.load_inputs(data_dir)
             notes = tuple(describe_data_changes(inputs, only_changes=True))
