@@ -100,13 +100,7 @@ def evaluate(
     flips: bool = True,
     data_dir: str | Path | None = None,
     assign_new: bool = False,
-    batch: int = 1024,
-    neighbours: int = 5,
-    ways: int = 5,
-    shots: int = 1,
-    episodes: int = 1000,
-    sampled_pairs: int | None = None,
-    faiss: bool = False,
+    **settings: Any,
 ) -> Evaluation:
     """The figures of a trained run on its test items; nothing is written.
 
@@ -119,13 +113,8 @@ def evaluate(
         flips: average the logits of mirror images too, where training mirrored images.
         data_dir: folder with the data sets, also `WIDEMARGIN_DATA`.
         assign_new: take a folder of images as it is now: images added since the run began are assigned to a part.
-        batch: queries that meet the gallery together; memory grows with it.
-        neighbours: of knn.
-        ways: classes of a fewshot episode.
-        shots: images each of them is known by.
-        episodes: of fewshot.
-        sampled_pairs: draw so many distinct pairs of each kind; all pairs by default.
-        faiss: search with faiss, which gives the same numbers.
+        settings: of the protocols: `batch`, `neighbours`, `ways`, `shots`, `episodes`, `sampled_pairs` and `faiss`, see
+            `recognition.settings.ProtocolSettings`.
     """
     from .training.run import Run
 
@@ -137,11 +126,5 @@ def evaluate(
         flips=flips,
         data_dir=data_dir,
         assign_new=assign_new,
-        batch=batch,
-        neighbours=neighbours,
-        ways=ways,
-        shots=shots,
-        episodes=episodes,
-        sampled_pairs=sampled_pairs,
-        faiss=faiss,
+        **settings,
     )

@@ -30,7 +30,8 @@ from widemargin.metrics.roc import (
 )
 from widemargin.metrics.verification import roc_curve, tar_at, verification_metrics, verification_metrics_of_embeddings
 from widemargin.recognition.evaluation import evaluate_embeddings
-from widemargin.recognition.protocols import PROTOCOLS, ProtocolSettings, calibrated_threshold, select_pairs
+from widemargin.recognition.protocols import PROTOCOLS, calibrated_threshold, select_pairs
+from widemargin.recognition.settings import ProtocolSettings
 from widemargin.viz import pair_charts as pictures
 
 
@@ -282,7 +283,7 @@ def test_a_handful_of_errors_gives_no_interval_in_any_protocol():
     assert shots.accuracy < 100.0
     assert shots.error is shots.low is None
     x[6:48:6] = -x[6:48:6]
-    facts = PROTOCOLS["openset"](x, torch.unique(y, return_inverse=True)[1], ProtocolSettings()).metrics
+    facts = PROTOCOLS["openset"](x, torch.unique(y, return_inverse=True)[1], ProtocolSettings(), 0).metrics
     assert facts["auroc"] < 1.0
     assert facts["intervals"]["auroc"] is None
 
@@ -320,13 +321,15 @@ def test_one_false_alarm_of_a_hundred_is_no_rate(unknown, given):
 def test_protocols_refuse_what_too_few_support():
     x = random_identities(6, 3)[0]
     y = torch.arange(6).repeat_interleave(3)
-    said = {name: PROTOCOLS[name](x, y, ProtocolSettings(ways=3, k=2)).lines for name in PROTOCOLS}
+    said = {name: PROTOCOLS[name](x, y, ProtocolSettings(ways=3, neighbours=2), 0).lines for name in PROTOCOLS}
     assert any(line.startswith("EER –: EER needs at least 10 errors of each kind") for line in said["verification"])
     assert any(re.search(r"TAR at FAR 0.01: –: .* there are 135$", line) for line in said["verification"])
     assert said["openset"] == ["–: 10 known and unknown images each are needed; there are 6"]
-    tiny = PROTOCOLS["retrieval"](x[:8], y[:8], ProtocolSettings())
+    tiny = PROTOCOLS["retrieval"](x[:8], y[:8], ProtocolSettings(), 0)
     assert tiny.lines == ["–: 10 queries are needed; there are 8"]
-    assert PROTOCOLS["knn"](x[:8], y[:8], ProtocolSettings(k=1)).lines[0].startswith("–: 10 images are needed")
+    assert (
+        PROTOCOLS["knn"](x[:8], y[:8], ProtocolSettings(neighbours=1), 0).lines[0].startswith("–: 10 images are needed")
+    )
     with pytest.raises(InputError, match=r"FAR 0\.01 needs at least 10 false accepts: 1,000 .*; there are 135"):
         calibrated_threshold(x, y, 0.01)
 

@@ -8,7 +8,8 @@ import torch
 
 from widemargin.metrics.verification import roc_curve
 from widemargin.recognition.evaluation import evaluate_embeddings
-from widemargin.recognition.protocols import PROTOCOLS, ProtocolSettings
+from widemargin.recognition.protocols import PROTOCOLS
+from widemargin.recognition.settings import ProtocolSettings
 from widemargin.viz import pair_charts as pictures
 
 
@@ -40,19 +41,19 @@ def bootstrap_width(x, y, draws=200):
 
 def test_every_distinct_pair_is_counted_and_none_twice():
     x, y = draw_identities(20, 6)
-    facts = PROTOCOLS["verification"](x, y, ProtocolSettings()).metrics
+    facts = PROTOCOLS["verification"](x, y, ProtocolSettings(), 0).metrics
     assert (facts["same"], facts["different"]) == (20 * 15, 190 * 36)
 
 
 def test_the_interval_is_as_wide_as_other_identities_make_it():
     x, y = draw_identities(20, 8)
-    auc = PROTOCOLS["verification"](x, y, ProtocolSettings()).metrics["auc"]
+    auc = PROTOCOLS["verification"](x, y, ProtocolSettings(), 0).metrics["auc"]
     assert auc["high"] - auc["low"] > 0.8 * bootstrap_width(x, y)
 
 
 def test_no_tar_rests_on_a_few_pairs_drawn_again_and_again():
     x, y = draw_identities(12, 6)  # 2,376 different pairs, however many are drawn
-    judged = PROTOCOLS["verification"](x, y, ProtocolSettings(num_pairs=200_000))
+    judged = PROTOCOLS["verification"](x, y, ProtocolSettings(sampled_pairs=200_000), 0)
     assert judged.metrics["tar"]["0.0001"] is judged.metrics["tar"]["0.001"] is None
     assert judged.metrics["different"] == 2376
     assert "0.0001" not in judged.metrics["thresholds"]
@@ -62,7 +63,7 @@ def test_drawn_pairs_are_as_often_right_as_all_pairs():
     """Folds leave out most different pairs; the same ones, which are left, must not decide the accuracy."""
     x, y = draw_identities(60, 12)
     everything, drawn = (
-        PROTOCOLS["verification"](x, y, ProtocolSettings(num_pairs=count)).metrics for count in (None, 3000)
+        PROTOCOLS["verification"](x, y, ProtocolSettings(sampled_pairs=count), 0).metrics for count in (None, 3000)
     )
     assert abs(drawn["accuracy"] - everything["accuracy"]) < 2.0
     assert abs(drawn["accuracy"] - 100 * (1 - drawn["eer"]["value"])) < 3.0
@@ -70,14 +71,14 @@ def test_drawn_pairs_are_as_often_right_as_all_pairs():
 
 def test_no_interval_of_a_handful_of_identities():
     x, y = draw_identities(4, 30)
-    auc = PROTOCOLS["verification"](x, y, ProtocolSettings()).metrics["auc"]
+    auc = PROTOCOLS["verification"](x, y, ProtocolSettings(), 0).metrics["auc"]
     assert auc["low"] is auc["high"] is None
-    assert PROTOCOLS["fewshot"](x, y, ProtocolSettings(ways=3, episodes=30)).metrics["error"] is None
+    assert PROTOCOLS["fewshot"](x, y, ProtocolSettings(ways=3, episodes=30), 0).metrics["error"] is None
 
 
 def test_one_of_a_hundred_unknown_images_is_no_rate_of_one_percent():
     x, y = draw_identities(20, 10)
-    judged = PROTOCOLS["openset"](x, y, ProtocolSettings())
+    judged = PROTOCOLS["openset"](x, y, ProtocolSettings(), 0)
     assert judged.metrics["unknown"] == 100
     assert judged.metrics["dir"]["0.01"] is None
     assert judged.metrics["dir"]["0.1"] is not None
@@ -86,7 +87,7 @@ def test_one_of_a_hundred_unknown_images_is_no_rate_of_one_percent():
 @pytest.mark.parametrize("protocol", ["retrieval", "knn", "fewshot"])
 def test_rates_of_queries_have_intervals_over_identities(protocol):
     x, y = draw_identities(30, 6)
-    judged = PROTOCOLS[protocol](x, y, ProtocolSettings(episodes=100))
+    judged = PROTOCOLS[protocol](x, y, ProtocolSettings(episodes=100), 0)
     assert re.search(r"\d % \([\d.]+ to [\d.]+\)", judged.lines[0]), judged.lines
 
 

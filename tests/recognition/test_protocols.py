@@ -11,7 +11,8 @@ from PIL import Image
 from shades import draw
 from widemargin.cli.main import main
 from widemargin.io.errors import InputError
-from widemargin.recognition.protocols import PROTOCOLS, ProtocolSettings, read_pairs
+from widemargin.recognition.protocols import PROTOCOLS, read_pairs
+from widemargin.recognition.settings import ProtocolSettings
 from widemargin.training.run import load_run
 from widemargin.training.run_inputs import preprocess_array
 
@@ -196,7 +197,7 @@ def test_a_set_by_name_is_embedded_as_the_run_sees_images(tmp_path, data_dir, ca
 
 def test_open_sets_keep_half_of_the_classes_apart():
     y = torch.arange(10).repeat_interleave(6)
-    found = PROTOCOLS["openset"](torch.eye(10)[y] + 0.01 * torch.randn(60, 10), y, ProtocolSettings())
+    found = PROTOCOLS["openset"](torch.eye(10)[y] + 0.01 * torch.randn(60, 10), y, ProtocolSettings(), 0)
     assert found.metrics["known"] == 15
     assert found.metrics["unknown"] == 30
     assert found.metrics["rank1"] == 100.0

@@ -639,12 +639,15 @@ def test_evaluations(run, tmp_path):
     assert near.metrics["k"] == 3
     assert near.protocol == "knn"
     assert "3 nearest neighbours" in near.to_html()
-    for wrong, said in (({"protocol": "kmn"}, "did you mean 'knn'"), ({"ways": 0}, "--ways must be at least 1")):
+    for wrong, said in (
+        ({"protocol": "kmn"}, "did you mean 'knn'"),
+        ({"ways": 0}, "ways must be a whole number of at least 1"),
+    ):
         with pytest.raises(wm.InputError, match=said):
             wm.evaluate(run, test=(X, Y), **wrong)
     with pytest.raises(wm.InputError, match="pass what to test on"):
         run.evaluate()
-    with pytest.raises(wm.InputError, match="unknown setting"):
+    with pytest.raises(wm.InputError, match="did you mean 'ways'"):
         run.evaluate(test=(X, Y), way=3)
 
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import argparse
 
+from ..io.options import add_arguments as add_settings
+from ..io.options import given_values
 from ..io.text import print_escaped
+from ..recognition.settings import PROTOCOL_NAMES, ProtocolSettings
 
 ASSIGN_NEW_HELP = (
     "take a folder of images as it is now: images added since the run began are assigned to a part by the ranking that "
     "drew the first, and written to manifest.csv; no other image moves"
-)
-_PROTOCOL_OPTIONS = (
-    ("batch", 1024, "queries that meet the gallery together; memory grows with it"),
-    ("neighbours", 5, "of knn"),
-    ("ways", 5, "classes of a fewshot episode"),
-    ("shots", 1, "images each of them is known by"),
-    ("episodes", 1000, "of fewshot"),
 )
 
 
@@ -28,16 +24,11 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--assign-new", action="store_true", help=ASSIGN_NEW_HELP)
     parser.add_argument(
         "--protocol",
-        choices=("verification", "retrieval", "knn", "fewshot", "openset"),
+        choices=PROTOCOL_NAMES,
         help="evaluate embeddings instead of answers",
     )
     parser.add_argument("--pairs", metavar="FILE", help="verification of the pairs in a CSV with columns a, b, same")
-    for name, default, meaning in _PROTOCOL_OPTIONS:
-        parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{meaning} (default {default})")
-    parser.add_argument(
-        "--sampled-pairs", type=int, metavar="N", help="draw N distinct pairs of each kind (default: all pairs)"
-    )
-    parser.add_argument("--faiss", action="store_true", help="search with faiss, which gives the same numbers")
+    add_settings(parser, ProtocolSettings)
     parser.set_defaults(run=run_evaluate)
 
 
@@ -64,7 +55,6 @@ def run_evaluate(options: argparse.Namespace) -> None:
 
     from ..loading import evaluate
 
-    names = [name for name, _, _ in _PROTOCOL_OPTIONS]
     found = evaluate(
         options.folder,
         protocol=options.protocol,
@@ -73,9 +63,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
         flips=not options.no_flips,
         data_dir=options.data_dir,
         assign_new=options.assign_new,
-        sampled_pairs=options.sampled_pairs,
-        faiss=options.faiss,
-        **{name: getattr(options, name) for name in names},
+        **given_values(options, ProtocolSettings),
     )
     for line in (*found.notes, *found.lines):
         print_escaped(line)

@@ -48,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Train, print what came out."""
     from ..io.resources import keep_freed_memory
-    from ..numerics.distributed import is_rank_zero
     from ..training.evaluate import format_metrics
+    from ..training.logging import is_main_process
     from ..training.train import train
 
     keep_freed_memory()
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> None:
         )
     except RuntimeError as error:
         raise _explain_error(error, config) from None
-    if is_rank_zero():
+    if is_main_process():
         said = format_metrics({**trained.record["test"], "intervals": trained.record.get("intervals")})
         print_escaped(f"{'unseen classes' if config.unseen_classes else 'test'}: {said}")
         print_escaped(f"wrote {trained.folder}")
@@ -130,7 +130,7 @@ def _explain_error(error: RuntimeError, config: TrainConfig) -> Exception:
 def run_find_lr(config: TrainConfig, folder: Path, options: argparse.Namespace, data_dir: str | None) -> None:
     """Test, print, and write `lr_finder.json` and `lr_finder.svg` to the run's folder."""
     from ..io.errors import InputError
-    from ..numerics.distributed import is_rank_zero
+    from ..training.logging import is_main_process
     from ..training.lr_finder import find_lr
     from ..training.run_files import check_no_run
 
@@ -140,7 +140,7 @@ def run_find_lr(config: TrainConfig, folder: Path, options: argparse.Namespace, 
         raise InputError("--find-lr trains nothing that could be logged: leave --logger out")
     check_no_run(folder, "give --find-lr another --out")
     result = find_lr(config, data_dir=data_dir, quiet=options.quiet)
-    if is_rank_zero():
+    if is_main_process():
         print_lr_range_test(result, folder)
 
 

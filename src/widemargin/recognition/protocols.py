@@ -39,6 +39,7 @@ from ..metrics.verification import (
 )
 from ..numerics.angles import unit_and_norm
 from .evaluation import distinct_pairs
+from .settings import ProtocolSettings
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -104,21 +105,6 @@ MAX_PAIRS_FILE_BYTES = 64 << 20  # bytes of a file of pairs; a million pairs of 
 
 
 @dataclass(frozen=True)
-class ProtocolSettings:
-    """Settings of the protocols."""
-
-    num_pairs: int | None = None
-    """Distinct pairs of each kind to draw; None for all."""
-    batch: int = 1024
-    k: int = 5
-    ways: int = 5
-    shots: int = 1
-    episodes: int = 1000
-    seed: int = 0
-    faiss: bool = False
-
-
-@dataclass(frozen=True)
 class ProtocolResult:
     """Result of a protocol: `lines` for people, `metrics` for a file, and of pairs their verification metrics."""
 
@@ -127,11 +113,11 @@ class ProtocolResult:
     verification: VerificationMetrics | None = None
 
 
-def verification(x: Tensor, y: Tensor, settings: ProtocolSettings) -> ProtocolResult:
+def verification(x: Tensor, y: Tensor, settings: ProtocolSettings, seed: int = 0) -> ProtocolResult:
     """All distinct pairs, or some of each kind."""
-    if settings.num_pairs is None:
+    if settings.sampled_pairs is None:
         return _verification_result(verification_metrics_of_embeddings(x, y), [])
-    first, second, _ = distinct_pairs(y, settings.seed, settings.num_pairs)
+    first, second, _ = distinct_pairs(y, seed, settings.sampled_pairs)
     identity = np.unique(y.numpy(), return_inverse=True)[1].astype(np.int64)
     return _verification_result(_verify_embedding_pairs(x, first.numpy(), second.numpy(), identity), [])
 
@@ -222,7 +208,7 @@ def _too_few_result(count: int, what: str) -> ProtocolResult:
     return ProtocolResult([f"–: {reason}"], {"missing_reasons": reason})
 
 
-def retrieval(x: Tensor, y: Tensor, settings: ProtocolSettings) -> ProtocolResult:
+def retrieval(x: Tensor, y: Tensor, settings: ProtocolSettings, seed: int = 0) -> ProtocolResult:
     """Every image looks for the others of its class among all."""
     found = retrieval_metrics(x, y, batch_size=settings.batch, faiss=settings.faiss)
     if found.queries < MIN_EVENTS:
@@ -249,22 +235,22 @@ def retrieval(x: Tensor, y: Tensor, settings: ProtocolSettings) -> ProtocolResul
     return ProtocolResult(lines, facts)
 
 
-def knn(x: Tensor, y: Tensor, settings: ProtocolSettings) -> ProtocolResult:
+def knn(x: Tensor, y: Tensor, settings: ProtocolSettings, seed: int = 0) -> ProtocolResult:
     """The k nearest other images vote."""
-    right = knn_hits(x, y, k=settings.k, batch_size=settings.batch).double().numpy()
+    right = knn_hits(x, y, k=settings.neighbours, batch_size=settings.batch).double().numpy()
     if len(right) < MIN_EVENTS:
         return _too_few_result(len(right), "images")
     place = np.unique(y.numpy(), return_inverse=True)[1]
     ends = interval_to_percent(mean_interval(np.bincount(place, right), np.bincount(place)))
     value = 100.0 * float(right.mean())
-    line = f"{settings.k} nearest neighbours name {value:.2f} %{_format_interval(ends)} rightly"
-    return ProtocolResult([line], {"k": settings.k, "accuracy": value, "interval": ends})
+    line = f"{settings.neighbours} nearest neighbours name {value:.2f} %{_format_interval(ends)} rightly"
+    return ProtocolResult([line], {"k": settings.neighbours, "accuracy": value, "interval": ends})
 
 
-def fewshot(x: Tensor, y: Tensor, settings: ProtocolSettings) -> ProtocolResult:
+def fewshot(x: Tensor, y: Tensor, settings: ProtocolSettings, seed: int = 0) -> ProtocolResult:
     """Classes known from a handful of images."""
     ways, shots, episodes = settings.ways, settings.shots, settings.episodes
-    found = few_shot_metrics(x, y, ways=ways, shots=shots, episodes=episodes, seed=settings.seed)
+    found = few_shot_metrics(x, y, ways=ways, shots=shots, episodes=episodes, seed=seed)
     if len(y) < MIN_EVENTS:
         return _too_few_result(len(y), "images")
     ends = None if found.low is None or found.high is None else (found.low, found.high)
@@ -274,13 +260,13 @@ def fewshot(x: Tensor, y: Tensor, settings: ProtocolSettings) -> ProtocolResult:
     return ProtocolResult([line], {"ways": ways, "shots": shots, **facts})
 
 
-def openset(x: Tensor, y: Tensor, settings: ProtocolSettings) -> ProtocolResult:
+def openset(x: Tensor, y: Tensor, settings: ProtocolSettings, seed: int = 0) -> ProtocolResult:
     """Half of the classes are unknown; images of the known ones are split evenly into gallery and probes."""
     classes = int(y.max()) + 1
     rows = Images("evaluated", torch.arange(len(y)).view(-1, 1, 1, 1), y, tuple(map(str, range(classes))))
-    known, unknown = split_identities(rows, 0.5, settings.seed)
+    known, unknown = split_identities(rows, 0.5, seed)
     places, unknown_rows = known.x.flatten(), unknown.x.flatten()  # type: ignore[union-attr]
-    order = torch.randperm(len(places), generator=torch.Generator().manual_seed(settings.seed))
+    order = torch.randperm(len(places), generator=torch.Generator().manual_seed(seed))
     in_gallery, probe_rows = torch.zeros(len(places), dtype=torch.bool), order
     for row in order.tolist():  # the first half of every class, in a random order, is the gallery
         is_same_class = known.y == known.y[row]
@@ -326,7 +312,7 @@ def threshold_of_unknown_scores(scores: Tensor, far: float) -> float:
     return float((ordered[passing - 1] + ordered[passing]) / 2)
 
 
-PROTOCOLS: dict[str, Callable[[Tensor, Tensor, ProtocolSettings], ProtocolResult]] = {
+PROTOCOLS: dict[str, Callable[[Tensor, Tensor, ProtocolSettings, int], ProtocolResult]] = {
     "verification": verification,
     "retrieval": retrieval,
     "knn": knn,

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..io.bounded import dumps_one_line_per_key
-from ..io.errors import InputError, format_value, unknown_name_error
+from ..io.errors import InputError, unknown_name_error
 from ..io.locks import write_text_atomic
 from ..metrics.confusion import Confusion
 from ..recognition import protocols
+from ..recognition.settings import ProtocolSettings
 from ..viz import page
 from ..viz.matrices import MAX_CONFUSION_CLASSES, draw_confusion_matrix
 from ..viz.protocol_page import neighbour_sections, protocol_page
@@ -27,38 +28,6 @@ if TYPE_CHECKING:
     from .run import Run
 
 _ANGLE_NAMES = {"wc_intra": "WC-Intra", "w_inter": "W-Inter", "c_inter": "C-Inter", "intra": "image to centre"}
-
-
-@dataclass(frozen=True)
-class ProtocolOptions:
-    """Settings of the protocols, with the names of the command's options."""
-
-    batch: int = 1024
-    neighbours: int = 5
-    ways: int = 5
-    shots: int = 1
-    episodes: int = 1000
-    sampled_pairs: int | None = None
-    faiss: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("sampled_pairs", "batch", "neighbours", "ways", "shots", "episodes"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise InputError(f"--{name.replace('_', '-')} must be at least 1, got {format_value(value)}")
-
-    def settings(self, seed: int) -> protocols.ProtocolSettings:
-        """The same as `recognition.protocols` takes them."""
-        return protocols.ProtocolSettings(
-            num_pairs=self.sampled_pairs,
-            batch=self.batch,
-            k=self.neighbours,
-            ways=self.ways,
-            shots=self.shots,
-            episodes=self.episodes,
-            seed=seed,
-            faiss=self.faiss,
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,13 +109,9 @@ def evaluate_run(
 ) -> Evaluation:
     """The figures of a run on `inputs`; with `protocol` or `pairs` those of its embeddings.
 
-    `settings` are those of `ProtocolOptions`.
+    `settings` are fields of `ProtocolSettings`.
     """
-    allowed = [spec.name for spec in fields(ProtocolOptions)]
-    for name in settings:
-        if name not in allowed:
-            raise unknown_name_error("setting of a protocol", name, allowed)
-    options = ProtocolOptions(**settings)
+    options = ProtocolSettings(**settings)
     if protocol is not None and protocol not in protocols.PROTOCOLS:
         raise unknown_name_error("protocol", protocol, protocols.PROTOCOLS)
     if pairs is not None:
@@ -200,10 +165,10 @@ def _evaluate_pairs(run: Run, path: str | Path, protocol: str | None, assign_new
     return _protocol_evaluation(run, "verification", result, [], {}, list)
 
 
-def _evaluate_protocol(run: Run, inputs: Inputs, protocol: str, options: ProtocolOptions) -> Evaluation:
+def _evaluate_protocol(run: Run, inputs: Inputs, protocol: str, options: ProtocolSettings) -> Evaluation:
     """A protocol on the embeddings of the test items."""
     x, y = run.embed_test_images(inputs=inputs)
-    result = protocols.PROTOCOLS[protocol](x, y, options.settings(run.config.seed))
+    result = protocols.PROTOCOLS[protocol](x, y, options, run.config.seed)
     summary = inputs.manifest_summary()
 
     def sections() -> list[str]:

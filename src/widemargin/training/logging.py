@@ -26,6 +26,7 @@ from ..io.bounded import MAX_IN_MEMORY_LOG_BYTES, MAX_LOG_BYTES, read_file, read
 from ..io.errors import InputError, unknown_name_error
 from ..io.locks import write_chunks_atomic, write_text_atomic
 from ..io.progress import ProgressBar, progress_bar
+from ..numerics import distributed
 from .config import TrainConfig
 from .evaluate import selection_metric
 from .run_files import check_epoch_line
@@ -276,6 +277,11 @@ def open_reporter(config: TrainConfig, start_epoch: int, end_epoch: int) -> Iter
         f"{os.path.basename(config.data)} {config.model} {config.loss}", end_epoch, start_epoch, message=""
     ) as epoch_bar:
         yield ProgressReporter(epoch_bar, start_epoch, end_epoch)
+
+
+def is_main_process() -> bool:
+    """Whether this process prints and writes for all: rank 0, or the only one."""
+    return distributed.is_rank_zero()
 
 
 def print_stderr(message: str) -> None:
