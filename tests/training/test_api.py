@@ -645,8 +645,9 @@ def test_evaluations(run, tmp_path):
     ):
         with pytest.raises(wm.InputError, match=said):
             wm.evaluate(run, test=(X, Y), **wrong)
+    assert run.evaluate().metrics == run.evaluate(test=(X, Y)).metrics
     with pytest.raises(wm.InputError, match="pass what to test on"):
-        run.evaluate()
+        wm.load(run.folder, model=make_net()).evaluate()
     with pytest.raises(wm.InputError, match="did you mean 'ways'"):
         run.evaluate(test=(X, Y), way=3)
 

@@ -91,6 +91,8 @@ class Run:
     """Whether the run has a manifest of its images."""
     record: dict[str, Any] = field(default_factory=dict)
     """Figures on the test items, time, versions and command of a finished run; {} while epochs are left."""
+    test: Any = None
+    """The items that `train` was given to test on, as long as the object lives; a loaded run has none."""
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -119,7 +121,10 @@ class Run:
         inputs: Inputs | None = None,
         **settings: Any,
     ) -> Evaluation:
-        """The figures on the run's test items, or on `test`; arguments as in `widemargin.evaluate`."""
+        """The figures on the run's test items, or on `test`; arguments as in `widemargin.evaluate`.
+
+        A run on data given in Python is tested on what `train` was given; after `load` give `test` again.
+        """
         if inputs is None and pairs is None:
             inputs = self.load_inputs(data_dir, test=test, assign_new=assign_new)
         return evaluate_run(
@@ -353,7 +358,9 @@ class Run:
         points = [(float(line["epoch"]), float(line["loss"])) for line in self.history if "loss" in line]
         if len(points) > 1:
             series = EpochSeries("", points, loss_colour(self.config.loss))
-            found += draw_epoch_curves([series], "loss", f"loss over the epochs of {escape(self.config.loss)}")
+            curve = draw_epoch_curves([series], "loss", f"loss over the epochs of {escape(self.config.loss)}")
+            # Size and colours of the text, which a page of ours states in its style sheet.
+            found += f'<div style="max-width: 480px; font-size: 12px; fill: currentColor">{curve}</div>'
         return found
 
 

@@ -42,11 +42,12 @@ if TYPE_CHECKING:
 def load_test_inputs(
     run: Run, data_dir: str | Path | None = None, *, test: Any = None, assign_new: bool = False
 ) -> Inputs:
-    """What a run is tested on: `test`, if it is given, or the images it names.
+    """What a run is tested on: `test`, if it is given, the items it was trained with, or the images it names.
 
     `assign_new` gives a part to files of its folder of images that were added since, and writes that down in the run
     folder.
     """
+    test = run.test if test is None else test
     if test is not None:
         return _given_test_inputs(run, test)
     config = replace(run.config, batch_size=1, per_class=0, repeated_augmentation=1)

@@ -145,7 +145,7 @@ def train(
             trainer = _prepare_trainer(
                 config, out, data_dir, devices, objective_factory, timeout, assign_new, given, callbacks
             )
-            return _run_epochs(trainer, out, loggers, stop_after, quiet, command)
+            return replace(_run_epochs(trainer, out, loggers, stop_after, quiet, command), test=test)
         except RuntimeError as error:
             if not is_connection_error(error):
                 raise
