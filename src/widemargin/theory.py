@@ -126,7 +126,6 @@ def gaps(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
 
     from .head.backends.base import NormalizedEmbeddings
     from .head.backends.stream import StreamBackend
-    from .losses.grammar import parse_margin
     from .numerics import angles
     from .numerics.validation import check_embeddings, check_labels, describe_type, is_plain_float
 
@@ -135,9 +134,8 @@ def gaps(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     check_embeddings(x, weight.shape[1], weight.device)
     embeddings = NormalizedEmbeddings(x.detach().to(torch.promote_types(weight.dtype, torch.float32)).contiguous())
     check_labels(y, len(x), len(weight), embeddings.norm, x.device)
-    plain = parse_margin("normface")
-    backend = StreamBackend(plain, embeddings, weight.detach(), None)
-    return angles.safe_arccos(backend.largest_cosine(y.long())) - backend.target(plain, y.long()).theta
+    backend = StreamBackend(embeddings, weight.detach(), None)
+    return angles.safe_arccos(backend.largest_cosine(y.long())) - backend.target_angles(y.long())
 
 
 def target_curve(margin: Margin | str, theta: Tensor, num_classes: int = 10) -> tuple[Tensor, Tensor]:

@@ -291,9 +291,9 @@ def test_the_backend_itself_is_the_dense_one():
     w = torch.randn(K, C, 6, generator=draw, dtype=torch.float64)
     y = torch.randint(C, (K, 9), generator=draw)
     margin = wm.ArcGrad(s=3.0)
-    backend = StackedBackend(margin, x, w, None)
+    backend = StackedBackend(x, w, None)
     for k in range(K):
-        dense = DenseBackend(margin, NormalizedEmbeddings(x[k]), w[k], None)
+        dense = DenseBackend(NormalizedEmbeddings(x[k]), w[k], None)
         torch.testing.assert_close(backend.largest_cosine(y)[k], dense.largest_cosine(y[k]))
         torch.testing.assert_close(backend.logits(margin)[:, k].T, dense.logits(margin))
     assert compute_margin_loss(backend, margin, y, step=torch.tensor(0))[0].shape == (K, 9)

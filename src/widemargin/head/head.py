@@ -159,9 +159,10 @@ class Head(nn.Module):
             share = lam if mix is None else validation.check_mix_lam(lam, embeddings.norm)
             factor = 1.0 if sample_weight is None else validation.check_sample_weight(sample_weight, embeddings.norm)
             backend = build_backend(self, embeddings)
-            loss = self._compute_loss(backend, y, sample_mask, adapt=self.training)
+            loss = self._compute_loss(backend, y, sample_mask, embeddings.dtype, adapt=self.training)
             if mix is not None:
-                loss = share * loss + (1.0 - share) * self._compute_loss(backend, y_b, sample_mask_b, adapt=False)
+                loss_b = self._compute_loss(backend, y_b, sample_mask_b, embeddings.dtype, adapt=False)
+                loss = share * loss + (1.0 - share) * loss_b
             if sample_weight is not None:
                 loss = factor * loss
             if self.training:
@@ -179,14 +180,13 @@ class Head(nn.Module):
             margin = self.margin_state.current_margin(None, embeddings.dtype)
             if self.shard is not None:
                 return shard_logits(self.shard, margin, embeddings, self.weight, self.bias, y)
-            backend = DenseBackend(margin, embeddings, self.weight, self.bias)
+            backend = DenseBackend(embeddings, self.weight, self.bias)
             z = backend.logits(margin)
             if y is None:
                 return z
             y, sample_mask = self._prepare_labels(y, embeddings)
-            p = logit_with_margin(
-                self.margin_state.current_margin(y, embeddings.dtype), backend.target_from_logits(z, margin, y)
-            )
+            margin = self.margin_state.current_margin(y, embeddings.dtype)
+            p = logit_with_margin(margin, backend.target(margin, y))
             if sample_mask is not None:
                 p = torch.where(sample_mask, p, z.gather(1, y.unsqueeze(1)).squeeze(1))
             return z.scatter(1, y.unsqueeze(1), p.unsqueeze(1))
@@ -195,10 +195,13 @@ class Head(nn.Module):
         """Angle θ_y [N] between each embedding and its class weight, in radians, exact when small."""
         with autocast_disabled(x):
             embeddings = self._prepare_embeddings(x)
-            return build_backend(self, embeddings).target(self.margin, self._prepare_labels(y, embeddings)[0]).theta
+            y, _ = self._prepare_labels(y, embeddings)
+            return build_backend(self, embeddings).target_angles(y)
 
-    def _compute_loss(self, backend: Backend, y: Tensor, sample_mask: Tensor | None, adapt: bool) -> Tensor:
-        margin = self.margin_state.current_margin(y, backend.x_norm.dtype)
+    def _compute_loss(
+        self, backend: Backend, y: Tensor, sample_mask: Tensor | None, dtype: torch.dtype, adapt: bool
+    ) -> Tensor:
+        margin = self.margin_state.current_margin(y, dtype)
         if self.shard is not None:
             if self.shard.world_size > 1:
                 check_not_replicated(self, self.weight)

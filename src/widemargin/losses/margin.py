@@ -14,7 +14,9 @@ b) The target is left out of the sum, so tiny losses and their gradients keep th
 c) A margin holds numbers and curves and nothing else. Numbers that change while training (schedules,
    adaptive scales, learnable scales) are filled in by the head, once per step, as tensors; the
    curves never know. What an adaptive margin remembers are its own fields named in `adaptive_fields`.
-d) The gradient of everything is autograd's on these definitions: there is no second formula.
+d) A logit is defined once, and the slopes of ψ and φ are autograd's. Below them a few functions have
+   a backward pass written by hand, for speed, for memory, or because it goes over other processes:
+   `numerics/custom_autograd.py` lists them, and each is tested against autograd of its definition.
 """
 
 from __future__ import annotations

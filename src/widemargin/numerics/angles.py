@@ -7,78 +7,20 @@ slopes are finite everywhere, and the sub-gradient at exactly 0 and π is 0.
 
 from __future__ import annotations
 
-import inspect
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from .custom_autograd import custom_autograd
+
 PI = math.pi
 # Outside this range squares of fp32 numbers overflow or vanish, so `unit_and_norm` rescales the row.
 _SAFE_LOW, _SAFE_HIGH = 1e-15, 1e15
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _cache_signature(forward: F) -> F:
-    """Store the signature of a `forward`, which torch would work out at every call, a tenth of a small head's time."""
-    forward.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
-    return forward
-
-
-class _UnitAndNorm(torch.autograd.Function):
-    """x → (x/‖x‖, ‖x‖); one node of the graph instead of fifteen, nothing kept but its results."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    @_cache_signature
-    def forward(x: Tensor) -> tuple[Tensor, Tensor]:
-        if is_eager_cpu(x):
-            length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-            if are_norms_safe(length):  # the usual case, in a third of the operations
-                return x / length, length.squeeze(-1)
-        # `abs().amax()` and not the ∞-norm, which is ten times slower on a CPU.
-        peak = x.abs().amax(-1, keepdim=True) if x.shape[-1] else x.new_ones(*x.shape[:-1], 1)
-        extreme = (peak > _SAFE_HIGH) | ((peak < _SAFE_LOW) & (peak > 0))
-        unit_peak = torch.where(extreme, peak, torch.ones_like(peak))
-        scaled = x / unit_peak
-        length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
-        # A zero row is divided by 1 and stays zero; a NaN is not 0 and stays visible.
-        unit = scaled / torch.where(length == 0, torch.ones_like(length), length)
-        return unit, (length * unit_peak).squeeze(-1)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
-        ctx.save_for_backward(*output)
-        ctx.set_materialize_grads(False)  # mostly only one of the two results is used
-
-    @staticmethod
-    def backward(ctx: Any, grad_unit: Tensor | None, grad_norm: Tensor | None) -> Tensor | None:
-        unit, length = ctx.saved_tensors
-        total: Tensor | None = None if grad_norm is None else grad_norm.unsqueeze(-1) * unit
-        if grad_unit is not None:
-            across = _tangent_over_norm(unit, length, grad_unit)
-            total = across if total is None else total + across
-        return total
-
-
-class _UnitAndNormForwardMode(_UnitAndNorm):
-    """The same with a forward-mode rule, which `torch.compile` does not support."""
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
-        _UnitAndNorm.setup_context(ctx, inputs, output)
-        ctx.save_for_forward(*output)
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor) -> tuple[Tensor, Tensor]:
-        unit, length = ctx.saved_tensors
-        return _tangent_over_norm(unit, length, tangent), (tangent * unit).sum(-1)
 
 
 def are_norms_safe(norms: Tensor) -> bool:
@@ -102,14 +44,14 @@ def is_reverse_mode_only(x: Tensor) -> bool:
     return is_eager_cpu(x) and torch.autograd.forward_ad._current_level < 0
 
 
-def _tangent_over_norm(unit: Tensor, norm: Tensor, vector: Tensor) -> Tensor:
-    """The part of `vector` at right angles to `unit`, divided by `norm`: 0 for a zero vector."""
-    norm = norm.unsqueeze(-1)
-    if not torch.is_grad_enabled() and is_eager_cpu(norm) and norm.min().item() > 0:
-        return torch.addcmul(vector, (vector * unit).sum(-1, keepdim=True), unit, value=-1.0).div_(norm)
-    inverse = torch.where(norm == 0, torch.zeros_like(norm), 1.0 / norm)
-    tangent: Tensor = (vector - (vector * unit).sum(-1, keepdim=True) * unit) * inverse
-    return tangent
+def safe_norm(vectors: Tensor) -> Tensor:
+    """Lengths [...] of vectors [..., D]; where a vector is 0 so are both derivatives (torch's second is NaN)."""
+    length: Tensor = torch.linalg.vector_norm(vectors, dim=-1)
+    if is_eager_cpu(length) and length.detach().min().item() > 0:  # the usual case: nothing to mask
+        return length
+    zero = length.detach() == 0
+    masked = torch.where(zero.unsqueeze(-1), 1.0, vectors)
+    return torch.where(zero, 0.0, torch.linalg.vector_norm(masked, dim=-1))
 
 
 def unit_and_norm(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -121,68 +63,18 @@ def unit_and_norm(x: Tensor) -> tuple[Tensor, Tensor]:
     >>> [[round(v, 6) for v in row] for row in unit.tolist()]
     [[0.6, 0.8], [0.0, 0.0], [0.6, 0.8]]
     """
-    function = _UnitAndNorm if torch.compiler.is_compiling() else _UnitAndNormForwardMode
-    return function.apply(x)  # type: ignore[no-any-return, no-untyped-call]
-
-
-class _AngleBetween(torch.autograd.Function):
-    """Unit vectors u, v → (θ, |u − v|, |u + v|); half the passes over the vectors that a graph of norms would take."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    @_cache_signature
-    def forward(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        apart = torch.linalg.vector_norm(u - v, dim=-1)
-        together = torch.linalg.vector_norm(u + v, dim=-1)
-        return 2.0 * torch.atan2(apart, together), apart, together
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        ctx.save_for_backward(*inputs, *output[1:])
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
-    def backward(ctx: Any, grad_theta: Tensor | None, *_: Any) -> Any:
-        if grad_theta is None:
-            return None, None
-        u, v, apart, together = ctx.saved_tensors
-        if torch.is_grad_enabled():  # lengths as functions of the vectors, for a second derivative
-            apart, together = torch.linalg.vector_norm(u - v, dim=-1), torch.linalg.vector_norm(u + v, dim=-1)
-        outwards, along = _chord_slopes(apart, together)
-        push = (u - v) * (grad_theta * outwards).unsqueeze(-1)
-        pull = (u + v) * (grad_theta * along).unsqueeze(-1)
-        return push - pull, -push - pull
-
-
-class _AngleBetweenForwardMode(_AngleBetween):
-    """The same with a forward-mode rule, which `torch.compile` does not support."""
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        _AngleBetween.setup_context(ctx, inputs, output)
-        ctx.save_for_forward(*inputs, *output[1:])
-
-    @staticmethod
-    def jvp(ctx: Any, tangent_u: Tensor | None, tangent_v: Tensor | None) -> tuple[Tensor, None, None]:
-        u, v, apart, together = ctx.saved_tensors
-        tangent_u, tangent_v = (torch.zeros_like(u) if change is None else change for change in (tangent_u, tangent_v))
-        outwards, along = _chord_slopes(apart, together)
-        change = outwards * ((u - v) * (tangent_u - tangent_v)).sum(-1) - along * (
-            (u + v) * (tangent_u + tangent_v)
-        ).sum(-1)
-        return change, None, None
-
-
-def _chord_slopes(apart: Tensor, together: Tensor) -> tuple[Tensor, Tensor]:
-    """Slopes of θ = 2 atan2(a, t) along u − v and u + v: (2/(a² + t²))·(t/a, a/t), and 0 where a length is 0."""
-    one = torch.ones_like(apart)
-    squares = apart * apart + together * together
-    share = 2.0 / torch.where(squares == 0, one, squares)
-    outwards = torch.where(apart == 0, 0.0, share * together / torch.where(apart == 0, one, apart))
-    along = torch.where(together == 0, 0.0, share * apart / torch.where(together == 0, one, together))
-    return outwards, along
+    if is_eager_cpu(x):
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        if are_norms_safe(length.detach()):  # the usual case, in a third of the operations
+            return x / length, length.squeeze(-1)
+    # `abs().amax()` and not the ∞-norm, which is ten times slower on a CPU.
+    peak = x.detach().abs().amax(-1, keepdim=True) if x.shape[-1] else x.new_ones(*x.shape[:-1], 1)
+    extreme = (peak > _SAFE_HIGH) | ((peak < _SAFE_LOW) & (peak > 0))
+    unit_peak = torch.where(extreme, peak, 1.0)
+    scaled = x / unit_peak
+    length, zero = safe_norm(scaled).unsqueeze(-1), peak == 0  # a NaN is not 0 and stays visible
+    unit = torch.where(zero, 0.0, scaled / torch.where(zero, 1.0, length))
+    return unit, (length * unit_peak).squeeze(-1)
 
 
 def angle_between(u: Tensor, v: Tensor) -> Tensor:
@@ -192,8 +84,9 @@ def angle_between(u: Tensor, v: Tensor) -> Tensor:
     >>> round(angle_between(u, unit_and_norm(v)[0]).item() * 1e4, 4)
     1.0
     """
-    function = _AngleBetween if torch.compiler.is_compiling() else _AngleBetweenForwardMode
-    return function.apply(u, v)[0]  # type: ignore[no-any-return, no-untyped-call]
+    apart, together = safe_norm(u - v), safe_norm(u + v)
+    # Two zero vectors have the angle 0, and no gradient.
+    return 2.0 * torch.atan2(apart, torch.where(apart + together == 0, 1.0, together))
 
 
 MAX_ACCURATE_COSINE = 0.9  # cosines up to here have not lost their angle's digits, and arccos has a gentle slope
@@ -229,46 +122,36 @@ def _polynomial_arccos(cos: Tensor) -> Tensor:
     return torch.where(cos < 0, PI - theta, theta)
 
 
+def define_arccos(cos: Tensor) -> Tensor:
+    """arccos for plain autograd: `2 atan2(√(1 − cos), √(1 + cos))`, whose slope keeps its digits; it is 0 at ±1.
+
+    torch's own slope loses half of them at a cosine of 1 − 1e-8 in double precision, and is infinite at 1.
+    """
+    inside = cos.abs() < 1.0
+    safe = torch.where(inside, cos, 0.0)
+    theta = 2.0 * torch.atan2(torch.sqrt(1.0 - safe), torch.sqrt(1.0 + safe))
+    return torch.where(inside, theta, torch.acos(cos.detach().clamp(-1.0, 1.0)))
+
+
+@custom_autograd("speed", "autograd takes three times as many N×C passes to keep digits near ±1", define_arccos)
 class _Arccos(torch.autograd.Function):
     """arccos whose slope is 0 and not infinite at ±1; two N×C passes forward, one matrix kept."""
 
-    generate_vmap_rule = True
-
     @staticmethod
-    @_cache_signature
-    def forward(cos: Tensor) -> Tensor:
+    def forward(ctx: Any, cos: Tensor) -> Tensor:
+        ctx.save_for_backward(cos)
         if _is_polynomial_arccos_on() and cos.dtype == torch.float32:
             return _polynomial_arccos(cos)
         return torch.acos(cos.clamp(-1.0, 1.0))
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient * _Arccos.slope(*ctx.saved_tensors)
-
-    @staticmethod
-    def slope(cos: Tensor) -> Tensor:
+        (cos,) = ctx.saved_tensors
         squared_sine = (1.0 - cos) * (1.0 + cos)  # and not 1 − cos², which has lost its digits near ±1
-        if not (torch.is_grad_enabled() or torch.compiler.is_compiling()):  # fewer passes where nobody goes through
-            return torch.rsqrt(squared_sine).neg_().masked_fill_(squared_sine <= 0, 0.0)
+        if not torch.is_grad_enabled():  # fewer passes where nobody goes through
+            return gradient * torch.rsqrt(squared_sine).neg_().masked_fill_(squared_sine <= 0, 0.0)
         inside = squared_sine > 0
-        return torch.where(inside, -torch.rsqrt(torch.where(inside, squared_sine, 1.0)), 0.0)
-
-
-class _ArccosForwardMode(_Arccos):
-    """The same with a forward-mode rule, which `torch.compile` does not support."""
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        _Arccos.setup_context(ctx, inputs, output)
-        ctx.save_for_forward(*inputs)
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor) -> Tensor:
-        return tangent * _Arccos.slope(*ctx.saved_tensors)
+        return gradient * torch.where(inside, -torch.rsqrt(torch.where(inside, squared_sine, 1.0)), 0.0)
 
 
 def safe_arccos(cos: Tensor) -> Tensor:
@@ -278,10 +161,12 @@ def safe_arccos(cos: Tensor) -> Tensor:
     >>> safe_arccos(c).sum().backward(); c.grad.tolist()
     [0.0, -1.0, 0.0]
     """
-    if not _is_polynomial_arccos_on() and is_reverse_mode_only(cos) and is_within(cos, MAX_ACCURATE_COSINE):
-        return clamped_arccos(cos, skip_clamp=True)
-    function = _Arccos if torch.compiler.is_compiling() else _ArccosForwardMode
-    theta: Tensor = function.apply(cos)  # type: ignore[no-untyped-call]
+    if not _is_polynomial_arccos_on():
+        if not is_reverse_mode_only(cos):
+            return define_arccos(cos)
+        if is_within(cos, MAX_ACCURATE_COSINE):
+            return clamped_arccos(cos, skip_clamp=True)
+    theta: Tensor = _Arccos.apply(cos)  # type: ignore[no-untyped-call]
     return theta
 
 

@@ -8,8 +8,17 @@ import torch
 from torch import Tensor
 
 from .angles import is_reverse_mode_only
+from .custom_autograd import custom_autograd
 
 
+def define_non_target_logsumexp(z: Tensor, target_row: Tensor) -> Tensor:
+    """Logits z [C, ...], targets [1, ...] → log Σ exp z over the other classes [...], for plain autograd."""
+    return torch.logsumexp(z.scatter(0, target_row, -torch.inf), 0)
+
+
+@custom_autograd(
+    "speed", "autograd computes all exponentials a second time, and copies the logits", define_non_target_logsumexp
+)
 class NonTargetLogSumExp(torch.autograd.Function):
     """Logits z [C, ...], targets [1, ...] → log Σ exp z over the other classes [...]; its slope is their softmax."""
 
@@ -27,7 +36,7 @@ class NonTargetLogSumExp(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Any:
         z, row, log_sum, exps, total = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative: the shares are functions of the logits again
-            return torch.exp(z - log_sum).scatter(0, row, 0.0) * gradient, None
+            return torch.exp(z.scatter(0, row, -torch.inf) - log_sum) * gradient, None
         return exps * (gradient / total), None
 
 
@@ -38,7 +47,6 @@ def without_target(z: Tensor, y: Tensor, fill: float) -> Tensor:
 
 def non_target_logsumexp(z: Tensor, y: Tensor) -> Tensor:
     """log Σ exp over the classes that are not the target's [N], from logits [N, C] and labels [N]."""
-    if is_reverse_mode_only(z):
-        log_sum: Tensor = NonTargetLogSumExp.apply(z.T, y.unsqueeze(0))  # type: ignore[no-untyped-call]
-        return log_sum
-    return torch.logsumexp(without_target(z, y, -torch.inf), 1)
+    function = NonTargetLogSumExp.apply if is_reverse_mode_only(z) else define_non_target_logsumexp
+    log_sum: Tensor = function(z.T, y.unsqueeze(0))
+    return log_sum

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -59,23 +58,8 @@ def apply_layers(layers: Sequence[tuple[Tensor, Tensor]], x: Tensor, masks: Sequ
     for i, (weight, bias) in enumerate(layers):
         x = torch.baddbmm(bias, x, weight)
         if i < last:
-            x = _MaskedReLU.apply(x, masks[i]) if masks else torch.relu(x)  # type: ignore[no-untyped-call]
+            x = torch.relu(x) * masks[i] if masks else torch.relu(x)
     return x
-
-
-class _MaskedReLU(torch.autograd.Function):
-    """`relu(x) · mask` in one new tensor instead of two."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, mask: Tensor) -> Tensor:
-        kept = torch.relu(x).mul_(mask)
-        ctx.save_for_backward(kept, mask)
-        return kept
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        kept, mask = ctx.saved_tensors
-        return torch.ops.aten.threshold_backward(gradient * mask, kept, 0), None
 
 
 _GATHER_CHUNK_VALUES = 1 << 20  # numbers that are gathered at once: in the cache, and few calls

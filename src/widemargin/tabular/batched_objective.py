@@ -33,7 +33,7 @@ class StackedHead(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Loss [K, N] of embeddings [K, N, D]; in train mode adaptive state advances."""
         margin_values = self.margin_state.current_margin(y, x.dtype)
-        backend = StackedBackend(self.margin, x, self.weight, self.bias)
+        backend = StackedBackend(x, self.weight, self.bias)
         steps, adapt = self.margin_state.steps, self.training
         loss, used = compute_margin_loss(
             backend, margin_values, y, step=steps, adapt=adapt, label_smoothing=self.label_smoothing
@@ -46,7 +46,7 @@ class StackedHead(nn.Module):
     def logits(self, x: Tensor) -> Tensor:
         """Logits [K, N, C]."""
         margin_values = self.margin_state.current_margin(None, x.dtype)
-        return StackedBackend(self.margin, x, self.weight, self.bias).logits(margin_values).permute(1, 2, 0)
+        return StackedBackend(x, self.weight, self.bias).logits(margin_values).permute(1, 2, 0)
 
     def ranking_scores(self, x: Tensor) -> Tensor:
         """Scores [K, N, C] whose largest is the answer: the logits at scale 1, which order classes alike.
@@ -56,7 +56,7 @@ class StackedHead(nn.Module):
         margin_values = self.margin_state.current_margin(None, x.dtype)
         if self.bias is None:
             margin_values = margin_values.with_values(s=1.0)
-        return StackedBackend(self.margin, x, self.weight, self.bias).logits(margin_values).permute(1, 2, 0)
+        return StackedBackend(x, self.weight, self.bias).logits(margin_values).permute(1, 2, 0)
 
     @property
     def has_weight_decay(self) -> bool:

@@ -8,6 +8,7 @@ again. Never a normalised copy of the weights either: 1/‖w‖ is taken of a bl
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -58,6 +59,17 @@ class ClassBlocks:
         self.extreme_blocks: set[int] = set()  # blocks with weights of extreme or no length
         self.scratch: Tensor | None = None
         self.kernels: dict[Any, Callable[..., Any]] = {}
+
+    def with_grad_weight(self, grad_weight: Tensor) -> ClassBlocks:
+        """The same blocks without cached products, to compute a gradient into `grad_weight`."""
+        return ClassBlocks(self.divides_by_w_norm, self.a, self.weight, grad_weight)
+
+    def take_product_cache(self) -> ClassBlocks:
+        """The same blocks with the cached products and the gradient memory they lie in, which these blocks give up."""
+        taken = copy.copy(self)
+        self.grad_weight = self.product_cache = None
+        self.is_cache_filled, self.cached_columns = False, 0
+        return taken
 
     def iter_slices(self) -> Iterator[slice]:
         """Slices of classes; after the first pass from the last to the first, whose weights are still in the cache."""

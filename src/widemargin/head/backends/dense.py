@@ -8,28 +8,43 @@ classes run down the columns. Forward mode, `torch.func` and `torch.compile` get
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...losses.margin import Margin
 from ...numerics import angles
+from ...numerics.custom_autograd import custom_autograd
 from ...numerics.log_sums import non_target_logsumexp, without_target
 from .base import (
-    CHORD_COSINE_THRESHOLD,
+    Backend,
     DotProducts,
-    NonTargetSums,
+    Geometry,
     NormalizedEmbeddings,
+    SplitLogits,
     Target,
     TargetLogit,
-    compute_dot_products,
     compute_logits,
     compute_radius,
 )
 
 
-class CosinesAndNorms(torch.autograd.Function):
+def define_cosines(
+    x: Tensor, w: Tensor, known_x_norm: Tensor | None, known_w_norm: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """x [..., N, D], w [..., C, D] → cosines [..., C, N], ‖x‖ [..., N], ‖w‖ [..., C], for plain autograd."""
+    x_unit, x_norm = angles.unit_and_norm(x)
+    w_unit, w_norm = angles.unit_and_norm(w)
+    return torch.matmul(w_unit, x_unit.mT), x_norm, w_norm
+
+
+@custom_autograd(
+    "speed",
+    "autograd normalises both matrices and goes back through each; here the lengths enter the products",
+    define_cosines,
+)
+class Cosines(torch.autograd.Function):
     """x [..., N, D], w [..., C, D] → cosines [..., C, N], ‖x‖ [..., N], ‖w‖ [..., C]; lengths must be moderate or 0.
 
     Lengths that are known already can be passed in; then none may be 0.
@@ -70,21 +85,6 @@ class CosinesAndNorms(torch.autograd.Function):
         return grad_x, grad_w, None, None
 
 
-class CosinesOnly(CosinesAndNorms):
-    """The cosines without the lengths, which must be known."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, known_x_norm: Tensor, known_w_norm: Tensor) -> Tensor:  # type: ignore[override]
-        x_inverse, w_inverse = known_x_norm.reciprocal().unsqueeze(-2), known_w_norm.reciprocal().unsqueeze(-1)
-        cos = torch.matmul(w, x.mT).mul_(w_inverse).mul_(x_inverse)
-        ctx.save_for_backward(x, w, cos, x_inverse, w_inverse)
-        return cos
-
-    @staticmethod
-    def backward(ctx: Any, grad_cos: Tensor) -> Any:  # type: ignore[override]
-        return CosinesAndNorms.backward(ctx, grad_cos, None, None)
-
-
 def _matmul_minus(subtrahend: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """`left · right − subtrahend`, in the memory of `subtrahend` where no second derivative is wanted."""
     if torch.is_grad_enabled():
@@ -103,134 +103,155 @@ def _length_and_inverse(vectors: Tensor, known_norm: Tensor | None) -> tuple[Ten
 
 
 def _differentiable_inverse(vectors: Tensor) -> Tensor:
-    length = torch.linalg.vector_norm(vectors, dim=-1)
-    return torch.where(length == 0, torch.zeros_like(length), 1.0 / length)
+    length = angles.safe_norm(vectors)
+    zero = length == 0
+    return torch.where(zero, 0.0, 1.0 / torch.where(zero, 1.0, length))
 
 
-def compute_non_target_sums(z: Tensor, y: Tensor, with_logit_sum: bool) -> NonTargetSums:
-    """`L` [N] and the sum of the others' logits [N] from all logits [N, C]."""
-    return NonTargetSums(non_target_logsumexp(z, y), without_target(z, y, 0.0).sum(1) if with_logit_sum else None)
+def split_all_logits(z: Tensor, y: Tensor, target: Target | TargetLogit, with_logit_sum: bool) -> SplitLogits:
+    """A target, with the sums over the others from all logits [N, C]."""
+    logit_sum = without_target(z, y, 0.0).sum(1) if with_logit_sum else None
+    return SplitLogits(target, non_target_logsumexp(z, y), logit_sum)
 
 
-class DenseBackend:
+class _CosinesAndNorms(NamedTuple):
+    cos: Tensor
+    """[N, C]"""
+    x_norm: Tensor
+    """[N]"""
+    w_norm: Tensor
+    """[C]"""
+
+
+class DenseBackend(Backend):
     """All classes at once, from vectors."""
 
-    def __init__(self, margin: Margin, embeddings: NormalizedEmbeddings, weight: Tensor, bias: Tensor | None) -> None:
-        self.embeddings, self.bias = embeddings, bias
-        self.num_classes = len(weight)
-        # One cast serves target and others; one matrix product serves the loss, both labels of a mixup and the
-        # adaptive margins.
-        self.weight = weight.to(embeddings.dtype)
-        self._product_is_cosine = not margin.is_linear or not (margin.uses_x_norm or margin.uses_w_norm)
-        self._w_unit_and_norm: tuple[Tensor, Tensor] | None = None
-        self._target_theta_cache: tuple[Tensor, Tensor] | None = None
+    def __init__(self, embeddings: NormalizedEmbeddings, weight: Tensor, bias: Tensor | None) -> None:
+        self.embeddings, self.bias, self.num_classes = embeddings, bias, len(weight)
+        self.weight = weight.to(embeddings.dtype)  # one cast serves target and others
+        # Adaptive margins ask first, without a gradient; what they cause to be computed serves the loss too.
         self._grad_enabled = torch.is_grad_enabled()
-        self.x_norm: Tensor
-        self.w_norm: Tensor
-        safe_w_norm = self._safe_weight_norms() if self._product_is_cosine else None
-        if safe_w_norm is None or embeddings.safe_norm is None:
-            self.x_norm = embeddings.norm
-            unit, self.w_norm = self._weight_unit_and_norm()
-            self.product = compute_dot_products(margin, embeddings, self.weight, unit, self.w_norm)
-        elif margin.uses_any_norm:
-            found = CosinesAndNorms.apply(embeddings.raw, self.weight, embeddings.safe_norm, safe_w_norm)  # type: ignore[no-untyped-call]
-            cos, self.x_norm, self.w_norm = found
-            self.product = DotProducts(cos.T, compute_radius(margin, self.x_norm.unsqueeze(1), self.w_norm))
-        else:
-            cos = CosinesOnly.apply(embeddings.raw, self.weight, embeddings.safe_norm, safe_w_norm)  # type: ignore[no-untyped-call]
-            self.x_norm, self.w_norm = embeddings.safe_norm, safe_w_norm
-            self.product = DotProducts(cos.T, None)
+        self._cosines_cache: _CosinesAndNorms | None = None
+        self._folded_products_cache: dict[Geometry, Tensor] = {}
+        self._w_unit_and_norm_cache: tuple[Tensor, Tensor] | None = None
+        self._target_angles_cache: tuple[Tensor, Tensor] | None = None
+        self._logits_cache: tuple[Margin, bool, Tensor] | None = None
 
-    def _safe_weight_norms(self) -> Tensor | None:
-        """Lengths of the class weights where it is safe to divide by them; None where the plain graph is needed."""
-        if not angles.is_reverse_mode_only(self.weight):
-            return None
-        lengths = torch.linalg.vector_norm(self.weight.detach(), dim=-1)
-        return lengths if angles.are_norms_safe(lengths) else None
+    @property
+    def x_norm(self) -> Tensor:
+        """‖x‖ [N]."""
+        return self.embeddings.norm if self._cosines_cache is None else self._cosines_cache.x_norm
 
-    def _weight_unit_and_norm(self) -> tuple[Tensor, Tensor]:
-        """Of the class weights, [C, D] and [C]."""
-        if self._w_unit_and_norm is None:
-            self._w_unit_and_norm = angles.unit_and_norm(self.weight)
-        return self._w_unit_and_norm
+    # ---------------------------------------------------------------- products, each computed once
+
+    def _cosines(self) -> _CosinesAndNorms:
+        if self._cosines_cache is None:
+            with torch.set_grad_enabled(self._grad_enabled):
+                self._cosines_cache = self._compute_cosines()
+        return self._cosines_cache
+
+    def _compute_cosines(self) -> _CosinesAndNorms:
+        if angles.is_reverse_mode_only(self.weight) and self.embeddings.safe_norm is not None:
+            w_norm = torch.linalg.vector_norm(self.weight.detach(), dim=-1)
+            if angles.are_norms_safe(w_norm):
+                found = Cosines.apply(self.embeddings.raw, self.weight, self.embeddings.safe_norm, w_norm)  # type: ignore[no-untyped-call]
+                return _CosinesAndNorms(found[0].T, found[1], found[2])
+        w_unit, w_norm = self._w_unit_and_norm()
+        return _CosinesAndNorms(self.embeddings.unit @ w_unit.T, self.embeddings.norm, w_norm)
+
+    def _w_unit_and_norm(self) -> tuple[Tensor, Tensor]:
+        """Directions [C, D] and lengths [C] of the class weights."""
+        if self._w_unit_and_norm_cache is None:
+            with torch.set_grad_enabled(self._grad_enabled):
+                self._w_unit_and_norm_cache = angles.unit_and_norm(self.weight)
+        return self._w_unit_and_norm_cache
+
+    def _products(self, margin: Margin) -> DotProducts:
+        geometry = Geometry.of(margin)
+        if geometry.is_cosine:
+            cos, x_norm, w_norm = self._cosines()
+            return DotProducts(cos, compute_radius(margin, x_norm.unsqueeze(1), w_norm))
+        if geometry not in self._folded_products_cache:
+            with torch.set_grad_enabled(self._grad_enabled):
+                left = self.embeddings.x if geometry.folds_x_norm else self.embeddings.unit
+                right = self.weight if geometry.folds_w_norm else self._w_unit_and_norm()[0]
+                self._folded_products_cache[geometry] = left @ right.T
+        return DotProducts(self._folded_products_cache[geometry], None)
 
     def logits(self, margin: Margin) -> Tensor:
         """All logits [N, C], no margin applied."""
-        return compute_logits(margin, self.product, self.bias)
+        cache, grad_enabled = self._logits_cache, torch.is_grad_enabled()
+        if cache is None or cache[0] is not margin or cache[1] is not grad_enabled:
+            cache = margin, grad_enabled, compute_logits(margin, self._products(margin), self.bias)
+            self._logits_cache = cache
+        return cache[2]
 
-    def target(self, margin: Margin, y: Tensor) -> Target:
-        if self._target_theta_cache is None or self._target_theta_cache[0] is not y:
-            # The first call may come from an adaptive margin, without a gradient; the loss needs one.
+    # ---------------------------------------------------------------- the target
+
+    def target_angles(self, y: Tensor) -> Tensor:
+        self._cosines()  # whoever asks this first is an adaptive margin, whose loss needs them too
+        return self._target_angles(y)
+
+    def _target_angles(self, y: Tensor) -> Tensor:
+        """θ_y [N], read off the cosines if there are any, from the chord where a cosine has lost its digits."""
+        if self._target_angles_cache is None or self._target_angles_cache[0] is not y:
             with torch.set_grad_enabled(self._grad_enabled):
-                self._target_theta_cache = y, self._target_theta(y)
-        theta, radius = self._target_theta_cache[1], None
+                self._target_angles_cache = y, self._compute_target_angles(y)
+        return self._target_angles_cache[1]
+
+    def _compute_target_angles(self, y: Tensor) -> Tensor:
+        if self._cosines_cache is not None and angles.is_eager_cpu(self._cosines_cache.cos):
+            own = self._cosines_cache.cos.gather(1, y.unsqueeze(1)).squeeze(1)
+            if angles.is_within(own, angles.MAX_ACCURATE_COSINE):
+                return angles.clamped_arccos(own, skip_clamp=True)
+            near = (own.detach().abs() > angles.MAX_ACCURATE_COSINE).nonzero().squeeze(1)
+            if 2 * len(near) < len(own):
+                x_rows, w_rows = self.embeddings.raw.index_select(0, near), self.weight.index_select(0, y[near])
+                theta = angles.angle_between(angles.unit_and_norm(x_rows)[0], angles.unit_and_norm(w_rows)[0])
+                return angles.clamped_arccos(own).index_copy(0, near, theta)
+        return angles.angle_between(self.embeddings.unit, self._w_unit_and_norm()[0].index_select(0, y))
+
+    def target(self, margin: Margin, y: Tensor) -> Target | TargetLogit:
+        """The target of each sample under a margin."""
+        if margin.has_plain_target and margin.uses_any_norm:
+            # Where lengths are kept there is nothing a cosine could lose: the product itself makes the logit.
+            return TargetLogit(self.logits(margin).gather(1, y.unsqueeze(1)).squeeze(1))
+        radius = None
         if margin.uses_any_norm:
-            radius = compute_radius(margin, self.x_norm, self.w_norm.index_select(0, y))
+            w_norm = self._w_unit_and_norm()[1] if self._cosines_cache is None else self._cosines_cache.w_norm
+            radius = compute_radius(margin, self.x_norm, w_norm.index_select(0, y))
+        theta = self._target_angles(y)
         return Target(theta, radius, None if self.bias is None else self.bias[y].to(theta.dtype))
 
-    def _target_theta(self, y: Tensor) -> Tensor:
-        """θ_y read off the products where they know it well, from the chord where a cosine has lost its digits."""
-        cos = self.product.value
-        if self._product_is_cosine and angles.is_eager_cpu(cos):
-            own = cos.gather(1, y.unsqueeze(1)).squeeze(1)
-            if angles.is_within(own, CHORD_COSINE_THRESHOLD):
-                return angles.clamped_arccos(own, skip_clamp=True)
-            near = (own.detach().abs() > CHORD_COSINE_THRESHOLD).nonzero().squeeze(1)
-            if 2 * len(near) < len(own):
-                return angles.clamped_arccos(own).index_copy(0, near, self._theta_from_chord(near, y[near]))
-        return self._theta_from_chord(None, y)
-
-    def _theta_from_chord(self, indices: Tensor | None, y: Tensor) -> Tensor:
-        """θ of some samples, or of all, from their directions."""
-        if indices is None:
-            return angles.angle_between(self.embeddings.unit, self._weight_unit_and_norm()[0].index_select(0, y))
-        x_rows, w_rows = self.embeddings.raw.index_select(0, indices), self.weight.index_select(0, y)
-        return angles.angle_between(angles.unit_and_norm(x_rows)[0], angles.unit_and_norm(w_rows)[0])
-
-    def non_target_sums(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> NonTargetSums:
-        return compute_non_target_sums(self.logits(margin), y, with_logit_sum)
-
-    def target_and_non_target(
-        self, margin: Margin, y: Tensor, with_logit_sum: bool
-    ) -> tuple[Target | TargetLogit, NonTargetSums]:
+    def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
         z = self.logits(margin)
-        return self.target_from_logits(z, margin, y), compute_non_target_sums(z, y, with_logit_sum)
-
-    def target_from_logits(self, z: Tensor, margin: Margin, y: Tensor) -> Target | TargetLogit:
-        """The target of each sample, given all logits [N, C] without a margin."""
-        if self._product_is_cosine or not margin.has_plain_target:
-            return self.target(margin, y)
-        # Where lengths are kept there is nothing a cosine could lose: the product itself makes the logit.
-        return TargetLogit(z.gather(1, y.unsqueeze(1)).squeeze(1))
+        return split_all_logits(z, y, self.target(margin, y), with_logit_sum)
 
     def largest_cosine(self, y: Tensor) -> Tensor:
         with torch.no_grad():
-            cos = (
-                self.product.value
-                if self._product_is_cosine
-                else self.embeddings.unit @ self._weight_unit_and_norm()[0].T
-            )
-            return without_target(cos, y, -torch.inf).amax(1)
+            return without_target(self._cosines().cos.detach(), y, -torch.inf).amax(1)
 
 
-class PrecomputedCosinesBackend:
+class PrecomputedCosinesBackend(Backend):
     """All classes at once, from cosines [N, C] that are given and the lengths that the margin keeps, if any."""
 
     def __init__(self, cos: Tensor, radius: Tensor | None) -> None:
-        self.product = DotProducts(cos, radius)
-        self.num_classes, self.x_norm = cos.shape[1], torch.ones_like(cos[:, 0])
+        self.product, self.num_classes = DotProducts(cos, radius), cos.shape[1]
 
-    def target(self, margin: Margin, y: Tensor) -> Target:
-        column = y.unsqueeze(1)
-        theta = angles.safe_arccos(self.product.value.gather(1, column).squeeze(1))
+    @property
+    def x_norm(self) -> Tensor:
+        """‖x‖ [N], taken to be 1."""
+        return torch.ones_like(self.product.value[:, 0])
+
+    def target_angles(self, y: Tensor) -> Tensor:
+        return angles.safe_arccos(self.product.value.gather(1, y.unsqueeze(1)).squeeze(1))
+
+    def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
         radius = self.product.radius
-        return Target(theta, None if radius is None else radius.gather(1, column).squeeze(1), None)
-
-    def non_target_sums(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> NonTargetSums:
-        return compute_non_target_sums(compute_logits(margin, self.product, None), y, with_logit_sum)
-
-    def target_and_non_target(self, margin: Margin, y: Tensor, with_logit_sum: bool) -> tuple[Target, NonTargetSums]:
-        return self.target(margin, y), self.non_target_sums(margin, y, with_logit_sum)
+        target = Target(
+            self.target_angles(y), None if radius is None else radius.gather(1, y.unsqueeze(1)).squeeze(1), None
+        )
+        return split_all_logits(compute_logits(margin, self.product, None), y, target, with_logit_sum)
 
     def largest_cosine(self, y: Tensor) -> Tensor:
         return without_target(self.product.value.detach(), y, -torch.inf).amax(1)

@@ -3,7 +3,7 @@
 Everything is [B, N], classes first: a row's samples lie side by side, sums over classes run down the columns. The
 logit is `base.compute_logits`, the only definition; its slope is autograd's. The kernels are plain PyTorch functions;
 `get_kernel` traces them and turns each into one compiled loop where a compiler is available (which is why each returns
-a tuple), so that there is no second formula.
+a tuple), so that compiled and plain kernels come from the same functions.
 
 Compiling takes some seconds, so it is for heads where a step takes long; the first call of every `KernelSpec` pays.
 `WIDEMARGIN_FUSED=1` compiles for small heads too, `0` never. Where there is no compiler, or it fails, the plain

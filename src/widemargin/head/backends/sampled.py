@@ -14,10 +14,17 @@ import torch
 from torch import Tensor
 
 from ...losses.margin import Margin
-from .base import NonTargetSums, NormalizedEmbeddings, Target, TargetLogit
+from ...numerics.custom_autograd import custom_autograd
+from .base import Backend, NormalizedEmbeddings, SplitLogits
 from .stream import GradBuffer, StreamBackend
 
 
+def define_rows(weight: Tensor, indices: Tensor) -> Tensor:
+    """Some rows of the weights, for plain autograd."""
+    return weight.index_select(0, indices)
+
+
+@custom_autograd("memory", "autograd fills a C×D gradient with zeros for classes that were not drawn", define_rows)
 class _SparseGradRows(torch.autograd.Function):
     """Some rows of the weights; their gradient is sparse."""
 
@@ -45,28 +52,26 @@ def sample_classes(y: Tensor, num_classes: int, sample_rate: float) -> Tensor:
     return scores.topk(min(count, num_classes), sorted=False).indices.sort().values
 
 
-class SampledBackend:
+class SampledBackend(Backend):
     """A streaming backend over sampled classes, which are drawn once for each tensor of labels."""
 
     def __init__(
         self,
-        margin: Margin,
         embeddings: NormalizedEmbeddings,
         weight: Tensor,
         bias: Tensor | None,
         sample_rate: float,
         grad_buffer: GradBuffer | None = None,
     ) -> None:
-        self.margin, self.embeddings, self.weight, self.bias, self.sample_rate = (
-            margin,
-            embeddings,
-            weight,
-            bias,
-            sample_rate,
-        )
-        self.num_classes, self.x_norm = len(weight), embeddings.norm
+        self.embeddings, self.weight, self.bias, self.sample_rate = embeddings, weight, bias, sample_rate
+        self.num_classes = len(weight)
         self._grad_buffer, self._grad_enabled = grad_buffer, torch.is_grad_enabled()
         self._stream_cache: tuple[Tensor, StreamBackend, Tensor] | None = None
+
+    @property
+    def x_norm(self) -> Tensor:
+        """‖x‖ [N]."""
+        return self.embeddings.norm
 
     def _get_stream(self, y: Tensor) -> tuple[StreamBackend, Tensor]:
         """The backend over the classes sampled for these labels, and the labels as indices into them."""
@@ -76,25 +81,21 @@ class SampledBackend:
             with torch.set_grad_enabled(self._grad_enabled):
                 rows: Tensor = _SparseGradRows.apply(self.weight, which)  # type: ignore[no-untyped-call]
                 bias = None if self.bias is None else self.bias[which]
+                stream = StreamBackend(self.embeddings, rows, bias, self._grad_buffer)
             place = torch.searchsorted(which, y)
             inside = (y >= 0) & (y < len(self.weight))  # labels of another rank's classes become −1
             column = torch.where(inside, place, torch.full_like(place, -1))
-            self._stream_cache = (y, StreamBackend(self.margin, self.embeddings, rows, bias, self._grad_buffer), column)
+            self._stream_cache = (y, stream, column)
         return self._stream_cache[1], self._stream_cache[2]
 
-    def target(self, margin: Margin, y: Tensor) -> Target:
+    def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
         stream, column = self._get_stream(y)
-        return stream.target(margin, column)
-
-    def target_and_non_target(
-        self, margin: Margin, y: Tensor, with_logit_sum: bool
-    ) -> tuple[Target | TargetLogit, NonTargetSums]:
-        stream, column = self._get_stream(y)
-        found: tuple[Target | TargetLogit, NonTargetSums] = stream.target_and_non_target(margin, column, with_logit_sum)
+        found: SplitLogits = stream.split(margin, column, with_logit_sum)
         return found
 
-    def non_target_sums(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> NonTargetSums:
-        return self.target_and_non_target(margin, y, with_logit_sum)[1]
+    def target_angles(self, y: Tensor) -> Tensor:
+        stream, column = self._get_stream(y)
+        return stream.target_angles(column)
 
     def largest_cosine(self, y: Tensor) -> Tensor:
         stream, column = self._get_stream(y)

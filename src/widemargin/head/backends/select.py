@@ -61,7 +61,7 @@ def build_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
     """The backend of a head for a batch."""
     head.active_backend = select_backend(head.backend, len(embeddings), head.num_classes, head.weight.device)
     if head.active_backend == "dense":
-        return DenseBackend(head.margin, embeddings, head.weight, head.bias)
+        return DenseBackend(embeddings, head.weight, head.bias)
     if head.active_backend == "sharded":
         assert head.shard is not None
         head_requires_grad = any(parameter.requires_grad for parameter in head.parameters())
@@ -74,5 +74,5 @@ def build_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
 def _build_stream_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
     """Over the classes that are here: a part of them in training where a sample rate is given, else all."""
     if head.sample_rate < 1.0 and head.training:
-        return SampledBackend(head.margin, embeddings, head.weight, head.bias, head.sample_rate, head.grad_buffer)
-    return StreamBackend(head.margin, embeddings, head.weight, head.bias, head.grad_buffer)
+        return SampledBackend(embeddings, head.weight, head.bias, head.sample_rate, head.grad_buffer)
+    return StreamBackend(embeddings, head.weight, head.bias, head.grad_buffer)

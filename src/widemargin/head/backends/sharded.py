@@ -21,7 +21,8 @@ from torch import Tensor
 from ...io.errors import InputError
 from ...losses.margin import Margin
 from ...numerics import distributed
-from .base import NonTargetSums, NormalizedEmbeddings, Target, TargetLogit
+from ...numerics.custom_autograd import custom_autograd
+from .base import Backend, NormalizedEmbeddings, SplitLogits, Target, TargetLogit
 from .dense import DenseBackend
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
     from torch.distributed import ProcessGroup
     from torch.distributed.tensor import DTensor
-
-    from .base import Backend
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,6 +247,7 @@ def _refuse_second_derivative() -> None:
         )
 
 
+@custom_autograd("ranks", "the rows of all ranks; gradients of a rank's rows come from all ranks' classes")
 class _AllGather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sizes: list[int], shard: ClassShard) -> Tensor:
@@ -274,6 +274,7 @@ def _average_gradient(shard: ClassShard, gradient: Tensor) -> Tensor:
     return shard.all_reduce_sum_(gradient.contiguous().clone()) / shard.world_size
 
 
+@custom_autograd("ranks", "the sum over ranks; the gradient is averaged over them")
 class _AllReduceSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, value: Tensor, shard: ClassShard) -> Tensor:
@@ -285,6 +286,7 @@ class _AllReduceSum(torch.autograd.Function):
         return _average_gradient(ctx.shard, gradient), None
 
 
+@custom_autograd("ranks", "logsumexp over ranks; the gradient is averaged over them")
 class _AllReduceLogSumExp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, value: Tensor, shard: ClassShard) -> Tensor:
@@ -301,6 +303,7 @@ class _AllReduceLogSumExp(torch.autograd.Function):
         return torch.exp(value - found) * _average_gradient(ctx.shard, gradient), None
 
 
+@custom_autograd("ranks", "a number that every rank holds; its gradient is averaged over ranks")
 class _AverageGradient(_AllReduceSum):
     """Identity forward, since every rank holds the number already; backward averages the gradient."""
 
@@ -310,6 +313,7 @@ class _AverageGradient(_AllReduceSum):
         return number.clone()
 
 
+@custom_autograd("ranks", "a number whose gradients add up over ranks, where the others are averaged")
 class _ScaleGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, number: Tensor, factor: float) -> Tensor:
@@ -321,7 +325,7 @@ class _ScaleGradient(torch.autograd.Function):
         return gradient * ctx.factor, None
 
 
-class ShardedBackend:
+class ShardedBackend(Backend):
     """This rank's samples over the classes of all ranks; `make_inner` makes the backend over this rank's own classes.
 
     `head_requires_grad` says whether parameters of the head want a gradient.
@@ -334,45 +338,43 @@ class ShardedBackend:
         head_requires_grad: bool,
         make_inner: Callable[[NormalizedEmbeddings], Backend],
     ) -> None:
-        self.shard, self.num_classes, self.x_norm = shard, shard.num_classes, embeddings.norm
+        self.embeddings, self.shard, self.num_classes = embeddings, shard, shard.num_classes
         self.sizes, x = shard.sync_sizes_and_grad(embeddings.x, head_requires_grad)
         start = sum(self.sizes[: shard.rank])
         self.local_slice = slice(start, start + self.sizes[shard.rank])
         self.inner = make_inner(NormalizedEmbeddings(shard.all_gather(x, self.sizes)))
+        self._labels_cache: tuple[Tensor, Tensor, Tensor] | None = None
+
+    @property
+    def x_norm(self) -> Tensor:
+        """‖x‖ [N] of this rank's samples."""
+        return self.embeddings.norm
 
     def _local_labels(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Labels of all samples counted from this rank's first class, and which of them are its own."""
-        all_labels = self.shard.all_gather(y, self.sizes) - self.shard.start
-        return all_labels, (all_labels >= 0) & (all_labels < len(self.shard))
+        """Labels of all samples counted from this rank's first class, and which of them are its own; gathered once."""
+        if self._labels_cache is None or self._labels_cache[0] is not y:
+            labels = self.shard.all_gather(y, self.sizes) - self.shard.start
+            self._labels_cache = y, labels, (labels >= 0) & (labels < len(self.shard))
+        return self._labels_cache[1], self._labels_cache[2]
 
     def _sum_from_owner(self, value: Tensor, is_own: Tensor) -> Tensor:
         """For this rank's samples, the values from the rank that holds each sample's class."""
         return self.shard.all_reduce_sum(torch.where(is_own, value, torch.zeros_like(value)))[self.local_slice]
 
-    def _sum_target_from_owner(self, target: Target, is_own: Tensor) -> Target:
-        theta, radius, bias = (None if part is None else self._sum_from_owner(part, is_own) for part in target)
+    def target_angles(self, y: Tensor) -> Tensor:
+        local_labels, is_own = self._local_labels(y)
+        return self._sum_from_owner(self.inner.target_angles(local_labels), is_own)
+
+    def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
+        local_labels, is_own = self._local_labels(y)
+        found = self.inner.split(self._scale_margin_gradients(margin), local_labels, with_logit_sum)
+        logit_sum = None if found.logit_sum is None else self.shard.all_reduce_sum(found.logit_sum)[self.local_slice]
+        log_sum = self.shard.all_reduce_logsumexp(found.log_sum)[self.local_slice]
+        if isinstance(found.target, TargetLogit):
+            return SplitLogits(TargetLogit(self._sum_from_owner(found.target.value, is_own)), log_sum, logit_sum)
+        theta, radius, bias = (None if part is None else self._sum_from_owner(part, is_own) for part in found.target)
         assert theta is not None
-        return Target(theta, radius, bias)
-
-    def target(self, margin: Margin, y: Tensor) -> Target:
-        local_labels, is_own = self._local_labels(y)
-        return self._sum_target_from_owner(self.inner.target(margin, local_labels), is_own)
-
-    def target_and_non_target(
-        self, margin: Margin, y: Tensor, with_logit_sum: bool
-    ) -> tuple[Target | TargetLogit, NonTargetSums]:
-        local_labels, is_own = self._local_labels(y)
-        target, others = self.inner.target_and_non_target(
-            self._scale_margin_gradients(margin), local_labels, with_logit_sum
-        )
-        logit_sum = None if others.logit_sum is None else self.shard.all_reduce_sum(others.logit_sum)[self.local_slice]
-        here = NonTargetSums(self.shard.all_reduce_logsumexp(others.log_sum)[self.local_slice], logit_sum)
-        if isinstance(target, TargetLogit):
-            return TargetLogit(self._sum_from_owner(target.value, is_own)), here
-        return self._sum_target_from_owner(target, is_own), here
-
-    def non_target_sums(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> NonTargetSums:
-        return self.target_and_non_target(margin, y, with_logit_sum)[1]
+        return SplitLogits(Target(theta, radius, bias), log_sum, logit_sum)
 
     def largest_cosine(self, y: Tensor) -> Tensor:
         return self.shard.all_reduce_max(self.inner.largest_cosine(self._local_labels(y)[0]))[self.local_slice]
@@ -396,6 +398,6 @@ def shard_logits(
         raise InputError("a sharded head gives logits without labels; its loss is head(x, y)")
     sizes = shard.gather_sizes(embeddings.norm)
     all_embeddings = NormalizedEmbeddings(shard.all_gather(embeddings.x, sizes))
-    here = DenseBackend(margin, all_embeddings, weight, bias).logits(margin).T.contiguous()  # classes first: gathered
+    here = DenseBackend(all_embeddings, weight, bias).logits(margin).T.contiguous()  # classes first: gathered
     start = sum(sizes[: shard.rank])
     return shard.all_gather_classes(here).T[start : start + sizes[shard.rank]]

@@ -13,30 +13,31 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...io.errors import InputError
 from ...losses.margin import Margin
+from ...losses.margins.normface import NormFace
 from ...numerics import angles
+from ...numerics.custom_autograd import custom_autograd
+from ...numerics.log_sums import define_non_target_logsumexp, without_target
 from ...numerics.precision import autocast_disabled
 from .base import (
+    COSINE,
+    Backend,
     DotProducts,
-    NonTargetSums,
+    Geometry,
     NormalizedEmbeddings,
+    SplitLogits,
     Target,
-    TargetGeometry,
     TargetLogit,
     compute_logits,
     compute_radius,
-    compute_target_geometry,
-    compute_target_gradients,
-    tiny_angle_gradients,
 )
 from .class_blocks import ClassBlocks
-from .dense import compute_non_target_sums
 from .kernels import KernelSpec, safe_reciprocal
 
 _OWN_REFERENCES = 2  # references to the storage object: the attribute, and the argument of getrefcount
@@ -88,30 +89,74 @@ class GradBuffer:
         return GradBuffer, ()
 
 
+class _StreamOutputs(NamedTuple):
+    """Results [N] of a streamed pass; of the target either θ_y (and ‖w_y‖ where it is kept) or the product a·w_y."""
+
+    log_sum: Tensor
+    logit_sum: Tensor | None
+    theta: Tensor | None
+    w_norm: Tensor | None
+    product: Tensor | None
+
+
+class _TargetAngle(NamedTuple):
+    """θ_y [N] and ‖w_y‖ [N], from the vectors."""
+
+    theta: Tensor
+    w_norm: Tensor
+
+
+def _compute_target_angle(unit: Tensor, weight: Tensor, y: Tensor) -> _TargetAngle:
+    """Of each sample; from the chord, so that small angles keep their digits."""
+    w_unit, w_norm = angles.unit_and_norm(weight.index_select(0, _clamp_labels(y, weight)).to(unit.dtype))
+    return _TargetAngle(angles.angle_between(unit, w_unit), w_norm)
+
+
+def _clamp_labels(y: Tensor, weight: Tensor) -> Tensor:
+    """Labels clamped to rows of the weights; what is computed for a label of another rank is masked later."""
+    return y.clamp(0, len(weight) - 1)
+
+
+def define_stream(
+    spec: KernelSpec,
+    plain_target: bool,
+    blocks: ClassBlocks,
+    grad_buffer: GradBuffer,
+    y: Tensor,
+    target: _TargetAngle | None,
+    a: Tensor,
+    unit: Tensor,
+    x_norm: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    *margin_values: Tensor,
+) -> _StreamOutputs:
+    """What `_StreamFunction` computes, densely and for plain autograd; labels must be of these classes."""
+    values = dict(zip(spec.value_names, margin_values, strict=True))
+    margin = spec.margin.with_values(**values) if values else spec.margin
+    w_unit, w_norm = angles.unit_and_norm(weight.to(a.dtype))
+    value = a @ (w_unit if spec.divides_by_w_norm else weight.to(a.dtype)).T
+    radius = compute_radius(margin, x_norm.unsqueeze(1), w_norm) if spec.has_radius else None
+    z = compute_logits(margin, DotProducts(value, radius), bias)
+    logit_sum = without_target(z, y, 0.0).sum(1) if spec.with_logit_sum else None
+    log_sum = define_non_target_logsumexp(z.T, y.unsqueeze(0))
+    if plain_target:
+        return _StreamOutputs(log_sum, logit_sum, None, None, value.gather(1, y.unsqueeze(1)).squeeze(1))
+    theta, target_w_norm = _compute_target_angle(unit, weight, y)
+    return _StreamOutputs(log_sum, logit_sum, theta, target_w_norm if margin.uses_w_norm else None, None)
+
+
 _MAX_DOUBLE_BACKWARD_LOGITS = 1 << 24  # logits; a second derivative holds many copies of them
 
 
-def dense_double_backward(ctx: Any, grad_outputs: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+def _dense_double_backward(ctx: Any, grad_outputs: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
     """Differentiable gradients of (a, directions, ‖x‖, weight, bias, numbers); an InputError for too many logits."""
     y, _, *saved = ctx.saved_tensors
     # Views: embeddings and directions may be one tensor, and each place wants its own gradient.
     inputs: list[Any] = [None if t is None else t.view_as(t) for t in saved]
-    a, unit, x_norm, weight, bias, *margin_values = inputs
-    if len(a) * len(weight) > _MAX_DOUBLE_BACKWARD_LOGITS:
+    if len(inputs[0]) * len(inputs[3]) > _MAX_DOUBLE_BACKWARD_LOGITS:
         raise InputError("so large a streamed head cannot be differentiated twice (create_graph): take fewer classes")
-    spec: KernelSpec = ctx.spec
-    margin = (
-        spec.margin.with_values(**dict(zip(spec.value_names, margin_values, strict=True)))
-        if margin_values
-        else spec.margin
-    )
-    w_unit, w_norm = angles.unit_and_norm(weight.to(a.dtype))
-    value = a @ (w_unit if spec.divides_by_w_norm else weight.to(a.dtype)).T
-    radius = compute_radius(margin, x_norm.unsqueeze(1), w_norm) if spec.has_radius else None
-    others = compute_non_target_sums(compute_logits(margin, DotProducts(value, radius), bias), y, spec.with_logit_sum)
-    theta = angles.angle_between(unit, w_unit.index_select(0, y))
-    product = value.gather(1, y.unsqueeze(1)).squeeze(1)
-    results = (others.log_sum, others.logit_sum, theta, w_norm.index_select(0, y), product)
+    results = define_stream(ctx.spec, ctx.plain_target, ctx.blocks, ctx.grad_buffer, y, None, *inputs)
     pairs = [
         (r, g)
         for r, g in zip(results, grad_outputs, strict=True)
@@ -124,11 +169,18 @@ def dense_double_backward(ctx: Any, grad_outputs: tuple[Tensor | None, ...]) -> 
     return tuple(next(grads) if t is not None and t.requires_grad else None for t in inputs)
 
 
+@custom_autograd(
+    "memory",
+    "autograd holds all N×C logits and what is computed from them",
+    define_stream,
+)
 class _StreamFunction(torch.autograd.Function):
-    """(a, directions, ‖x‖, weight, bias, numbers of the margin) → (L, Σ z, θ_y, ‖w_y‖ where it is kept, a·w_y).
+    """(a, directions, ‖x‖, weight, bias, numbers of the margin) → `_StreamOutputs`.
 
-    Target and others in one, so that the weights have one gradient: two would be two C×D matrices. Of the target either
-    θ_y and ‖w_y‖ or (`plain_target`) the product a·w_y; the others are None.
+    Target and others in one, so that the weights have one gradient: two would be two C×D matrices. The value of θ_y is
+    given (`target`); its gradient goes through the products, as one more entry among those of the other classes, and
+    costs nothing. Only at the smallest angles (`_TINY_ANGLE_SINE`), where that difference of two nearly equal vectors
+    would lose digits, is it computed from the vectors.
     """
 
     @staticmethod
@@ -139,34 +191,24 @@ class _StreamFunction(torch.autograd.Function):
         blocks: ClassBlocks,
         grad_buffer: GradBuffer,
         y: Tensor,
+        target: _TargetAngle | None,
         a: Tensor,
         unit: Tensor,
         x_norm: Tensor,
         weight: Tensor,
         bias: Tensor | None,
         *margin_values: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
-        log_sum, value, total = blocks.compute_log_sum(spec, y, x_norm, bias, margin_values)
+    ) -> tuple[Tensor | None, ...]:
+        log_sum, product, logit_sum = blocks.compute_log_sum(spec, y, x_norm, bias, margin_values)
         ctx.spec, ctx.plain_target, ctx.blocks, ctx.grad_buffer = spec, plain_target, blocks, grad_buffer
+        ctx.target = target
         ctx.save_for_backward(y, log_sum, a, unit, x_norm, weight, bias, *margin_values)
         ctx.set_materialize_grads(False)
-        if plain_target:
-            return log_sum, total, None, None, value
-        kept = x_norm if spec.margin.is_linear and spec.margin.uses_x_norm else torch.ones_like(x_norm)
-        keeps_w = spec.margin.uses_w_norm
-        geometry = compute_target_geometry(
-            value, unit, weight, _clamp_labels(y, weight), kept, keeps_w and spec.margin.is_linear
-        )
-        if keeps_w and geometry.w_norm is None:
-            geometry = geometry._replace(
-                w_norm=angles.unit_and_norm(weight.index_select(0, _clamp_labels(y, weight)).to(a.dtype))[1]
-            )
-        # Aliases: a result that its own node holds would never be freed.
-        length = geometry.w_norm
-        ctx.target = TargetGeometry(
-            geometry.theta.detach(), None if length is None else length.detach(), geometry.cosine_divisor
-        )
-        return log_sum, total, geometry.theta, geometry.w_norm, None
+        if target is None:
+            return log_sum, logit_sum, None, None, product
+        # Copies: the results get a place in this graph, the angles given serve other calls.
+        w_norm = target.w_norm.clone() if spec.margin.uses_w_norm else None
+        return log_sum, logit_sum, target.theta.clone(), w_norm, None
 
     @staticmethod
     def backward(
@@ -178,7 +220,7 @@ class _StreamFunction(torch.autograd.Function):
         grad_product: Tensor | None,
     ) -> Any:
         if torch.is_grad_enabled():  # a second derivative is wanted
-            return (None,) * 5 + dense_double_backward(
+            return (None,) * 6 + _dense_double_backward(
                 ctx, (grad_log_sum, grad_logit_sum, grad_theta, grad_w_norm, grad_product)
             )
         y, log_sum, a, unit, x_norm, weight, bias, *margin_values = ctx.saved_tensors
@@ -187,18 +229,16 @@ class _StreamFunction(torch.autograd.Function):
         grad_theta = zero if grad_theta is None else grad_theta
         grad_value, target_w_coefficient, target_gradients = zero if grad_product is None else grad_product, None, None
         with autocast_disabled(a), torch.no_grad():
-            blocks, grad_weight = _take_blocks_and_grad_weight(ctx, a, weight, ctx.needs_input_grad[8])
-            if not ctx.plain_target:
-                geometry: TargetGeometry = ctx.target
-                target_gradients = compute_target_gradients(geometry, grad_theta)
+            blocks, grad_weight = _take_blocks_and_grad_weight(ctx, weight, ctx.needs_input_grad[9])
+            if ctx.target is not None:
+                target_gradients = _compute_target_gradients(spec, ctx.target, x_norm, grad_theta)
                 grad_value = target_gradients.grad_product
-                if geometry.w_norm is not None:
+                if spec.margin.uses_w_norm:
+                    inverse = safe_reciprocal(ctx.target.w_norm)
                     target_w_coefficient = zero if grad_w_norm is None else grad_w_norm
                     if not spec.divides_by_w_norm:  # the cosine is the product over this length
-                        target_w_coefficient = (
-                            target_w_coefficient + target_gradients.grad_log_divisor * safe_reciprocal(geometry.w_norm)
-                        )
-                    target_w_coefficient = target_w_coefficient * safe_reciprocal(geometry.w_norm)
+                        target_w_coefficient = target_w_coefficient + target_gradients.grad_log_divisor * inverse
+                    target_w_coefficient = target_w_coefficient * inverse
             grad_a, grad_x_norm, grad_bias, grad_margin_values = blocks.compute_gradients(
                 spec,
                 y,
@@ -210,7 +250,7 @@ class _StreamFunction(torch.autograd.Function):
                 zero if grad_logit_sum is None else grad_logit_sum,
                 grad_value,
                 target_w_coefficient,
-                ctx.needs_input_grad[5],
+                ctx.needs_input_grad[6],
                 grad_weight,
             )
             grad_unit = None
@@ -226,7 +266,39 @@ class _StreamFunction(torch.autograd.Function):
             next(found).to(n.dtype) if learnt else None
             for n, learnt in zip(margin_values, spec.value_requires_grad, strict=True)
         ]
-        return (None, None, None, None, None, grad_a, grad_unit, grad_x_norm, grad_weight, grad_bias, *given)
+        return (*(None,) * 6, grad_a, grad_unit, grad_x_norm, grad_weight, grad_bias, *given)
+
+
+_TINY_ANGLE_SINE = 0.02
+
+
+class _TargetGradients(NamedTuple):
+    """Gradients of θ_y with respect to the target's dot product and the norms."""
+
+    grad_product: Tensor
+    """With respect to the target's dot product [N]; 0 at tiny angles."""
+    grad_log_divisor: Tensor
+    """With respect to the logarithm of what divides that product to give the cosine [N]."""
+    tiny_indices: Tensor
+    """Samples at tiny angles, whose gradient is computed from the vectors (`_add_tiny_angle_gradients`)."""
+
+
+def _compute_target_gradients(
+    spec: KernelSpec, target: _TargetAngle, x_norm: Tensor, grad_theta: Tensor
+) -> _TargetGradients:
+    """Backpropagate the gradient of θ_y to dot products and lengths."""
+    divisor = x_norm if spec.margin.is_linear and spec.margin.uses_x_norm else torch.ones_like(x_norm)
+    if not spec.divides_by_w_norm:
+        divisor = divisor * target.w_norm
+    sine = torch.sin(target.theta)
+    tiny = sine < _TINY_ANGLE_SINE
+    skipped = tiny | (divisor == 0)
+    grad_cos = torch.where(skipped, 0.0, -grad_theta / torch.where(skipped, 1.0, sine))
+    return _TargetGradients(
+        grad_cos / torch.where(divisor == 0, 1.0, divisor),
+        -grad_cos * torch.cos(target.theta),
+        (tiny & (grad_theta != 0)).nonzero().squeeze(1),
+    )
 
 
 def _add_tiny_angle_gradients(
@@ -235,22 +307,17 @@ def _add_tiny_angle_gradients(
     """Gradient to the directions of samples at tiny angles; that of their weights is added to `grad_weight`."""
     rows = _clamp_labels(y, weight)[tiny_indices]
     with torch.enable_grad():
-        some = weight.index_select(0, rows).to(unit.dtype).detach().requires_grad_()
-        w_unit = angles.unit_and_norm(some)[0]
-    grad_u, grad_v = tiny_angle_gradients(unit[tiny_indices], w_unit, grad_theta[tiny_indices])
+        directions = unit[tiny_indices].detach().requires_grad_()
+        w_rows = weight.index_select(0, rows).to(unit.dtype).detach().requires_grad_()
+        theta = angles.angle_between(directions, angles.unit_and_norm(w_rows)[0])
+        grad_directions, grad_rows = torch.autograd.grad(theta, (directions, w_rows), grad_theta[tiny_indices])
     if grad_weight is not None:
-        (grad_rows,) = torch.autograd.grad(w_unit, some, grad_v)
         grad_weight.index_add_(0, rows, grad_rows.to(grad_weight.dtype))
-    return torch.zeros_like(unit).index_copy_(0, tiny_indices, grad_u)
-
-
-def _clamp_labels(y: Tensor, weight: Tensor) -> Tensor:
-    """Labels clamped to rows of the weights; what is computed for a label of another rank is masked later."""
-    return y.clamp(0, len(weight) - 1)
+    return torch.zeros_like(unit).index_copy_(0, tiny_indices, grad_directions)
 
 
 def _take_blocks_and_grad_weight(
-    ctx: Any, a: Tensor, weight: Tensor, needs_weight_grad: bool
+    ctx: Any, weight: Tensor, needs_weight_grad: bool
 ) -> tuple[ClassBlocks, Tensor | None]:
     """The blocks with their cached products and the memory they lie in, which the gradient is about to fill.
 
@@ -259,80 +326,82 @@ def _take_blocks_and_grad_weight(
     blocks: ClassBlocks = ctx.blocks
     if not needs_weight_grad:
         return blocks, None
-    grad_weight = blocks.grad_weight
-    if grad_weight is None or not blocks.is_cache_filled:
-        grad_weight = ctx.grad_buffer.allocate_like(weight)
-        return ClassBlocks(
-            blocks.divides_by_w_norm, a, weight, None if blocks.product_cache is None else grad_weight
-        ), grad_weight
-    filled_blocks = ClassBlocks.__new__(ClassBlocks)
-    filled_blocks.__dict__.update(blocks.__dict__)
-    blocks.grad_weight = blocks.product_cache = None
-    blocks.is_cache_filled, blocks.cached_columns = False, 0
-    return filled_blocks, grad_weight
+    if blocks.grad_weight is not None and blocks.is_cache_filled:
+        blocks = blocks.take_product_cache()
+    else:
+        blocks = blocks.with_grad_weight(ctx.grad_buffer.allocate_like(weight))
+    return blocks, blocks.grad_weight
 
 
-class StreamBackend:
+# What the largest cosine is computed with: a kernel wants a margin, and this one does nothing to a cosine.
+_COSINE_SPEC = KernelSpec.from_margin(NormFace(), False, {})
+
+
+class StreamBackend(Backend):
     """A block of classes at a time, from vectors."""
 
     def __init__(
         self,
-        margin: Margin,
         embeddings: NormalizedEmbeddings,
         weight: Tensor,
         bias: Tensor | None,
         grad_buffer: GradBuffer | None = None,
     ) -> None:
-        self.margin, self.embeddings, self.weight, self.bias = margin, embeddings, weight, bias
-        self.num_classes, self.x_norm = len(weight), embeddings.norm
+        self.embeddings, self.weight, self.bias, self.num_classes = embeddings, weight, bias, len(weight)
         self._grad_buffer = GradBuffer() if grad_buffer is None else grad_buffer
-        self._blocks: ClassBlocks | None = None
+        # Adaptive margins ask first, without a gradient; what they cause to be computed serves the loss too.
+        self._grad_enabled = torch.is_grad_enabled()
+        self._blocks_cache: dict[Geometry, ClassBlocks] = {}
+        self._target_angle_cache: tuple[Tensor, _TargetAngle] | None = None
 
-    def target(self, margin: Margin, y: Tensor) -> Target:
-        unit, length = angles.unit_and_norm(
-            self.weight.index_select(0, _clamp_labels(y, self.weight)).to(self.embeddings.x.dtype)
-        )
-        theta = angles.angle_between(self.embeddings.unit, unit)
-        return Target(theta, compute_radius(margin, self.embeddings.norm, length), self._target_bias(y))
+    @property
+    def x_norm(self) -> Tensor:
+        """‖x‖ [N]."""
+        return self.embeddings.norm
 
-    def _target_bias(self, y: Tensor) -> Tensor | None:
-        return None if self.bias is None else self.bias[_clamp_labels(y, self.weight)].to(self.embeddings.x.dtype)
+    def target_angles(self, y: Tensor) -> Tensor:
+        if torch.is_grad_enabled():  # of the angle alone, so by plain autograd
+            return _compute_target_angle(self.embeddings.unit, self.weight, y).theta
+        return self._get_target_angle(y).theta
+
+    @torch.no_grad()
+    def _get_target_angle(self, y: Tensor) -> _TargetAngle:
+        if self._target_angle_cache is None or self._target_angle_cache[0] is not y:
+            self._target_angle_cache = y, _compute_target_angle(self.embeddings.unit, self.weight, y)
+        return self._target_angle_cache[1]
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # a loop over blocks would be unrolled into one huge graph
-    def target_and_non_target(
-        self, margin: Margin, y: Tensor, with_logit_sum: bool
-    ) -> tuple[Target | TargetLogit, NonTargetSums]:
+    def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
         spec, margin_values = self._kernel_spec_and_values(margin, with_logit_sum)
-        plain = margin.has_plain_target and margin.uses_any_norm
-        inputs = (
-            self._matmul_input(margin),
+        geometry, plain_target = Geometry.of(margin), margin.has_plain_target and margin.uses_any_norm
+        results = _StreamFunction.apply(  # type: ignore[no-untyped-call]
+            spec,
+            plain_target,
+            self._get_blocks(geometry),
+            self._grad_buffer,
+            y,
+            None if plain_target else self._get_target_angle(y),
+            self._matmul_input(geometry),
             self.embeddings.unit,
             self.embeddings.norm,
             self.weight,
             self.bias,
             *margin_values,
         )
-        found = _StreamFunction.apply(spec, plain, self._get_blocks(margin), self._grad_buffer, y, *inputs)  # type: ignore[no-untyped-call]
-        log_sum, logit_sum, theta, w_norm, value = found
-        others = NonTargetSums(log_sum, logit_sum if with_logit_sum else None)
-        bias = self._target_bias(y)
-        if plain:
-            logit = margin.s * value
-            return TargetLogit(logit if bias is None else logit + bias), others
-        return Target(theta, compute_radius(margin, self.embeddings.norm, w_norm), bias), others
-
-    def non_target_sums(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> NonTargetSums:
-        found: tuple[Target | TargetLogit, NonTargetSums] = self.target_and_non_target(margin, y, with_logit_sum)
-        return found[1]
+        log_sum, logit_sum, theta, w_norm, product = results
+        logit_sum = logit_sum if with_logit_sum else None
+        bias = None if self.bias is None else self.bias[_clamp_labels(y, self.weight)].to(self.embeddings.dtype)
+        if plain_target:
+            logit = margin.s * product
+            return SplitLogits(TargetLogit(logit if bias is None else logit + bias), log_sum, logit_sum)
+        return SplitLogits(
+            Target(theta, compute_radius(margin, self.embeddings.norm, w_norm), bias), log_sum, logit_sum
+        )
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     @torch.no_grad()
     def largest_cosine(self, y: Tensor) -> Tensor:
-        margin = self.margin
-        by_direction = not (margin.is_linear and (margin.uses_x_norm or margin.uses_w_norm))
-        unit, weight = self.embeddings.unit.detach(), self.weight.detach()
-        blocks = self._get_blocks(margin) if by_direction else ClassBlocks(True, unit, weight, None)
-        return blocks.largest_cosine(self._kernel_spec_and_values(margin, False)[0], y, self.embeddings.norm)
+        return self._get_blocks(COSINE).largest_cosine(_COSINE_SPEC, y, self.embeddings.norm)
 
     def _kernel_spec_and_values(self, margin: Margin, with_logit_sum: bool) -> tuple[KernelSpec, Sequence[Tensor]]:
         # Every number of the margin is an input, so that learnable ones get their gradient wherever φ uses them.
@@ -343,16 +412,16 @@ class StreamBackend:
             value.to(self.embeddings.dtype) for value in found.values()
         ]
 
-    def _matmul_input(self, margin: Margin) -> Tensor:
+    def _matmul_input(self, geometry: Geometry) -> Tensor:
         """The left factor of the matrix product with the class weights: embeddings, or their directions."""
-        return self.embeddings.x if margin.is_linear and margin.uses_x_norm else self.embeddings.unit
+        return self.embeddings.x if geometry.folds_x_norm else self.embeddings.unit
 
-    def _get_blocks(self, margin: Margin) -> ClassBlocks:
+    def _get_blocks(self, geometry: Geometry) -> ClassBlocks:
         """The blocks of this call: their products serve the adaptive numbers, the loss, and both labels of a mixup."""
-        if self._blocks is None:
-            factor = self._matmul_input(margin).detach()
-            wanted = self.weight.requires_grad and (torch.is_grad_enabled() or bool(margin.adaptive_fields))
+        if geometry not in self._blocks_cache:
+            wanted = self.weight.requires_grad and self._grad_enabled
             grad_weight = self._grad_buffer.allocate_like(self.weight) if wanted else None
-            divides = not (margin.is_linear and margin.uses_w_norm)
-            self._blocks = ClassBlocks(divides, factor, self.weight.detach(), grad_weight)
-        return self._blocks
+            self._blocks_cache[geometry] = ClassBlocks(
+                not geometry.folds_w_norm, self._matmul_input(geometry).detach(), self.weight.detach(), grad_weight
+            )
+        return self._blocks_cache[geometry]
