@@ -43,6 +43,47 @@ def test_compiled_by_inductor():
         torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
 
+def assert_compiled_is_eager(spec, backend, dtype, rtol, atol, **options):
+    """One compiled module for two batch sizes, in training and evaluation: loss and all gradients."""
+    head = wm.Head(D, C, spec, backend="dense", dtype=dtype, **options)
+    compiled = torch.compile(copy.deepcopy(head), dynamic=True, backend=backend, fullgraph=True)
+    for mode in (True, False):
+        head.train(mode), compiled.train(mode)
+        for n in (8, 13, 5):
+            x, y = batch(n, dtype)
+            found = []
+            for one in (head, compiled):
+                loss = one(x, y)
+                found.append((loss, *torch.autograd.grad(loss.sum(), (x, *one.parameters()))))
+            for eager, other in zip(*found, strict=True):
+                torch.testing.assert_close(other, eager, rtol=rtol, atol=atol)
+    assert int(compiled.margin_state.steps) == 3
+
+
+@pytest.mark.parametrize("spec", wm.list_losses("margins"))
+def test_every_head_compiled_with_dynamic_shapes(spec):
+    assert_compiled_is_eager(spec, "aot_eager", torch.float64, 1e-9, 1e-11)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+@pytest.mark.parametrize("spec", wm.list_losses("margins"))
+def test_every_head_compiled_by_inductor_with_dynamic_shapes(spec):
+    assert_compiled_is_eager(spec, "inductor", torch.float32, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("spec", "options"),
+    [
+        ("arcgrad(s=learnable(8))", {"label_smoothing": 0.1}),
+        ("cosface(s=9, m=[0.1, 0.2, 0.3, 0.1, 0.1])", {"ignore_index": 3}),
+        ("arcface(m=warmup(0, 0.5, steps=3))", {"class_weight": [1.0, 2.0, 1.0, 0.5, 1.0]}),
+    ],
+)
+def test_options_of_a_head_compiled_with_dynamic_shapes(spec, options):
+    assert_compiled_is_eager(spec, "aot_eager", torch.float64, 1e-9, 1e-11, **options)
+
+
 # Where a graph breaks, dynamo itself looks at the .grad of tensors that have none, and warns.
 breaks_graphs = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 
