@@ -10,6 +10,7 @@ from widemargin.cli.parser import CommandParser, run_command_line, select_subcom
 
 PROG = "python -m benchmarks"
 BENCHMARKS = {
+    "backward": "backward passes written by hand against autograd of their definitions",
     "numerics": "gradient errors against fp64, and what is finite",
     "crossval": "time per fit against plain PyTorch and scikit-learn",
     "protocol": "how compare's default MLPConfig was chosen, on inner folds",
