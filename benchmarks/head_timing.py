@@ -39,7 +39,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from widemargin.head.backends import kernels
+from widemargin.head.backends import compiled
 from widemargin.io.errors import InputError
 
 MIN_CLASSES_TIMED_SEPARATELY = 500_000
@@ -132,43 +132,20 @@ class MeanLoss(nn.Module):
         return found
 
 
-def widemargin_head(loss: str, backend: str) -> HeadImplementation:
-    """One of our heads on a backend."""
+def widemargin_head(loss: str, backend: str, compile_kernels: bool = False) -> HeadImplementation:
+    """One of our heads on a backend, with compiled kernels as usual or although it is small."""
 
     def make(embedding_dim: int, num_classes: int) -> nn.Module:
         from widemargin.head.head import Head
 
-        return MeanLoss(Head(embedding_dim, num_classes, loss, backend=backend))
+        return MeanLoss(Head(embedding_dim, num_classes, loss, backend=backend, compile=compile_kernels or "auto"))
 
-    return HeadImplementation(f"{loss}, {backend}", "widemargin", loss, make)
+    return HeadImplementation(f"{loss}, {backend}{', compiled' * compile_kernels}", "widemargin", loss, make)
 
 
 def with_kept_grad(implementation: HeadImplementation) -> HeadImplementation:
     """The same with a gradient that is kept from step to step, `zero_grad(set_to_none=False)`."""
     return replace(implementation, name=f"{implementation.name}, kept gradient", keep_grad=True)
-
-
-class CompiledMeanLoss(MeanLoss):
-    """One of our heads with compiled kernels although it is small, as with WIDEMARGIN_FUSED=1."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        before = os.environ.get("WIDEMARGIN_FUSED")
-        os.environ["WIDEMARGIN_FUSED"] = "1"
-        try:
-            return super().forward(x, y)
-        finally:
-            del os.environ["WIDEMARGIN_FUSED"]
-            if before is not None:
-                os.environ["WIDEMARGIN_FUSED"] = before
-
-
-def with_compiled_kernels(implementation: HeadImplementation) -> HeadImplementation:
-    """The same with kernels compiled on request."""
-
-    def make(embedding_dim: int, num_classes: int) -> nn.Module:
-        return CompiledMeanLoss(cast(MeanLoss, implementation.make(embedding_dim, num_classes)).head)
-
-    return replace(implementation, name=f"{implementation.name}, compiled", make=make)
 
 
 def eager_head(loss: str) -> HeadImplementation:
@@ -203,10 +180,10 @@ def list_head_implementations(
 ) -> list[HeadImplementation]:
     """All heads of a round: ours of `losses`, and others' of `baseline_losses`."""
     found = [widemargin_head(loss, backend) for loss in losses for backend in backends]
-    if num_logits >= kernels.MIN_COMPILE_LOGITS:
+    if num_logits >= compiled.MIN_COMPILE_LOGITS:
         found += [with_kept_grad(one) for one in found]
-    elif num_logits >= kernels.MIN_FORCED_COMPILE_LOGITS and kernels.can_compile(torch.device("cpu")):
-        found += [with_compiled_kernels(one) for one in found]
+    elif num_logits >= compiled.MIN_FORCED_COMPILE_LOGITS and compiled.can_compile(torch.device("cpu")):
+        found += [widemargin_head(loss, backend, True) for loss in losses for backend in backends]
     if baseline_losses:
         found += [linear_head(), *(eager_head(loss) for loss in baseline_losses if loss in EAGER_LOSSES)]
         found += [peer for peer in metric_learning_heads() if peer.loss in baseline_losses]
@@ -345,9 +322,9 @@ def _measure_step_memory(name: str, shape: tuple[int, int, int], threads: int) -
     known = {c.name: c for c in (linear_head(), *(eager_head(loss) for loss in EAGER_LOSSES), *metric_learning_heads())}
     implementation = known[name] if name in known else widemargin_head(*name.rsplit(", ", 1))
     samples, dim, classes = shape
-    if kernels.should_compile(samples * classes, torch.device("cpu")):
+    if compiled.should_compile("auto", samples * classes, torch.device("cpu")):
         # The small head shall warm up the kernels of the large one.
-        kernels.MIN_COMPILE_LOGITS = select.MIN_STREAM_LOGITS = 0
+        compiled.MIN_COMPILE_LOGITS = select.MIN_STREAM_LOGITS = 0
     few = min(classes, 2 * class_blocks.balance_block_rows(classes, class_blocks.max_block_rows(samples, dim)))
     x, y = random_batch(samples, dim, few)
     warm = implementation.make(dim, few)

@@ -85,6 +85,7 @@ def extend_head(
         head.num_classes + n,
         _extend_margin(head.spec, n, per_class),
         backend=head.backend,
+        compile=head.compile_kernels,
         sample_rate=head.sample_rate,
         group=head.sync_group.group,
         label_smoothing=head.label_smoothing,

@@ -22,6 +22,7 @@ from ..numerics.precision import autocast_disabled
 from ..numerics.validation import allocate_class_matrix, check_class_names, check_integer
 from . import classes, import_weights
 from .backends.base import Backend, NormalizedEmbeddings, compute_margin_loss, logit_with_margin
+from .backends.compiled import CompileSetting, check_compile_setting
 from .backends.dense import DenseBackend
 from .backends.select import build_backend, check_backend_options
 from .backends.sharded import shard_logits
@@ -35,6 +36,7 @@ _SETTINGS: tuple[str, ...] = (
     "spec",
     "margin",
     "backend",
+    "compile_kernels",
     "sample_rate",
     "shard",
     "sync_group",
@@ -53,6 +55,11 @@ class Head(nn.Module):
         backend: `dense` holds all N×C logits, `stream` walks over blocks of classes, `sharded` splits the classes over
             the ranks of `group`, `sampled` takes a random part of them; `auto` picks one of the first two by size
             (`active_backend` says which it was).
+        compile: whether the streaming backend's kernels are compiled, once for a loss and dtype and for all batch sizes
+            (`head.compile_kernels`). `"auto"`: from 2²⁰ logits (samples × classes) a step on, where there is a C++
+            compiler (CPU) or Triton (CUDA); True: from 2¹⁶ on, which `backend="auto"` then streams, with a warning
+            where they cannot be compiled; False: never. The environment variable `WIDEMARGIN_COMPILE` (`auto`, `1`,
+            `0`) overrides it for a whole process. Compiling takes some seconds; the loss is the same.
         sample_rate: part of the classes that a training step of a sampled or sharded head looks at (Partial FC).
         group: process group of the ranks that train this head together: those that split a sharded head (by default
             all), and those whose batches make the numbers of an adaptive margin (by default this process alone; under
@@ -82,6 +89,7 @@ class Head(nn.Module):
         margin: Margin | str = "arcgrad",
         *,
         backend: str = "auto",
+        compile: CompileSetting = "auto",  # noqa: A002
         sample_rate: float = 1.0,
         group: Any = None,
         label_smoothing: float = 0.0,
@@ -101,6 +109,7 @@ class Head(nn.Module):
         if not isinstance(self.spec, Margin):
             raise InputError(f"margin must be a parse string or a Margin, got {type(margin).__name__}")
         self.active_backend: str | None = None if backend == "auto" else backend
+        self.compile_kernels = check_compile_setting(compile)  # `compile` is a method of every module
         self.sample_rate, self.shard = check_backend_options(backend, sample_rate, group, label_smoothing, num_classes)
         self.sync_group = SyncGroup(group, self.spec.name) if self.shard is None else self.shard
         if ignore_index is not None:
@@ -341,10 +350,11 @@ class Head(nn.Module):
     def __repr__(self) -> str:
         label_smoothing = f", label_smoothing={self.label_smoothing:g}" if self.label_smoothing else ""
         sample_rate = f", sample_rate={self.sample_rate:g}" if self.sample_rate < 1.0 else ""
+        compiling = "" if self.compile_kernels == "auto" else f", compile={self.compile_kernels}"
         backend = (
             self.backend if self.active_backend in (None, self.backend) else f"{self.backend} ({self.active_backend})"
         )
         written = repr(self.spec)
         margin = written if len(written) <= 120 else written[:117] + "…"  # one number per class may be very many
         shape = f"{self.embedding_dim}, {self.num_classes}"
-        return f"Head({shape}, {margin}, backend={backend}{sample_rate}{label_smoothing})"
+        return f"Head({shape}, {margin}, backend={backend}{compiling}{sample_rate}{label_smoothing})"

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import torch_compat
 from .custom_autograd import custom_autograd
 
 PI = math.pi
@@ -35,13 +36,13 @@ def is_eager_cpu(x: Tensor) -> bool:
         x.device.type == "cpu"
         and x.numel() > 0
         and not torch.compiler.is_compiling()
-        and torch._C._functorch.peek_interpreter_stack() is None
+        and not torch_compat.is_inside_transform()
     )
 
 
 def is_reverse_mode_only(x: Tensor) -> bool:
     """True if only ordinary backward passes are possible: eager CPU, no torch.func transform, no forward mode."""
-    return is_eager_cpu(x) and torch.autograd.forward_ad._current_level < 0
+    return is_eager_cpu(x) and not torch_compat.is_forward_mode_on()
 
 
 def safe_norm(vectors: Tensor) -> Tensor:

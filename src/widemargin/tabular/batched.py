@@ -20,7 +20,7 @@ from torch.optim.adamw import adamw
 
 from ..losses.base import Loss
 from ..losses.grammar import Sum
-from ..numerics import angles
+from ..numerics import angles, torch_compat
 from ..numerics.precision import widest_float_dtype
 from .batched_objective import StackedObjective, draw_class_weights
 from .config import MLPConfig
@@ -218,7 +218,7 @@ class _AdamW:
     def step(self, lr: float) -> None:
         """One step down the gradients, which are then cleared."""
         if self.weight_decay:
-            torch._foreach_mul_(self.decayed_parameters, 1.0 - lr * self.weight_decay)
+            torch_compat.multiply_all_(self.decayed_parameters, 1.0 - lr * self.weight_decay)
         adamw(
             self.parameters,
             [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters],

@@ -20,7 +20,7 @@ from ..io.errors import InputError
 from ..losses.grammar import Sum, parse
 from ..losses.margin import Margin
 from ..models.attach import MarginModel, backbone_embeddings, find_classifier, remove_classifier, to_model_input
-from ..numerics import distributed
+from ..numerics import distributed, torch_compat
 from .config import TrainConfig
 
 _MAX_IMAGE_VALUES = 1 << 26  # numbers of an image as a network sees it: 4,700 × 4,700 pixels in colour
@@ -281,7 +281,7 @@ class ModelEMA:
     def update(self, model: nn.Module) -> None:
         """Update the average with the model's current state."""
         now = _float_state(model)
-        torch._foreach_lerp_(list(self.values.values()), [now[name] for name in self.values], 1.0 - self.decay)
+        torch_compat.lerp_all_(list(self.values.values()), [now[name] for name in self.values], 1.0 - self.decay)
 
     @torch.no_grad()
     def load(self, tensors: dict[str, Tensor], prefix: str) -> None:

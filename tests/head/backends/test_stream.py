@@ -11,7 +11,7 @@ import torch
 
 import widemargin as wm
 from stream_cases import C, D, assert_same, batch, gradients, pair
-from widemargin.head.backends import class_blocks, kernels
+from widemargin.head.backends import class_blocks, compiled
 from widemargin.head.backends.stream import GradBuffer
 
 
@@ -71,18 +71,18 @@ def test_a_later_block_far_above_the_first(small_blocks):
 
 
 def test_a_later_block_far_above_the_first_with_compiled_kernels(small_blocks, monkeypatch):
-    monkeypatch.setattr(kernels, "MIN_COMPILE_LOGITS", 0)
+    monkeypatch.setattr(compiled, "MIN_COMPILE_LOGITS", 0)
     test_a_later_block_far_above_the_first(None)
-    assert not kernels._warned_reasons
+    assert not compiled._warnings_given
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("compiling", [False, True])
 @pytest.mark.parametrize("loss", ["arcgrad(s=120)", "softmax(bias=True)"])
-def test_a_first_block_that_is_the_target_alone(loss, compiled, monkeypatch):
+def test_a_first_block_that_is_the_target_alone(loss, compiling, monkeypatch):
     """The second label of a mixup walks from the last block on, which may hold one class: no other to begin with."""
     monkeypatch.setattr(class_blocks, "max_block_rows", lambda samples, dim: 64)
-    if compiled:
-        monkeypatch.setattr(kernels, "MIN_COMPILE_LOGITS", 0)
+    if compiling:
+        monkeypatch.setattr(compiled, "MIN_COMPILE_LOGITS", 0)
     classes = next(c for c in range(65, 1000) if c % class_blocks.balance_block_rows(c, 64) == 1)
     dense, streamed = pair(loss, torch.float32, c=classes)
     if dense.bias is not None:

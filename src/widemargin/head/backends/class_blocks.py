@@ -4,6 +4,9 @@ The products are kept where the gradient of the class weights will be: row j of 
 the products of class j with N embeddings are N. Backward reads a block of them and writes that block's gradient over
 them. So there is no N×C matrix and no fourth matrix product; where N is larger than D, the rest is computed
 again. Never a normalised copy of the weights either: 1/‖w‖ is taken of a block while it is in cache.
+
+Compiled kernels take samples in multiples of `LANES`: a batch is filled up with zero embeddings that are nobody's
+sample, whose sums are cut off and whose gradients are 0.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ import torch
 from torch import Tensor
 
 from ...numerics import angles
-from . import kernels
+from . import compiled, kernels
+from .compiled import CompileSetting
 from .kernels import Block, KernelSpec
 
 # Entries of one block×N matrix: large enough to make up for a block's fixed cost, small compared with the rest.
@@ -41,15 +45,45 @@ def balance_block_rows(num_classes: int, max_rows: int) -> int:
     """
     if num_classes <= max_rows:
         return max(num_classes, 1)
-    return min(range(max_rows, max_rows * 3 // 4, -1), key=lambda rows: num_classes % rows)
+    found = (rows for rows in range(max_rows, max_rows * 3 // 4, -1) if kernels.find_run_rows(rows))
+    return min(found, key=lambda rows: num_classes % rows, default=max_rows)
+
+
+def split_classes(num_classes: int, rows: int) -> list[slice]:
+    """All classes in slices of at most `rows`, each of which can be summed in equal runs.
+
+    >>> split_classes(2000, 1000)
+    [slice(0, 1000, None), slice(1000, 2000, None)]
+    >>> split_classes(1100, 1003)  # 1003 = 17·59, and 97 is prime
+    [slice(0, 1003, None), slice(1003, 1067, None), slice(1067, 1100, None)]
+    """
+    found = []
+    for start in range(0, num_classes, rows):
+        stop = min(start + rows, num_classes)
+        if kernels.find_run_rows(stop - start) is None:
+            middle = stop - (stop - start) % kernels.MAX_RUN_ROWS
+            found += [slice(start, middle), slice(middle, stop)]
+        else:
+            found.append(slice(start, stop))
+    return found
 
 
 class ClassBlocks:
     """The products of embeddings `a` [N, D] with all class weights [C, D], cached as far as there is space."""
 
-    def __init__(self, divides_by_w_norm: bool, a: Tensor, weight: Tensor, grad_weight: Tensor | None) -> None:
-        self.a, self.weight, self.grad_weight, self.divides_by_w_norm = a, weight, grad_weight, divides_by_w_norm
-        self.block_rows = balance_block_rows(len(weight), max_block_rows(*a.shape))
+    def __init__(
+        self,
+        divides_by_w_norm: bool,
+        a: Tensor,
+        weight: Tensor,
+        grad_weight: Tensor | None,
+        compile_kernels: CompileSetting = "auto",
+    ) -> None:
+        self.is_compiled = compiled.should_compile(compile_kernels, len(a) * len(weight), a.device)
+        self.compile_kernels, self.samples = compile_kernels, len(a)
+        self.a = a = self._pad(a, 0.0)
+        self.weight, self.grad_weight, self.divides_by_w_norm = weight, grad_weight, divides_by_w_norm
+        self.slices = split_classes(len(weight), balance_block_rows(len(weight), max_block_rows(*a.shape)))
         self.inverse_norm = torch.empty(len(weight), dtype=a.dtype, device=a.device)
         self.product_cache = grad_weight if grad_weight is None else _as_products(grad_weight, a)
         self.cached_columns = 0 if self.product_cache is None else min(len(a), self.product_cache.shape[1])
@@ -62,7 +96,9 @@ class ClassBlocks:
 
     def with_grad_weight(self, grad_weight: Tensor) -> ClassBlocks:
         """The same blocks without cached products, to compute a gradient into `grad_weight`."""
-        return ClassBlocks(self.divides_by_w_norm, self.a, self.weight, grad_weight)
+        return ClassBlocks(
+            self.divides_by_w_norm, self.a[: self.samples], self.weight, grad_weight, self.compile_kernels
+        )
 
     def take_product_cache(self) -> ClassBlocks:
         """The same blocks with the cached products and the gradient memory they lie in, which these blocks give up."""
@@ -71,11 +107,16 @@ class ClassBlocks:
         self.is_cache_filled, self.cached_columns = False, 0
         return taken
 
+    def _pad(self, rows: Tensor, value: float) -> Tensor:
+        """Rows of samples [N, …], filled up with `value` where compiled kernels need more."""
+        missing = -self.samples % compiled.LANES if self.is_compiled else 0
+        if not missing:
+            return rows
+        return torch.cat((rows, torch.full_like(rows[:1], value).expand(missing, *rows.shape[1:])))
+
     def iter_slices(self) -> Iterator[slice]:
         """Slices of classes; after the first pass from the last to the first, whose weights are still in the cache."""
-        starts = range(0, len(self.weight), self.block_rows)
-        for start in reversed(starts) if self.has_norms else starts:
-            yield slice(start, min(start + self.block_rows, len(self.weight)))
+        return iter(reversed(self.slices) if self.has_norms else self.slices)
 
     def load_rows(self, block: slice) -> tuple[Tensor, Tensor | None]:
         """A block of class weights in the working dtype, and the factor its rows were scaled by, if any."""
@@ -107,7 +148,7 @@ class ClassBlocks:
             place = self.product_cache[block, :count]
             return place if self.is_cache_filled else torch.mm(rows, self.a.T, out=place)
         if self.scratch is None:
-            self.scratch = self.a.new_empty(self.block_rows, count)
+            self.scratch = self.a.new_empty(max(part.stop - part.start for part in self.slices), count)
         place = self.scratch[:size]
         if not self.is_cache_filled or self.product_cache is None:
             torch.mm(rows, self.a.T, out=place)
@@ -122,8 +163,8 @@ class ClassBlocks:
         self, y: Tensor, x_norm: Tensor, bias: Tensor | None
     ) -> Iterator[tuple[slice, Tensor, Tensor | None, Block]]:
         """Every block as the kernels take it, with its rows and their factor."""
-        labels = y.to(torch.int32)  # half the width of the comparisons that find the targets
-        x_norm, bias = x_norm.detach(), None if bias is None else bias.detach()
+        labels = self._pad(y.to(torch.int32), -1)  # half the width of the comparisons that find the targets
+        x_norm, bias = self._pad(x_norm.detach(), 1.0), None if bias is None else bias.detach()
         for place in self.iter_slices():
             rows, factor = self.load_rows(place)
             part = None if bias is None else bias[place].to(self.a.dtype)
@@ -131,19 +172,21 @@ class ClassBlocks:
             if self.divides_by_w_norm and not self.has_norms and not self.store_inverse_norms(place, rows):
                 rows, factor = self.load_rows(place)
                 raw = self.get_products(place, rows)
-            yield place, rows, factor, Block(raw, self.inverse_norm[place], x_norm, labels - place.start, part)
+            run_rows = kernels.find_run_rows(len(rows))
+            assert run_rows is not None
+            block = Block(raw, self.inverse_norm[place], x_norm, labels - place.start, part, run_rows)
+            yield place, rows, factor, block
         self.is_cache_filled, self.has_norms = self.product_cache is not None, True
 
     def run_kernel(self, function: Callable[..., Any], spec: KernelSpec, block: Block, inputs: Sequence[Tensor]) -> Any:
-        """A kernel on a block: compiled where the head is large and the block a full one."""
-        if block.dot_products.shape[0] != self.block_rows:
+        """A kernel on a block: compiled where the head is large, or where it was asked for."""
+        if not self.is_compiled:
             return function(spec, block, *inputs)
-        # The block is the same throughout a pass; a kernel is compiled for the dtypes and shapes of the rest.
-        key = (function, spec, tuple((t.dtype, t.shape) for t in inputs))
+        # Within a pass only the spec and the dtypes of the inputs may change.
+        key = (function, spec, tuple(t.dtype for t in inputs))
         found = self.kernels.get(key)
         if found is None:
-            large = kernels.should_compile(len(self.a) * len(self.weight), self.a.device)
-            found = self.kernels[key] = kernels.get_kernel(function, spec, block, inputs) if large else function
+            found = self.kernels[key] = compiled.get_kernel(function, spec, block, inputs)
         return found(spec, block, *inputs)
 
     # ---------------------------------------------------------------- forward
@@ -171,6 +214,7 @@ class ClassBlocks:
                 logit_sum = found[1] if logit_sum is None else logit_sum + found[1]
         assert anchor is not None
         assert exp_sum is not None
+        anchor, exp_sum = anchor[: self.samples], exp_sum[: self.samples]
         # Rarely: a later block holds a logit far above the first's; or the first few were the target alone, so that the
         # anchor is 0 and exp underflows far below it. With a true anchor the sum is at least 1.
         far_off = (exp_sum == torch.inf) | (exp_sum < _MIN_EXP_SUM)
@@ -180,7 +224,7 @@ class ClassBlocks:
         return (
             log_sum,
             self._target_products(y),
-            torch.zeros_like(log_sum) if logit_sum is None else logit_sum.to(self.a.dtype),
+            torch.zeros_like(log_sum) if logit_sum is None else logit_sum[: self.samples].to(self.a.dtype),
         )
 
     def _target_products(self, y: Tensor) -> Tensor:
@@ -192,7 +236,8 @@ class ClassBlocks:
                 found = found * self.inverse_norm[rows]
         else:
             w_rows = self.weight.index_select(0, rows).to(self.a.dtype)
-            found = (self.a * (angles.unit_and_norm(w_rows)[0] if self.divides_by_w_norm else w_rows)).sum(1)
+            factor = angles.unit_and_norm(w_rows)[0] if self.divides_by_w_norm else w_rows
+            found = (self.a[: self.samples] * factor).sum(1)
         return torch.where(y == rows, found, 0.0)
 
     def _exp_sum_at_max(
@@ -207,7 +252,7 @@ class ClassBlocks:
             self.run_kernel(kernels.sum_exp_logits, spec, block, (anchor, *margin_values))[0]
             for *_, block in self.iter_blocks(y, x_norm, bias)
         ]
-        return anchor, torch.stack(parts).sum(0)
+        return anchor[: self.samples], torch.stack(parts).sum(0)[: self.samples]
 
     @torch.no_grad()
     def largest_cosine(self, spec: KernelSpec, y: Tensor, x_norm: Tensor) -> Tensor:
@@ -217,7 +262,7 @@ class ClassBlocks:
             (found,) = self.run_kernel(kernels.largest_cosine, spec, block, ())
             best = found if best is None else torch.maximum(best, found)
         assert best is not None
-        return best
+        return best[: self.samples]
 
     # ---------------------------------------------------------------- backward
 
@@ -242,16 +287,22 @@ class ClassBlocks:
         `grad_target_product` [N] is the gradient of the targets' products; `target_w_coefficient` [N], if given, times
         the target's weight is added to that weight's gradient.
         """
-        margin_values, log_sum = [number.detach() for number in margin_values], log_sum.detach()
+        margin_values = [number.detach() for number in margin_values]
+        log_sum = self._pad(log_sum.detach(), torch.inf)  # exp(z − ∞) = 0
+        grad_log_sum, grad_logit_sum, grad_target_product = (
+            self._pad(t, 0.0) for t in (grad_log_sum, grad_logit_sum, grad_target_product)
+        )
         grad_a = torch.zeros_like(self.a) if needs_a_grad else None
-        grad_x_norm = torch.zeros_like(x_norm) if spec.has_radius else None
+        grad_x_norm = self.a.new_zeros(len(self.a)) if spec.has_radius else None
         grad_bias = None if bias is None else torch.empty_like(bias)
         grad_margin_values: list[Tensor] = []
         clamped_labels = y.clamp(0, len(self.weight) - 1)  # the coefficients of another rank's classes are 0
         targets = (
             None
             if target_w_coefficient is None
-            else _samples_by_block(clamped_labels, self.block_rows, len(self.weight))
+            else dict(
+                zip((part.start for part in self.slices), _samples_by_slice(clamped_labels, self.slices), strict=True)
+            )
         )
         writes_in_place = grad_weight is not None and grad_weight.dtype == self.a.dtype
         for place, rows, factor, block in self.iter_blocks(y, x_norm, bias):
@@ -273,7 +324,7 @@ class ClassBlocks:
             if grad_weight is None:
                 continue
             if targets is not None and target_w_coefficient is not None:
-                samples = targets[place.start // self.block_rows]
+                samples = targets[place.start]
                 w_coefficient = w_coefficient.index_add(
                     0, clamped_labels[samples] - place.start, target_w_coefficient[samples]
                 )
@@ -288,18 +339,23 @@ class ClassBlocks:
                 found.mul_(factor.unsqueeze(1))
             if not writes_in_place:
                 grad_weight[place] = found
-        return grad_a, grad_x_norm, grad_bias, grad_margin_values
+        return (
+            None if grad_a is None else grad_a[: self.samples],
+            None if grad_x_norm is None else grad_x_norm[: self.samples],
+            grad_bias,
+            grad_margin_values,
+        )
 
 
 def _first_bias_rows(bias: Tensor | None) -> Tensor | None:
     return None if bias is None else bias[:_ANCHOR_ROWS]
 
 
-def _samples_by_block(y: Tensor, block_rows: int, num_classes: int) -> tuple[Tensor, ...]:
-    """For every block of classes the samples whose target lies in it."""
+def _samples_by_slice(y: Tensor, slices: Sequence[slice]) -> tuple[Tensor, ...]:
+    """For every slice of classes the samples whose target lies in it."""
     order = y.argsort()
     ends = torch.searchsorted(
-        y[order], torch.arange(block_rows, max(block_rows, num_classes), block_rows, device=y.device)
+        y[order], torch.tensor([part.start for part in slices[1:]], dtype=y.dtype, device=y.device)
     )
     return torch.tensor_split(order, ends.cpu())
 

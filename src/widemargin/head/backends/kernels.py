@@ -1,35 +1,25 @@
-"""Kernels: elementwise work on one block of classes, from products to sums and back, plain or compiled.
+"""Kernels: elementwise work on one block of classes, from products to sums and back.
 
 Everything is [B, N], classes first: a row's samples lie side by side, sums over classes run down the columns. The
 logit is `base.compute_logits`, the only definition; its slope is autograd's. The kernels are plain PyTorch functions;
-`get_kernel` traces them and turns each into one compiled loop where a compiler is available (which is why each returns
-a tuple), so that compiled and plain kernels come from the same functions.
-
-Compiling takes some seconds, so it is for heads where a step takes long; the first call of every `KernelSpec` pays.
-`WIDEMARGIN_FUSED=1` compiles for small heads too, `0` never. Where there is no compiler, or it fails, the plain
-functions do the same work: slower, and but for the last digit of single precision the same.
+`compiled.py` traces them and turns each into one compiled loop (which is why each returns a tuple), so that compiled and
+plain kernels come from the same functions.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import threading
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...losses.margin import Margin
-from ...numerics import angles
 from ...numerics.precision import widest_float_dtype
 from .base import DotProducts, compute_logits, compute_radius
 
-_MAX_PARTIAL_SUM_ROWS = 64  # rows that are added up in the working precision before the sum goes on in the widest
+MAX_RUN_ROWS = 64  # rows that are added up in the working precision before the sum goes on in the widest
 
 
 @dataclass(frozen=True)
@@ -73,6 +63,20 @@ class Block(NamedTuple):
     target_row: Tensor
     """Row of each sample's target in this block [N]; outside 0 … B−1 where the target lies elsewhere."""
     bias: Tensor | None
+    """Biases of the classes [B], if any."""
+    run_rows: int
+    """How many rows are summed together, a divisor of B (`find_run_rows`)."""
+
+
+def find_run_rows(rows: int) -> int | None:
+    """The most rows up to 64, and at least 16, that divide a block into equal runs; None where there is no such number.
+
+    >>> find_run_rows(1000), find_run_rows(1024), find_run_rows(7), find_run_rows(997)
+    (50, 64, 7, None)
+    """
+    if rows <= MAX_RUN_ROWS:
+        return max(rows, 1)
+    return next((run for run in range(MAX_RUN_ROWS, MAX_RUN_ROWS // 4 - 1, -1) if rows % run == 0), None)
 
 
 def safe_reciprocal(norm: Tensor) -> Tensor:
@@ -111,25 +115,11 @@ def _is_target(block: Block) -> Tensor:
     return rows.unsqueeze(1) == block.target_row
 
 
-def _sum_over_classes(values: Tensor) -> Tensor:
+def _sum_over_classes(block: Block, values: Tensor) -> Tensor:
     """Sum over the classes [N] in the widest float; short runs in the working one, which costs no digits."""
-    rows, wide = values.shape[0], widest_float_dtype(values.device)
-    together = _partial_sum_rows(rows)
-    whole = rows - rows % together
-    found = values[:whole].view(whole // together, together, values.shape[1]).sum(1).to(wide).sum(0)
-    return found if whole == rows else found + values[whole:].sum(0).to(wide)
-
-
-def _partial_sum_rows(rows: int) -> int:
-    """Rows that are summed together: a divisor of `rows` if one is large enough, so that it compiles to one loop.
-
-    >>> _partial_sum_rows(1000), _partial_sum_rows(1024), _partial_sum_rows(997)
-    (50, 64, 64)
-    """
-    return next(
-        (run for run in range(_MAX_PARTIAL_SUM_ROWS, _MAX_PARTIAL_SUM_ROWS // 4, -1) if rows % run == 0),
-        _MAX_PARTIAL_SUM_ROWS,
-    )
+    rows, samples = values.shape
+    runs = values.view(rows // block.run_rows, block.run_rows, samples)
+    return runs.sum(1).to(widest_float_dtype(values.device)).sum(0)
 
 
 def largest_logit(spec: KernelSpec, block: Block, *margin_values: Tensor) -> tuple[Tensor]:
@@ -152,8 +142,8 @@ def sum_exp_logits(spec: KernelSpec, block: Block, anchor: Tensor, *margin_value
         spec, _phi_input(spec, block), block.x_norm, _w_norm_or_placeholder(spec, block), block.bias, margin_values
     )
     target = _is_target(block)
-    found = _sum_over_classes(torch.where(target, 0.0, torch.exp(z - anchor)))
-    return (found, _sum_over_classes(torch.where(target, 0.0, z))) if spec.with_logit_sum else (found,)
+    found = _sum_over_classes(block, torch.where(target, 0.0, torch.exp(z - anchor)))
+    return (found, _sum_over_classes(block, torch.where(target, 0.0, z))) if spec.with_logit_sum else (found,)
 
 
 def gradients(
@@ -205,100 +195,3 @@ def gradients(
         if spec.has_radius:
             w_coefficient = w_coefficient + found.pop(1) * inverse
         return (grad_dot_products.contiguous(), w_coefficient, *found)
-
-
-KernelFunction = Callable[..., Any]
-
-_kernel_cache: dict[Any, KernelFunction] = {}
-_warned_reasons: set[str] = set()  # reasons of failures that were warned about
-_kernel_cache_lock = threading.Lock()
-
-
-MIN_COMPILE_LOGITS = 1 << 20  # logits from which compiling pays within minutes of training
-MIN_FORCED_COMPILE_LOGITS = 1 << 16  # where it was asked for; below this a step is all overhead
-
-
-def is_compile_forced(logits: int) -> bool:
-    """Whether compiled kernels were asked for at so many logits, where plain ones would do."""
-    return os.environ.get("WIDEMARGIN_FUSED") == "1" and logits >= MIN_FORCED_COMPILE_LOGITS
-
-
-def should_compile(logits: int, device: torch.device) -> bool:
-    """Whether a head of so many logits shall have compiled kernels, and can."""
-    return (logits >= MIN_COMPILE_LOGITS or is_compile_forced(logits)) and can_compile(device)
-
-
-def can_compile(device: torch.device) -> bool:
-    """Whether kernels may be compiled: a C++ compiler on a CPU, Triton on a GPU; WIDEMARGIN_FUSED=0 says no."""
-    if os.environ.get("WIDEMARGIN_FUSED") == "0":
-        return False
-    if device.type == "cpu":
-        return _on_path(os.environ.get("CXX", "g++"))
-    return device.type == "cuda"
-
-
-@cache
-def _on_path(command: str) -> bool:
-    return shutil.which(command) is not None
-
-
-def get_kernel(function: KernelFunction, spec: KernelSpec, block: Block, inputs: Sequence[Tensor]) -> KernelFunction:
-    """`function(spec, block, *inputs)` for blocks of this very shape, compiled; itself where that fails."""
-    tensors = [t for t in block if t is not None] + list(inputs)
-    key = (function, spec, tuple((t.shape, t.stride(), t.dtype, t.device) for t in tensors))
-    with _kernel_cache_lock:
-        if key not in _kernel_cache:
-            _kernel_cache[key] = _compile_or_fallback(function, spec, block, inputs)
-        return _kernel_cache[key]
-
-
-def _compile_or_fallback(
-    function: KernelFunction, spec: KernelSpec, block: Block, inputs: Sequence[Tensor]
-) -> KernelFunction:
-    def plain(spec: KernelSpec, block: Block, *inputs: Tensor) -> Any:
-        return function(spec, block, *inputs)
-
-    try:
-        compiled = _trace_and_compile(function, spec, block, inputs)
-    except Exception as error:
-        # Only this kernel: another loss, dtype or size may well compile.
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        if reason not in _warned_reasons:
-            _warned_reasons.add(reason)
-            what = f"{spec.margin.name} ({function.__name__})"
-            warnings.warn(f"no compiled kernel for {what}, plain PyTorch does its work: {reason}", stacklevel=2)
-        return plain
-    return compiled
-
-
-def _trace_and_compile(
-    function: KernelFunction, spec: KernelSpec, block: Block, inputs: Sequence[Tensor]
-) -> KernelFunction:
-    from torch._inductor.compile_fx import compile_fx_inner
-    from torch._inductor.decomposition import select_decomp_table
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    has_bias = block.bias is not None
-
-    def flat(*tensors: Tensor) -> Any:
-        raw, inverse, x_length, column, *rest = tensors
-        bias = rest.pop(0) if has_bias else None
-        return function(spec, Block(raw, inverse, x_length, column, bias), *rest)
-
-    def flatten_inputs(block: Block, inputs: Sequence[Tensor]) -> list[Tensor]:
-        return [*(t for t in block if t is not None), *inputs]
-
-    given = flatten_inputs(block, inputs)
-    with torch.no_grad(), angles.use_polynomial_arccos():
-        graph = make_fx(flat, decomposition_table=select_decomp_table(), tracing_mode="fake")(*given)
-        # Once more without writing in place, which would stand between the loops as a call of its own.
-        graph = make_fx(torch.func.functionalize(graph), tracing_mode="fake")(*given)
-        # Shapes are fixed and nothing is differentiated, so that what torch.compile would check on every call, at a
-        # tenth of a block's time, is known.
-        compiled: Any = compile_fx_inner(graph, [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"])
-        compiled(given)  # fails here or never
-
-    def call(spec: KernelSpec, block: Block, *inputs: Tensor) -> Any:
-        return compiled(flatten_inputs(block, inputs))
-
-    return call

@@ -16,6 +16,7 @@ from torch import Tensor
 from ...losses.margin import Margin
 from ...numerics.custom_autograd import custom_autograd
 from .base import Backend, NormalizedEmbeddings, SplitLogits
+from .compiled import CompileSetting
 from .stream import GradBuffer, StreamBackend
 
 
@@ -62,10 +63,12 @@ class SampledBackend(Backend):
         bias: Tensor | None,
         sample_rate: float,
         grad_buffer: GradBuffer | None = None,
+        compile_kernels: CompileSetting = "auto",
     ) -> None:
         self.embeddings, self.weight, self.bias, self.sample_rate = embeddings, weight, bias, sample_rate
         self.num_classes = len(weight)
-        self._grad_buffer, self._grad_enabled = grad_buffer, torch.is_grad_enabled()
+        self._grad_buffer, self._compile_kernels = grad_buffer, compile_kernels
+        self._grad_enabled = torch.is_grad_enabled()
         self._stream_cache: tuple[Tensor, StreamBackend, Tensor] | None = None
 
     @property
@@ -81,7 +84,7 @@ class SampledBackend(Backend):
             with torch.set_grad_enabled(self._grad_enabled):
                 rows: Tensor = _SparseGradRows.apply(self.weight, which)  # type: ignore[no-untyped-call]
                 bias = None if self.bias is None else self.bias[which]
-                stream = StreamBackend(self.embeddings, rows, bias, self._grad_buffer)
+                stream = StreamBackend(self.embeddings, rows, bias, self._grad_buffer, self._compile_kernels)
             place = torch.searchsorted(which, y)
             inside = (y >= 0) & (y < len(self.weight))  # labels of another rank's classes become −1
             column = torch.where(inside, place, torch.full_like(place, -1))

@@ -8,8 +8,9 @@ import torch
 
 from ...io.errors import InputError, unknown_name_error
 from ...numerics.distributed import check_group
-from . import kernels
+from . import compiled
 from .base import Backend, NormalizedEmbeddings
+from .compiled import CompileSetting
 from .dense import DenseBackend
 from .sampled import SampledBackend
 from .sharded import ClassShard, ShardedBackend
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 BACKENDS = ("dense", "stream", "sharded", "sampled")
 # From this many logits on `auto` streams: there the streaming backend has compiled kernels and is the faster one, and
 # the dense backend holds several copies of the logits.
-MIN_STREAM_LOGITS = kernels.MIN_COMPILE_LOGITS
+MIN_STREAM_LOGITS = compiled.MIN_COMPILE_LOGITS
 _UNCOMPILED_STREAM_FACTOR = 8  # times as many where nothing can be compiled
 
 
@@ -44,22 +45,33 @@ def check_backend_options(
     return float(sample_rate), ClassShard.for_this_rank(num_classes, group) if backend == "sharded" else None
 
 
-def select_backend(backend: str, samples: int, num_classes: int, device: torch.device) -> str:
-    """The backend that `auto` means for so many samples and classes; any other name is returned as it is."""
+def select_backend(
+    backend: str, samples: int, num_classes: int, device: torch.device, compile_kernels: CompileSetting = "auto"
+) -> str:
+    """The backend that `auto` means for so many samples and classes; any other name is returned as it is.
+
+    >>> cpu = torch.device("cpu")
+    >>> select_backend("auto", 64, 100, cpu), select_backend("auto", 256, 1_000_000, cpu)
+    ('dense', 'stream')
+    """
     if backend != "auto":
         return backend
     logits = samples * num_classes
     if torch.compiler.is_compiling():  # what traces a step cannot look for a compiler
         return "stream" if logits >= MIN_STREAM_LOGITS else "dense"
-    if logits < MIN_STREAM_LOGITS:
-        return "stream" if kernels.is_compile_forced(logits) else "dense"
-    enough = logits >= _UNCOMPILED_STREAM_FACTOR * MIN_STREAM_LOGITS or kernels.can_compile(device)
-    return "stream" if enough else "dense"
+    if logits >= _UNCOMPILED_STREAM_FACTOR * MIN_STREAM_LOGITS or compiled.should_compile(
+        compile_kernels, logits, device
+    ):
+        return "stream"
+    can_compile = compiled.effective_setting(compile_kernels) is not False and compiled.can_compile(device)
+    return "stream" if logits >= MIN_STREAM_LOGITS and can_compile else "dense"
 
 
 def build_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
     """The backend of a head for a batch."""
-    head.active_backend = select_backend(head.backend, len(embeddings), head.num_classes, head.weight.device)
+    head.active_backend = select_backend(
+        head.backend, len(embeddings), head.num_classes, head.weight.device, head.compile_kernels
+    )
     if head.active_backend == "dense":
         return DenseBackend(embeddings, head.weight, head.bias)
     if head.active_backend == "sharded":
@@ -74,5 +86,7 @@ def build_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
 def _build_stream_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
     """Over the classes that are here: a part of them in training where a sample rate is given, else all."""
     if head.sample_rate < 1.0 and head.training:
-        return SampledBackend(embeddings, head.weight, head.bias, head.sample_rate, head.grad_buffer)
-    return StreamBackend(embeddings, head.weight, head.bias, head.grad_buffer)
+        return SampledBackend(
+            embeddings, head.weight, head.bias, head.sample_rate, head.grad_buffer, head.compile_kernels
+        )
+    return StreamBackend(embeddings, head.weight, head.bias, head.grad_buffer, head.compile_kernels)

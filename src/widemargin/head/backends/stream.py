@@ -21,7 +21,7 @@ from torch import Tensor
 from ...io.errors import InputError
 from ...losses.margin import Margin
 from ...losses.margins.normface import NormFace
-from ...numerics import angles
+from ...numerics import angles, torch_compat
 from ...numerics.custom_autograd import custom_autograd
 from ...numerics.log_sums import define_non_target_logsumexp, without_target
 from ...numerics.precision import autocast_disabled
@@ -38,6 +38,7 @@ from .base import (
     compute_radius,
 )
 from .class_blocks import ClassBlocks
+from .compiled import CompileSetting
 from .kernels import KernelSpec, safe_reciprocal
 
 _OWN_REFERENCES = 2  # references to the storage object: the attribute, and the argument of getrefcount
@@ -79,8 +80,8 @@ class GradBuffer:
         the storage itself, of which torch hands out one and the same Python object."""
         if self.storage is None:
             return False
-        count = getattr(torch._C, "_storage_Use_Count", None)
-        return count is None or count(self.storage._cdata) > 1 or sys.getrefcount(self.storage) > _OWN_REFERENCES
+        users = torch_compat.count_storage_users(self.storage)
+        return users is None or users > 1 or sys.getrefcount(self.storage) > _OWN_REFERENCES
 
     def __deepcopy__(self, memo: Any) -> GradBuffer:
         return GradBuffer()
@@ -346,6 +347,7 @@ class StreamBackend(Backend):
         weight: Tensor,
         bias: Tensor | None,
         grad_buffer: GradBuffer | None = None,
+        compile_kernels: CompileSetting = "auto",
     ) -> None:
         self.embeddings, self.weight, self.bias, self.num_classes = embeddings, weight, bias, len(weight)
         self._grad_buffer = GradBuffer() if grad_buffer is None else grad_buffer
@@ -353,6 +355,7 @@ class StreamBackend(Backend):
         self._grad_enabled = torch.is_grad_enabled()
         self._blocks_cache: dict[Geometry, ClassBlocks] = {}
         self._target_angle_cache: tuple[Tensor, _TargetAngle] | None = None
+        self._compile_kernels = compile_kernels
 
     @property
     def x_norm(self) -> Tensor:
@@ -422,6 +425,10 @@ class StreamBackend(Backend):
             wanted = self.weight.requires_grad and self._grad_enabled
             grad_weight = self._grad_buffer.allocate_like(self.weight) if wanted else None
             self._blocks_cache[geometry] = ClassBlocks(
-                not geometry.folds_w_norm, self._matmul_input(geometry).detach(), self.weight.detach(), grad_weight
+                not geometry.folds_w_norm,
+                self._matmul_input(geometry).detach(),
+                self.weight.detach(),
+                grad_weight,
+                self._compile_kernels,
             )
         return self._blocks_cache[geometry]

@@ -1,0 +1,223 @@
+"""Compiled kernels: when they are compiled, for what, and the cache that keeps them.
+
+The setting is `Head(compile=…)`, or for a whole process the environment variable `WIDEMARGIN_COMPILE` (`auto`, `1` or
+`0`), which overrides it. A kernel is compiled once for a loss with its fixed numbers, a dtype and a device, and serves
+every batch size, number of classes and embedding dimension: the sizes of a block are unknowns of its loops. Only the
+number of samples is a multiple of `LANES`, up to which `class_blocks.py` fills a batch up, so that no loop over samples
+has a rest. It takes some seconds, which is why only large heads do it by themselves. Where there is no compiler, or it
+fails, the plain functions do the same work: slower, and but for the last digits of single precision the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import threading
+import time
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ...io.errors import InputError, format_value
+from ...numerics import angles, torch_compat
+from .kernels import Block, KernelSpec
+
+CompileSetting = Literal["auto"] | bool
+KernelFunction = Callable[..., Any]
+
+MIN_COMPILE_LOGITS = 1 << 20  # logits of a step from which compiling pays within minutes of training
+MIN_FORCED_COMPILE_LOGITS = 1 << 16  # where it was asked for; below this a step is all overhead
+MAX_KERNELS = 64  # compiled kernels that are kept, the least recently used go; a loss has two to four
+LANES = 16  # samples in a row of a compiled kernel come in multiples of this, the widest vector register's fp32 numbers
+_ENVIRONMENT = "WIDEMARGIN_COMPILE"
+
+_logger = logging.getLogger("widemargin")
+
+
+def check_compile_setting(value: Any) -> CompileSetting:
+    """`value` if it is a setting of `Head(compile=…)`, else an InputError.
+
+    >>> check_compile_setting("auto"), check_compile_setting(False)
+    ('auto', False)
+    """
+    if isinstance(value, bool) or value == "auto":
+        return value  # type: ignore[no-any-return]
+    raise InputError(f'compile={format_value(value)} must be "auto", True or False')
+
+
+def effective_setting(setting: CompileSetting) -> CompileSetting:
+    """The setting of a head, or that of the environment if there is one."""
+    written = os.environ.get(_ENVIRONMENT)
+    if not written:
+        return setting
+    if written not in ("auto", "0", "1"):
+        raise InputError(f"{_ENVIRONMENT}={format_value(written)} must be auto, 1 or 0")
+    return "auto" if written == "auto" else written == "1"
+
+
+def should_compile(setting: CompileSetting, logits: int, device: torch.device) -> bool:
+    """Whether a step of so many logits shall have compiled kernels, and can; warns once if it shall and cannot."""
+    setting = effective_setting(setting)
+    least = min(MIN_COMPILE_LOGITS, MIN_FORCED_COMPILE_LOGITS) if setting is True else MIN_COMPILE_LOGITS
+    if setting is False or logits < least:
+        return False
+    if can_compile(device):
+        return True
+    if setting is True:
+        needed = "Triton" if device.type == "cuda" else "a C++ compiler (g++, or the one that CXX names)"
+        _warn_once(f"compile=True needs {needed} for kernels on {device.type}: plain PyTorch does their work")
+    return False
+
+
+def can_compile(device: torch.device) -> bool:
+    """Whether kernels can be compiled: a C++ compiler on a CPU, Triton on a GPU."""
+    if device.type == "cpu":
+        return _is_on_path(os.environ.get("CXX", "g++"))
+    return device.type == "cuda" and find_spec("triton") is not None
+
+
+@cache
+def _is_on_path(command: str) -> bool:
+    return shutil.which(command) is not None
+
+
+_kernel_cache: OrderedDict[Any, KernelFunction] = OrderedDict()
+_cache_lock = threading.Lock()  # held for a look into the cache
+_compile_lock = threading.Lock()  # held while one is compiled: kernels that are there do not wait for it
+_warnings_given: set[str] = set()
+_compiled_names: list[str] = []
+
+
+def compilation_count() -> int:
+    """How many kernels this process has compiled so far."""
+    return len(_compiled_names)
+
+
+def get_kernel(function: KernelFunction, spec: KernelSpec, block: Block, inputs: Sequence[Tensor]) -> KernelFunction:
+    """`function(spec, block, *inputs)` compiled, for blocks of any size; the plain function where that fails.
+
+    `inputs` are vectors [N], then the numbers of the margin.
+    """
+    vectors, numbers = _split_inputs(spec, inputs)
+    key = (
+        function,
+        spec,
+        block.dot_products.device,
+        torch.get_num_threads(),  # loops are split among so many
+        tuple(None if t is None else t.dtype for t in (*block[:-1], *vectors)),
+        tuple((t.dtype, _unknown_sizes(t)) for t in numbers),
+    )
+    with _cache_lock:
+        found = _kernel_cache.get(key)
+        if found is not None:
+            _kernel_cache.move_to_end(key)
+            return found
+    with _compile_lock:
+        found = _kernel_cache.get(key)  # another thread may have been first
+        if found is None:
+            found = _compile_or_fallback(function, spec, block, inputs)
+            with _cache_lock:
+                _kernel_cache[key] = found
+                while len(_kernel_cache) > MAX_KERNELS:
+                    _kernel_cache.popitem(last=False)
+        return found
+
+
+def _compile_or_fallback(
+    function: KernelFunction, spec: KernelSpec, block: Block, inputs: Sequence[Tensor]
+) -> KernelFunction:
+    name, began = f"{spec.margin.name} ({function.__name__})", time.perf_counter()
+    try:
+        compiled = _trace_and_compile(function, spec, block, inputs)
+    except Exception as error:
+        # Only this kernel: another loss or dtype may well compile.
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        _warn_once(f"no compiled kernel for {name}, plain PyTorch does its work: {reason}", reason)
+        return function
+    _compiled_names.append(name)
+    products = block.dot_products
+    seconds = time.perf_counter() - began
+    _logger.info("compiled %s for %s on %s in %.1f s", name, products.dtype, products.device, seconds)
+    return compiled
+
+
+def _warn_once(message: str, reason: str | None = None) -> None:
+    if (reason or message) not in _warnings_given:
+        _warnings_given.add(reason or message)
+        warnings.warn(message, stacklevel=2)
+
+
+def _split_inputs(spec: KernelSpec, inputs: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    """The vectors [N] among a kernel's inputs, and the numbers of the margin, which are the last."""
+    count = max(0, len(inputs) - len(spec.value_names))
+    return inputs[:count], inputs[count:]
+
+
+def _unknown_sizes(number: Tensor) -> tuple[int, ...]:
+    """The shape of a number of the margin, in which only a size of 1 is known: it broadcasts."""
+    return tuple(1 if size == 1 else -1 for size in number.shape)
+
+
+def _trace_and_compile(
+    function: KernelFunction, spec: KernelSpec, block: Block, inputs: Sequence[Tensor]
+) -> KernelFunction:
+    has_bias, count = block.bias is not None, len(_split_inputs(spec, inputs)[0])
+
+    def flat(products: Tensor, inverse_norm: Tensor, *tensors: Tensor) -> Any:
+        runs, run_rows, groups, lanes = products.shape
+        rows, samples = runs * run_rows, groups * lanes
+        # The views say which sizes are the same.
+        x_norm, target_row, *rest = tensors
+        bias = rest.pop(0).view(rows) if has_bias else None
+        x_norm, target_row, *vectors = (t.view(samples) for t in (x_norm, target_row, *rest[:count]))
+        same = Block(products.view(rows, samples), inverse_norm.view(rows), x_norm, target_row, bias, run_rows)
+        return function(spec, same, *vectors, *rest[count:])
+
+    with angles.use_polynomial_arccos():
+        compiled = torch_compat.compile_for_all_sizes(flat, *_make_examples(spec, block, inputs))
+    with torch.no_grad():
+        compiled(_flatten(block, inputs))  # fails here or never
+
+    def call(spec: KernelSpec, block: Block, *inputs: Tensor) -> Any:
+        return compiled(_flatten(block, inputs))
+
+    return call
+
+
+def _flatten(block: Block, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors of a block, with its products as [runs, rows of a run, groups of samples, `LANES`]."""
+    products, run_rows = block.dot_products, block.run_rows
+    stride, (rows, samples) = products.stride(0), products.shape
+    parts = products.as_strided(
+        (rows // run_rows, run_rows, samples // LANES, LANES), (run_rows * stride, stride, LANES, 1)
+    )
+    start = [parts, block.inverse_norm, block.x_norm, block.target_row]
+    return [*start, *inputs] if block.bias is None else [*start, block.bias, *inputs]
+
+
+def _make_examples(spec: KernelSpec, block: Block, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[set[int]]]:
+    """Tensors as those of a block, of ordinary sizes in which nothing agrees by chance; and which sizes are fixed."""
+    rows, run_rows, samples, row_stride = 1020, 60, 18 * LANES, 640
+    vectors, numbers = _split_inputs(spec, inputs)
+    example = Block(
+        block.dot_products.new_empty(rows, row_stride)[:, :samples],
+        block.inverse_norm.new_empty(rows),
+        block.x_norm.new_empty(samples),
+        block.target_row.new_empty(samples),
+        None if block.bias is None else block.bias.new_empty(rows),
+        run_rows,
+    )
+    shapes = [_unknown_sizes(number) for number in numbers]
+    found = [
+        number.new_empty([23 if n < 0 else n for n in shape]) for number, shape in zip(numbers, shapes, strict=True)
+    ]
+    tensors = _flatten(example, [*(vector.new_empty(samples) for vector in vectors), *found])
+    fixed: list[set[int]] = [{3}, *(set() for _ in tensors[1 : len(tensors) - len(numbers)])]
+    return tensors, [*fixed, *({i for i, n in enumerate(shape) if n == 1} for shape in shapes)]
