@@ -320,7 +320,8 @@ def _measure_step_memory(name: str, shape: tuple[int, int, int], threads: int) -
 
     torch.set_num_threads(threads)
     known = {c.name: c for c in (linear_head(), *(eager_head(loss) for loss in EAGER_LOSSES), *metric_learning_heads())}
-    implementation = known[name] if name in known else widemargin_head(*name.rsplit(", ", 1))
+    loss, _, backend = name.rpartition(", ")
+    implementation = known[name] if name in known else widemargin_head(loss, backend)
     samples, dim, classes = shape
     if compiled.should_compile("auto", samples * classes, torch.device("cpu")):
         # The small head shall warm up the kernels of the large one.

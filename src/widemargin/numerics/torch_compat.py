@@ -84,7 +84,7 @@ def compile_for_all_sizes(
     Strides are unknowns where those of the example do not follow from its sizes. Nothing is differentiated later and
     nothing checked at a call but the sizes; what `torch.compile` checks would be a tenth of a block's time.
 
-    Returns a function of the list of tensors, which it empties. Without `compile_fx_inner` the traced graph goes to
+    Returns a function of the list of tensors, which it may empty. Without `compile_fx_inner` the traced graph goes to
     `torch.compile`; without what tracing needs, an ImportError says so.
     """
     make_fx = _require("torch.fx.experimental.proxy_tensor", "make_fx")
@@ -99,12 +99,11 @@ def compile_for_all_sizes(
             placeholders = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
             compiled: Callable[[list[Tensor]], Sequence[Tensor]] = compile_inner(graph, placeholders)
             return compiled
-    compiled_graph = torch.compile(graph, dynamic=True)
+    compiled_graph: Callable[..., Sequence[Tensor]] = torch.compile(graph, dynamic=True)
 
     def call(tensors: list[Tensor]) -> Sequence[Tensor]:
         with torch.no_grad():
-            found: Sequence[Tensor] = compiled_graph(*tensors)
-        return found
+            return compiled_graph(*tensors)
 
     return call
 
