@@ -21,16 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 CORE = ("tests/losses", "tests/metrics", "tests/head", "tests/numerics", "tests/laws")
 # What the package needs besides torch, and what its core tests need besides the package.
 PACKAGES = ("numpy", "scipy", "scikit-learn", "matplotlib", "rich", "shtab", "xlrd", "pillow", "safetensors")
-PACKAGES += (
-    "lightning-fabric",
-    "pandas",
-    "hypothesis",
-    "pytest",
-    "pytest-xdist",
-    "filelock",
-    "packaging",
-    "setuptools",
-)
+PACKAGES += ("lightning-fabric", "pandas", "pytorch-metric-learning", "hypothesis", "pytest", "pytest-xdist")
+PACKAGES += ("filelock", "packaging", "setuptools", "timm", "torchvision")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -111,8 +111,10 @@ def test_without_operations_on_lists_of_tensors_there_is_a_loop(monkeypatch):
 
 
 @needs_compiler
+@pytest.mark.filterwarnings("ignore::UserWarning:torch.*")  # torch 2.6 warns about its own settings while it compiles
 def test_without_the_inner_compiler_a_kernel_goes_through_torch_compile(monkeypatch):
     monkeypatch.setattr(compiled, "_kernel_cache", OrderedDict())
+    monkeypatch.setattr(compiled, "_warnings_given", set())
     hide(monkeypatch, "compile_fx_inner")
     calls = []
     real = torch.compile
