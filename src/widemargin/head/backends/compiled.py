@@ -194,7 +194,9 @@ def _trace_and_compile(
 def _flatten(block: Block, inputs: Sequence[Tensor]) -> list[Tensor]:
     """The tensors of a block, with its products as [runs, rows of a run, groups of samples, `LANES`]."""
     products, run_rows = block.dot_products, block.run_rows
-    stride, (rows, samples) = products.stride(0), products.shape
+    (stride, next_sample), (rows, samples) = products.stride(), products.shape
+    assert next_sample == 1
+    assert rows % run_rows == samples % LANES == 0
     parts = products.as_strided(
         (rows // run_rows, run_rows, samples // LANES, LANES), (run_rows * stride, stride, LANES, 1)
     )
