@@ -2,7 +2,7 @@
 
 Everything is [B, N], classes first: a row's samples lie side by side, sums over classes run down the columns. The
 logit is `base.compute_logits`, the only definition; its slope is autograd's. The kernels are plain PyTorch functions;
-`compiled.py` traces them and turns each into one compiled loop (which is why each returns a tuple), so that compiled and
+`compiled.py` traces them and turns each into one compiled loop (which is why each returns a tuple), so compiled and
 plain kernels come from the same functions.
 """
 
