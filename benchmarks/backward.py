@@ -197,7 +197,7 @@ def _measure_memory(usage: Usage, way: str) -> float:
 def markdown(record: Mapping[str, Any]) -> str:
     """The list as a table: every function, what it serves, why, and its gain in the record."""
     lines = [
-        "| function | file | serves | autograd of the definition instead | plain step / ours |",
+        "| function | file | serves | why not autograd | plain step / ours |",
         "|---|---|---|---|---|",
     ]
     for name, entry in list_custom_functions().items():
