@@ -12,7 +12,9 @@ import widemargin as wm
 
 # In the order of the page.
 _MODULES = (
-    "head.head", "head.objective", "head.functional", "models.attach", "tabular.estimator", "loading",
+    "tabular.compare", "tabular.comparison", "tabular.config", "training.train", "training.config", "training.run",
+    "training.callbacks", "training.lr_finder", "training.evaluation", "loading", "tabular.estimator",
+    "head.head", "head.objective", "head.functional", "models.attach",
     "losses.registry", "losses.grammar", "losses.margin", "losses.pair_loss", "losses.criterion", "losses.schedule",
     "theory", "metrics.angles", "metrics.verification", "metrics.retrieval", "metrics.fewshot", "metrics.openset",
     "head.row_optimizer", "head.sharded_checkpoint", "io.errors",
