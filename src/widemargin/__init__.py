@@ -55,6 +55,7 @@ _PUBLIC_NAMES = {
     "margin_softmax": "head.functional",
     "parse": "losses.grammar",
     "parse_list": "losses.grammar",
+    "report": "training.report",
     "save_sharded": "head.sharded_checkpoint",
     "suggest_scale": "theory",
     "theoretical_gap": "theory",
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from .training.config import TrainConfig
     from .training.evaluation import Evaluation
     from .training.lr_finder import LRRangeTest, find_lr
+    from .training.report import report
     from .training.run import Run
     from .training.train import train
 

@@ -42,7 +42,11 @@ def load(
         objective_factory: the objective, for a run that was given one, as in `train`.
     """
     folder = Path(folder)
-    name = next((name for name in (_RUN_FILE, hub.METADATA_FILE) if os.path.lexists(folder / name)), _RUN_FILE)
+    name = next((name for name in (_RUN_FILE, hub.METADATA_FILE) if os.path.lexists(folder / name)), None)
+    if name is None:
+        raise InputError(
+            f"{folder}: {_RUN_FILE} or {hub.METADATA_FILE} is not there; is it a run's or a model's folder?"
+        )
     kind = _read_kind(folder / name)
     if kind not in _LOADERS:
         known = ", ".join(sorted(_LOADERS))

@@ -727,8 +727,8 @@ def test_an_onnx_file_of_vectors(run, tmp_path):
 
 
 def test_a_report(run, tmp_path):
-    assert "arcface" in run.report(tmp_path / "r.html").read_text()
-    assert run.report(tmp_path / "r.md", images=False).exists()
+    assert "arcface" in wm.report(run, tmp_path / "r.html").path.read_text()
+    assert wm.report([run.folder], tmp_path / "r.md", images=False).path.exists()
 
 
 def test_the_command_of_such_a_run_says_what_to_do(run, capsys):

@@ -24,9 +24,9 @@ def run(options: argparse.Namespace) -> None:
     import shlex
 
     from ..reproduce.parts.runs import paper_angles
-    from ..training.report import write_report
+    from ..training.report import report
 
-    report = write_report(
+    written = report(
         options.folders,
         options.out,
         format=options.format,
@@ -35,6 +35,6 @@ def run(options: argparse.Namespace) -> None:
         command=shlex.join(["widemargin", *options.argv]),
         paper_angles=paper_angles,
     )
-    for note in report.notes:
+    for note in written.notes:
         print_escaped(note, to_stderr=True)
-    print_escaped(f"wrote {report.path}")
+    print_escaped(f"wrote {written.path}")

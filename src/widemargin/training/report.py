@@ -40,8 +40,8 @@ class Report:
     notes: tuple[str, ...] = ()
 
 
-def write_report(
-    folders: Sequence[str | Path],
+def report(
+    runs: str | Path | Run | Sequence[str | Path | Run],
     out: str | Path | None = None,
     *,
     format: str | None = None,  # noqa: A002  (as the option is called)
@@ -53,26 +53,30 @@ def write_report(
     """Write one run or several as a page, as Markdown or as a picture.
 
     Args:
-        folders: run folders, or folders that hold some.
+        runs: a run, its folder, a folder that holds some, or several of these.
         out: file to write; by default `report.html` in the run, or here where there are several.
         format: html, md, png or pdf; by default as `out` ends, else html.
         images: show what needs the data: mistakes and embeddings.
         data_dir: folder with the data sets.
         command: what makes the report again.
         paper_angles: angles of a paper to show beside those of the runs.
+
+    Returns:
+        `path` is the file that was written, `notes` say what could not be shown.
     """
-    runs = find_run_folders(folders)
+    given = [runs] if isinstance(runs, str | Path | Run) else list(runs)
+    folders = find_run_folders([_folder_of(one) if isinstance(one, Run) else one for one in given])
     ending = Path(out).suffix.lower().lstrip(".") if out else ""
     if out and (not ending or ending not in REPORT_FORMATS) and not format:
         raise InputError(f"--out {out}: give a file that ends in .{', .'.join(REPORT_FORMATS)}")
     kind = format or ending or "html"
     if out and ending != kind:
         raise InputError(f"--out {out}: a report in {kind} is a file that ends in .{kind}")
-    path = Path(out) if out else (runs[0] if len(runs) == 1 else Path()) / f"report.{kind}"
+    path = Path(out) if out else (folders[0] if len(folders) == 1 else Path()) / f"report.{kind}"
     check_writable(str(path))
     if data_dir and not Path(data_dir).is_dir():
         raise InputError(f"--data-dir {data_dir}: no such folder")
-    summaries, notes = load_run_summaries(runs, data_dir, kind == "html" and images)
+    summaries, notes = load_run_summaries(folders, data_dir, kind == "html" and images)
     notes += [f"{each.folder}: {each.missing_note}" for each in summaries if each.missing_note]
     if kind in ("png", "pdf") and not any(each.epoch_metrics for each in summaries):
         raise InputError(f"--format {kind}: no epoch is finished yet, so there is nothing to draw")
@@ -83,6 +87,12 @@ def write_report(
     else:
         write_run_figure(summaries, path)
     return Report(path, tuple(notes))
+
+
+def _folder_of(run: Run) -> Path:
+    if run.folder is None:
+        raise InputError("a report is made of a run folder; a model's folder has no log")
+    return run.folder
 
 
 def find_run_folders(paths: Sequence[str | Path]) -> list[Path]:

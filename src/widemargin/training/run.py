@@ -1,4 +1,4 @@
-"""`Run`: a trained run, its model from a checkpoint: to evaluate, embed, predict, verify, export and report."""
+"""`Run`: a trained run, its model from a checkpoint: to evaluate, embed, predict, verify and export."""
 
 from __future__ import annotations
 
@@ -294,14 +294,6 @@ class Run:
             write_folder(self, Path(hub), licence)
             lines.append(f"wrote {hub}: model.safetensors, widemargin.json, README.md")
         return lines
-
-    def report(self, out: str | Path | None = None, *, images: bool = True, data_dir: str | Path | None = None) -> Path:
-        """Write the run as a page (.html, .md, .png or .pdf), as `widemargin report` does, and return its path."""
-        from .report import write_report
-
-        if self.folder is None:
-            raise InputError("a report is made of a run folder; a model's folder has no log")
-        return write_report([self.folder], out, images=images, data_dir=data_dir).path
 
     @torch.no_grad()
     def check_model_outputs(self) -> None:
