@@ -56,7 +56,7 @@ def save_sharded(folder: str | Path, model: nn.Module, optimizer: torch.optim.Op
                 tensor = value if isinstance(value, Tensor) else torch.tensor(float(value))
                 state[f"optimizer.{i}.{name}"] = _as_dtensor_if_sharded(tensor, parameter, shards)
 
-    with _ignore_single_process_warning():
+    with _ignore_warnings_of_torch():
         save(state, storage_writer=JsonIndexWriter(str(folder)), no_dist=not _is_distributed())
 
 
@@ -87,7 +87,7 @@ def load_sharded(folder: str | Path, model: nn.Module, optimizer: torch.optim.Op
                 state[name] = _as_dtensor_if_sharded(
                     optimizer_state[parameter][name.removeprefix(start)], parameter, shards
                 )
-    with _ignore_single_process_warning():
+    with _ignore_warnings_of_torch():
         try:
             load(state, storage_reader=JsonIndexReader(path), no_dist=not _is_distributed())
         except CheckpointException as error:
@@ -115,10 +115,11 @@ def _is_distributed() -> bool:
 
 
 @contextmanager
-def _ignore_single_process_warning() -> Iterator[None]:
-    """Suppress the warning of torch that a single process is not distributed."""
+def _ignore_warnings_of_torch() -> Iterator[None]:
+    """Suppress the warnings that a single process is not distributed, and that torch (2.10) uses what it deprecated."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        warnings.filterwarnings("ignore", message="TypedStorage is deprecated")
         yield
 
 
@@ -172,7 +173,9 @@ class JsonIndexWriter(FileSystemWriter):
     def finish(self, metadata: Metadata, results: Any) -> None:
         super().finish(metadata, results)
         fresh = Path(self.path) / f"{INDEX_FILENAME}.new"
-        fresh.write_text(json.dumps(_metadata_to_json(metadata)), encoding="utf-8")
+        # Not from `metadata`, which some versions of torch fill in here and others (2.10) copy first.
+        places = {written.index: written.storage_data for part in results for written in part}
+        fresh.write_text(json.dumps(_metadata_to_json(metadata, places)), encoding="utf-8")
         fresh.replace(Path(self.path) / INDEX_FILENAME)
 
 
@@ -193,14 +196,14 @@ class JsonIndexReader(FileSystemReader):
         return super().read_data(plan, planner)
 
 
-def _metadata_to_json(metadata: Metadata) -> dict[str, Any]:
+def _metadata_to_json(metadata: Metadata, places: dict[MetadataIndex, _StorageInfo]) -> dict[str, Any]:
     tensors: dict[str, Any] = {}
     for name, found in metadata.state_dict_metadata.items():
         if not isinstance(found, TensorStorageMetadata):
             raise InputError(f"{name} is no tensor; a sharded checkpoint holds tensors only")
         parts = []
         for chunk in found.chunks:
-            place = metadata.storage_data[MetadataIndex(name, chunk.offsets)]
+            place = places[MetadataIndex(name, chunk.offsets)]
             parts.append([list(chunk.offsets), list(chunk.sizes), place.relative_path, place.offset, place.length])
         dtype = str(found.properties.dtype).removeprefix("torch.")
         tensors[name] = {"dtype": dtype, "size": list(found.size), "parts": parts}
