@@ -37,7 +37,7 @@ def load(
     Args:
         folder: its JSON file says what `kind` it is of.
         checkpoint: of a run folder `last`, `best` or one such as `epoch-0010`.
-        model: the network, for a run that was given one as a module; its weights are overwritten.
+        model: the network, for a run that was given one as a module; it is copied, and stays as it is.
         at: path of the module's classifier, as in `train`.
         objective_factory: the objective, for a run that was given one, as in `train`.
     """
@@ -101,6 +101,7 @@ def evaluate(
     pairs: str | Path | None = None,
     test: Any = None,
     checkpoint: str = "last",
+    model: nn.Module | None = None,
     flips: bool = True,
     data_dir: str | Path | None = None,
     assign_new: bool = False,
@@ -114,6 +115,7 @@ def evaluate(
         pairs: verification of the pairs in a CSV with columns a, b, same.
         test: items to evaluate on, for a run on data given in Python.
         checkpoint: of a folder `last`, `best` or one such as `epoch-0010`.
+        model: the network, for a folder of a run that was given one as a module, as in `load`.
         flips: average the logits of mirror images too, where training mirrored images.
         data_dir: folder with the data sets, also `WIDEMARGIN_DATA`.
         assign_new: take a folder of images as it is now: images added since the run began are assigned to a part.
@@ -122,7 +124,7 @@ def evaluate(
     """
     from .training.run import Run
 
-    trained = run if isinstance(run, Run) else load(run, checkpoint)
+    trained = run if isinstance(run, Run) else load(run, checkpoint, model=model)
     return trained.evaluate(
         protocol=protocol,
         pairs=pairs,

@@ -41,6 +41,7 @@ OTHERS = {
     "python scripts/check_site.py": ".ci/run, test_site.py",
     "python scripts/screenshots.py": "whoever changes a page",
     "python scripts/licences.py": ".ci/run, test_attacks.py",
+    "python scripts/test_torch_versions.py": "whoever changes the versions that pyproject.toml claims",
     "python scripts/code_statistics.py": "tests/scripts/test_code_statistics.py",
     "python examples/million_classes.py": "tests/benchmarks/test_head.py, in small",
 }
@@ -86,6 +87,7 @@ def test_every_block_is_of_a_kind_that_is_tested(page):
 
 @pytest.mark.parametrize("page", [page for page in WRITTEN if page not in ("README.md", "CONTRIBUTING.md")])
 @pytest.mark.filterwarnings("ignore::UserWarning:lightning.*", "ignore:.*:FutureWarning:lightning.*")
+@pytest.mark.filterwarnings("ignore:.*schedule is that of:UserWarning")  # a page goes on with more epochs
 def test_python_runs_one_block_after_the_other(page, tmp_path, monkeypatch):
     """As the cells of a notebook; a text block directly behind a cell is what it prints ("…": anything)."""
     monkeypatch.chdir(tmp_path)

@@ -417,3 +417,13 @@ def test_neither_import_nor_help_wait_for_pandas():
     code += "assert not {'torch', 'sklearn', 'pandas'} & set(sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=environment)
+
+
+def test_epochs_without_effect_are_said():
+    given = {"losses": "softmax", "baselines": False, "cv_repeats": 1, "folds": 3, "jobs": 1, "quiet": True}
+    report = wm.compare("iris", mlp_config=wm.MLPConfig(epochs=1), **given)
+    assert report.notes == (
+        "iris: epochs=1 has no effect, min_steps=300 asks for more (48 passes over the training rows); "
+        "a smaller min_steps lets epochs decide",
+    )
+    assert wm.compare("iris", mlp_config=wm.MLPConfig(epochs=1, min_steps=3), **given).notes == ()

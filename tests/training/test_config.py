@@ -208,3 +208,12 @@ def test_folder_names_cannot_climb(monkeypatch):
         default_run_folder(TrainConfig(data="/data/My Pets", model="fast(width=0.5)")).name
         == "My_Pets-fast_width=0.5_-arcgrad_s=10_-seed0"
     )
+
+
+def test_a_loss_may_be_given_as_a_value():
+    import widemargin as wm
+
+    assert TrainConfig(loss=wm.ArcFace(m=0.3)) == TrainConfig(loss=repr(wm.ArcFace(m=0.3)))
+    assert TrainConfig(loss=wm.parse("arcface + 0.02*center")).loss == repr(wm.parse("arcface + 0.02*center"))
+    with pytest.raises(wm.InputError, match="loss must be a text"):
+        TrainConfig(loss=3)

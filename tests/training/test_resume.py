@@ -173,3 +173,8 @@ def test_a_config_from_a_folder_takes_no_other_fields(run):
     assert resume_config(run, {"epochs": 7, "name": "x"}) == replace(SMALL, epochs=7, name="x")
     with pytest.raises(InputError, match=r"lr is 0\.05, not 0\.2"):
         resume_config(run, {"lr": 0.2})
+
+
+def test_resume_alone_names_no_run(capsys):
+    assert main(["train", "--resume"]) == 2
+    assert "say which run to go on with" in capsys.readouterr().err

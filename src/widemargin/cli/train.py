@@ -86,6 +86,8 @@ def _find_run(options: argparse.Namespace) -> tuple[TrainConfig, str | Path, str
     folder = _resumed_folder(options)
     data_dir = options.data_dir or options.data_location
     if folder is None:
+        if options.resume and options.out is None and not values_from_options(options):
+            raise InputError("--resume: say which run to go on with, as in --resume runs/NAME")
         config = config_from_options(options)
         return config, options.out or default_run_folder(config), data_dir
     if options.out is not None and os.path.realpath(options.out) != os.path.realpath(folder):

@@ -77,12 +77,25 @@ class ComparisonPlan:
         margins = self._margins()
         for table in self.tables:
             said += _imbalance_notes(table)
+            said += self._step_notes(table)
             said += [
                 f"{table.name}: {message}"
                 for margin in margins
                 for message in margin.class_count_warnings(len(table.class_names))
             ]
         return list(dict.fromkeys(said))
+
+    def _step_notes(self, table: Table) -> list[str]:
+        """A word where epochs that somebody chose have no effect, because `min_steps` asks for more."""
+        config, num_rows = self.mlp_config, len(table) - len(table) // self.folds
+        steps, batch = config.steps_and_batch(num_rows)
+        if config.epochs == MLPConfig().epochs or steps > config.min_steps:
+            return []
+        passes = steps * batch / num_rows
+        return [
+            f"{table.name}: epochs={config.epochs:g} has no effect, min_steps={steps} asks for more "
+            f"({passes:.3g} passes over the training rows); a smaller min_steps lets epochs decide"
+        ]
 
     def fold_count(self, table: Table, method: str) -> int:
         """On how many folds a method is run: the first so many, repeat after repeat."""

@@ -113,6 +113,15 @@ class TrainConfig(Config):
     init_from: str | None = option(None, "start with the backbone of another run", kind=str, metavar="RUN")
     name: str | None = option(None, "what the run is called (also WANDB_NAME)", kind=str)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.loss, str):  # a value such as ArcFace(m=0.3), or a sum of some
+            from ..losses.base import Loss
+            from ..losses.grammar import Sum
+
+            if isinstance(self.loss, Loss | Sum):
+                object.__setattr__(self, "loss", repr(self.loss))
+        super().__post_init__()
+
     @property
     def data_name(self) -> str:
         """The set's name, or a folder's own without the path to it."""

@@ -214,7 +214,7 @@ def _read_epoch_lines(path: Path, max_bytes: int) -> Iterator[tuple[bytes, dict[
 
 def check_loggers(loggers: Iterable[str]) -> list[str]:
     """The names of trackers, each once; an unknown or missing one is refused, before any process waits for another."""
-    kinds = list(dict.fromkeys(loggers))
+    kinds = [loggers] if isinstance(loggers, str) else list(dict.fromkeys(loggers))
     for kind in kinds:
         if kind not in TRACKERS:
             raise unknown_name_error("logger", kind, list(TRACKERS))

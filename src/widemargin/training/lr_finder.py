@@ -125,6 +125,7 @@ class LRRangeTest:
         return self.to_svg()
 
 
+@torch.random.fork_rng(devices=[])  # as in `train`
 def find_lr(
     config: TrainConfig | Mapping[str, Any] | None = None,
     *,

@@ -113,6 +113,8 @@ class GivenModule:
                     stacklevel=2,
                 )
         width = infer_embedding_dim(self.model, self.example)
+        if path is None and self.at == "auto" and self.warn and width != num_classes:
+            _warn_about_kept_layer(self.model, width)
         if path is None and width == num_classes and self.at == "auto" and self.warn:
             warnings.warn(
                 f"model: its {width} outputs are taken as embeddings, though there are {num_classes} classes; "
@@ -120,6 +122,20 @@ class GivenModule:
                 stacklevel=2,
             )
         return self.model, width
+
+
+def _warn_about_kept_layer(model: nn.Module, width: int) -> None:
+    """Say where the outputs are those of a layer with a classifier's name, which may be that of another set."""
+    try:
+        path, layer = find_classifier(model, None)
+    except InputError:
+        return
+    if isinstance(layer, nn.Linear) and layer.out_features == width:
+        warnings.warn(
+            f"model: the {width} outputs of its layer {path} are taken as embeddings; if it is a classifier, "
+            f"at={path!r} replaces it, if not, say at=None",
+            stacklevel=3,
+        )
 
 
 def find_known_classifier(model: nn.Module, num_classes: int) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -246,10 +247,13 @@ class Run:
         _check_far(target_far)
         if threshold is not None and not -1.0 <= threshold <= 1.0:
             raise InputError(f"--threshold is a cosine from -1 to 1, got {threshold:g}")
-        one, other = unit_and_norm(torch.cat([self.embed(a), self.embed(b)]))[0]
+        pair = torch.cat([self.embed(a), self.embed(b)])
+        if len(pair) != 2:
+            raise InputError(f"verify compares two images, got {len(pair)}; embed takes many")
+        one, other = unit_and_norm(pair)[0]
         cosine, angle = float(one @ other), math.degrees(float(angle_between(one, other)))
         why, notes = "as given", tuple[str, ...]()
-        if threshold is None and "shape" in self.input_spec:
+        if threshold is None and self.test is None and "shape" in self.input_spec:
             raise InputError("the run has no test images of its own to find a threshold on: give threshold=")
         if threshold is None:
             inputs = self.load_inputs(data_dir)
@@ -412,7 +416,7 @@ def restore_run(
     """
     input_spec = parse_input_spec(raw_spec, where)
     found = Run(config, None, input_spec, weights_path)  # type: ignore[arg-type]
-    module = None if model is None else GivenModule(model, found.example_input(2), at, warn=False)
+    module = None if model is None else GivenModule(copy.deepcopy(model), found.example_input(2), at, warn=False)
     try:
         found.model = rebuild_model(config, input_spec, weights.nbytes, where, objective_factory, module)
     except InputError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shlex
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,9 +36,11 @@ from .run import Run
 from .run_files import check_no_run, default_run_folder
 from .trainer import Trainer
 
+_MIN_AVERAGE_LENGTHS = 3.0  # after so many times its length an average has forgotten the initial weights but for 5 %
 _LOST_RANK_WAIT_SECONDS = 10.0  # seconds in which the processes that are left find out who is missing
 
 
+@torch.random.fork_rng(devices=[])  # the caller's random numbers go on as if nothing had been drawn
 def train(
     config: TrainConfig | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
@@ -48,7 +51,7 @@ def train(
     model: str | nn.Module | None = None,
     at: str | None = "auto",
     sampler: Any = None,
-    callbacks: Iterable[Any] = (),
+    callbacks: Any = (),
     class_names: Sequence[str] | None = None,
     workers: int = 0,
     collate_fn: CollateFn | None = None,
@@ -66,7 +69,8 @@ def train(
     """Train a model under a loss, resumable, and return the trained `Run`; what `widemargin train` does.
 
     With neither data nor model it trains `config.model` on the images that `config.data` names. A dataset is taken as
-    it is: nothing is augmented here, it has its own transforms. A model is trained in place, from the weights it has.
+    it is: nothing is augmented here, it has its own transforms. A model is trained in place, from the weights it has;
+    the run that is returned keeps a copy, which later training does not change.
 
     Args:
         config: what is trained and how: a `TrainConfig`, its fields as a mapping, or None for the defaults. Of a run
@@ -82,7 +86,7 @@ def train(
             layers named fc, classifier or head with as many outputs as there are classes; None: outputs are embeddings.
         sampler: torch sampler of rows or of batches, or `sampler(epoch)` that returns either; over the whole dataset,
             its batches are divided among the processes.
-        callbacks: objects with `on_step_end` or `on_epoch_end`, see `Callback`.
+        callbacks: objects with `on_step_end` or `on_epoch_end`, or one of them, see `Callback`.
         class_names: names of the classes 0 … C−1; by default `train.classes`, or the labels.
         workers: processes that load items of a dataset.
         collate_fn: makes `(x, y)` or a mapping of a list of items; by default they are stacked.
@@ -137,15 +141,19 @@ def train(
     )
     config = given.update_config(config)
     out = default_run_folder(config) if out is None else Path(out)
-    loggers, callbacks = check_loggers(loggers), tuple(callbacks)
+    loggers = check_loggers(loggers)
+    callbacks = tuple(callbacks) if isinstance(callbacks, Iterable) else (callbacks,)
     if not resume:
         check_no_run(out, "go on with --resume, or choose another --out")
+    elif not checkpoint.exists(out / "checkpoints" / "last") and distributed.is_rank_zero():
+        warnings.warn(f"{out}: there is no checkpoint to go on from; the run begins anew", stacklevel=3)
     with lock_folder(out) if distributed.is_rank_zero() else nullcontext():
         try:
             trainer = _prepare_trainer(
                 config, out, data_dir, devices, objective_factory, timeout, assign_new, given, callbacks
             )
-            return replace(_run_epochs(trainer, out, loggers, stop_after, quiet, command), test=test)
+            run = _run_epochs(trainer, out, loggers, stop_after, quiet, command)
+            return replace(run, test=test, model=run.model if model is None else copy.deepcopy(run.model))
         except RuntimeError as error:
             if not is_connection_error(error):
                 raise
@@ -204,6 +212,7 @@ def _run_epochs(
                 write_chunks_atomic(folder / manifest.MANIFEST_NAME, trainer.inputs.manifest.to_csv())
             write_run_file(folder, config, trainer.epoch, trainer.step, trainer.data_dir)
         source_commit()  # the source as it is now: it may have moved on when the run ends
+    _warn_about_slow_average(trainer)
     end = config.epochs if stop_after is None else min(config.epochs, trainer.epoch + stop_after)
     loggers = loggers if trainer.epoch < end else []
     with (
@@ -232,6 +241,17 @@ def _run_epochs(
         has_manifest=trainer.inputs.manifest is not None,
         record=record,
     )
+
+
+def _warn_about_slow_average(trainer: Trainer) -> None:
+    """Say where the averaged weights, which are evaluated, would still be close to the initial ones at the end."""
+    config, steps = trainer.config, trainer.config.epochs * trainer.steps_per_epoch
+    if config.ema and trainer.rank == 0 and steps * (1.0 - config.ema) < _MIN_AVERAGE_LENGTHS:
+        warnings.warn(
+            f"ema={config.ema:g} averages over about {1.0 / (1.0 - config.ema):,.0f} steps and the run has {steps:,}: "
+            "the weights that are evaluated stay close to the initial ones; take a smaller ema, or 0",
+            stacklevel=5,
+        )
 
 
 def _open_log(folder: Path, trainer: Trainer, loggers: list[str]) -> MetricsLog:
@@ -264,13 +284,15 @@ def _run_epoch(
         with translate_disk_errors(folder):
             log.add(line)
     reporter.report_epoch(line)
-    trainer.finish_epoch(line)
-    with translate_disk_errors(folder):
-        if is_best:
-            trainer.save(places / "best")
-        if config.ckpt_freq and trainer.epoch % config.ckpt_freq == 0:
-            trainer.save(places / f"epoch-{trainer.epoch:04d}")
-        trainer.save(places / "last")
+    try:
+        trainer.finish_epoch(line)
+    finally:  # also where a callback fails: the epoch is done
+        with translate_disk_errors(folder):
+            if is_best:
+                trainer.save(places / "best")
+            if config.ckpt_freq and trainer.epoch % config.ckpt_freq == 0:
+                trainer.save(places / f"epoch-{trainer.epoch:04d}")
+            trainer.save(places / "last")
     return True
 
 
