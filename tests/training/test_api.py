@@ -246,7 +246,8 @@ def test_a_last_layer_without_a_usual_name(at, width, said, tmp_path, recwarn):
 def test_a_margin_model_is_taken_as_it_is(tmp_path):
     model = wm.attach(nn.Sequential(nn.Linear(8, 6), nn.Linear(6, 3)), "cosface(s=16)", num_classes=3, at="1")
     run = wm.train(CONFIG, tmp_path / "run", train=(X, Y), test=(X, Y), model=model, quiet=True)
-    assert run.model is model
+    assert torch.equal(run.model.backbone[0].weight, model.backbone[0].weight)
+    assert torch.equal(run.model.head.weight, model.head.weight)
     with pytest.raises(wm.InputError, match="3 classes, the data have 2"):
         wm.train(CONFIG, tmp_path / "two", train=(X, Y % 2), model=model, quiet=True)
 
@@ -690,8 +691,9 @@ def test_verification(run):
     assert same.cosine == pytest.approx(1.0)
     assert str(same).startswith("the same: cosine 1.0000")
     assert not run.verify(X[0], -X[0], threshold=0.999)
+    assert run.verify(X[0], X[0]).why == "1 % of different pairs pass"
     with pytest.raises(wm.InputError, match="give threshold="):
-        run.verify(X[0], X[1])
+        wm.load(run.folder, model=make_net()).verify(X[0], X[1])
     with pytest.raises(wm.InputError, match="cosine from -1 to 1"):
         run.verify(X[0], X[1], threshold=3.0)
 

@@ -193,8 +193,8 @@ def test_wrong_uses_are_one_line(words, says, images, tmp_path, capsys):
 def test_a_loss_that_never_falls_is_one_line(images, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("widemargin.training.lr_finder.MAX_LR", 1e-6)
     monkeypatch.setattr(
-        "widemargin.training.lr_finder.find_lr.__kwdefaults__",
-        {**find_lr.__kwdefaults__, "high": 1e-6},
+        "widemargin.training.lr_finder.find_lr.__wrapped__.__kwdefaults__",
+        {**find_lr.__wrapped__.__kwdefaults__, "high": 1e-6},
     )
     assert main(["train", str(images), *FAST, "--find-lr", "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err.strip()

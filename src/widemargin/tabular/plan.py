@@ -86,10 +86,11 @@ class ComparisonPlan:
         return list(dict.fromkeys(said))
 
     def _step_notes(self, table: Table) -> list[str]:
-        """A word where epochs that somebody chose have no effect, because `min_steps` asks for more."""
+        """A word where chosen epochs have no effect, because the default of `min_steps` asks for more."""
         config, num_rows = self.mlp_config, len(table) - len(table) // self.folds
         steps, batch = config.steps_and_batch(num_rows)
-        if config.epochs == MLPConfig().epochs or steps > config.min_steps:
+        defaults = MLPConfig()
+        if config.epochs == defaults.epochs or config.min_steps != defaults.min_steps or steps > config.min_steps:
             return []
         passes = steps * batch / num_rows
         return [

@@ -114,12 +114,13 @@ class TrainConfig(Config):
     name: str | None = option(None, "what the run is called (also WANDB_NAME)", kind=str)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.loss, str):  # a value such as ArcFace(m=0.3), or a sum of some
+        given: Any = self.loss
+        if not isinstance(given, str):  # a value such as ArcFace(m=0.3), or a sum of some
             from ..losses.base import Loss
             from ..losses.grammar import Sum
 
-            if isinstance(self.loss, Loss | Sum):
-                object.__setattr__(self, "loss", repr(self.loss))
+            if isinstance(given, Loss | Sum):
+                object.__setattr__(self, "loss", repr(given))
         super().__post_init__()
 
     @property

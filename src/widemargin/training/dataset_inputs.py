@@ -214,7 +214,8 @@ class DatasetInputs(Inputs):
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
         """What tells the training items from others: how many, all labels, some items from the first to the last."""
-        rows = torch.linspace(0, len(self.train) - 1, _HASHED_ITEMS).round().long().unique().tolist()
+        last = len(self.train) - 1
+        rows = sorted({round(last * k / (_HASHED_ITEMS - 1)) for k in range(_HASHED_ITEMS)})
         hashes = [self._item_hash(row) for row in rows]
         return {
             "items": len(self.train),
