@@ -390,7 +390,9 @@ print([result.folds for result in report.results])
 """
 
 
-@pytest.mark.parametrize("how", ["script", "stdin", "exec", "thread"])
+@pytest.mark.parametrize(
+    "how", ["script", "stdin", *(pytest.param(how, marks=pytest.mark.slow) for how in ("exec", "thread"))]
+)
 def test_two_processes_need_no_main_guard(how):
     """A script without one, code from standard input, a cell of a notebook, a thread."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -39,14 +39,15 @@ def compile_small_heads(monkeypatch):
 @needs_compiler
 @pytest.mark.parametrize(
     "spec",
+    # Those of every loss are compared with a dense head in tests/laws/test_heads.py.
     [
-        "arcface(s=20)",
+        pytest.param("arcface(s=20)", marks=pytest.mark.slow),
         "arcgrad",
-        "adacos",
+        pytest.param("adacos", marks=pytest.mark.slow),
         "cosface(s=learnable(9))",
         "softmax(bias=True)",
-        "a_softmax(m=2)",
-        "m_softmax",
+        pytest.param("a_softmax(m=2)", marks=pytest.mark.slow),
+        pytest.param("m_softmax", marks=pytest.mark.slow),
     ],
 )
 def test_compiled_kernels_are_the_plain_ones(spec, compile_small_heads, monkeypatch):
