@@ -45,7 +45,7 @@ def load(
     name = next((name for name in (_RUN_FILE, hub.METADATA_FILE) if os.path.lexists(folder / name)), None)
     if name is None:
         raise InputError(
-            f"{folder}: {_RUN_FILE} or {hub.METADATA_FILE} is not there; is it a run's or a model's folder?"
+            f"{folder}: {_RUN_FILE} or {hub.METADATA_FILE} is not there; is {folder} a run?"
         )
     kind = _read_kind(folder / name)
     if kind not in _LOADERS:
