@@ -44,9 +44,7 @@ def load(
     folder = Path(folder)
     name = next((name for name in (_RUN_FILE, hub.METADATA_FILE) if os.path.lexists(folder / name)), None)
     if name is None:
-        raise InputError(
-            f"{folder}: {_RUN_FILE} or {hub.METADATA_FILE} is not there; is {folder} a run?"
-        )
+        raise InputError(f"{folder}: {_RUN_FILE} or {hub.METADATA_FILE} is not there; is {folder} a run?")
     kind = _read_kind(folder / name)
     if kind not in _LOADERS:
         known = ", ".join(sorted(_LOADERS))
