@@ -200,12 +200,15 @@ def _bin_sums(y: IntArray, p: FloatArray) -> FloatArray:
 
 
 def softmax(logits: ArrayLike, temperature: float = 1.0) -> FloatArray:
-    """Probabilities [n, C] of logits [n, C] at a temperature.
+    """Probabilities [n, C] of logits [n, C] at a temperature; equal ones where logits are no numbers.
 
-    >>> softmax([[0.0, np.log(3.0)]]).round(2).tolist()
-    [[0.25, 0.75]]
+    So the metrics of a model that diverged are those of one that knows nothing.
+
+    >>> softmax([[0.0, np.log(3.0)], [np.nan, 0.0]]).round(2).tolist()
+    [[0.25, 0.75], [0.5, 0.5]]
     """
     z = np.asarray(logits, np.float64) / temperature
+    z = np.where(np.isfinite(z).all(1, keepdims=True), z, 0.0)
     e = np.exp(z - z.max(1, keepdims=True))
     found: FloatArray = e / e.sum(1, keepdims=True)
     return found
@@ -357,30 +360,48 @@ class FoldMetrics:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> FoldMetrics:
-        """What `to_dict` gave; a KeyError, TypeError or ValueError where it is something else."""
-        metrics = {
-            str(name): [math.nan if v is None else float(v) for v in folds] for name, folds in values["metrics"].items()
-        }
-        support, predicted, hits = (tuple(int(n) for n in values[name]) for name in ("support", "predicted", "hits"))
+        """What `to_dict` gave; a ValueError where it is something else."""
+        try:
+            metrics = {
+                str(name): [math.nan if v is None else float(v) for v in folds]
+                for name, folds in values["metrics"].items()
+            }
+            support, predicted, hits = (_check_counts(values[name]) for name in ("support", "predicted", "hits"))
+            triples = [_check_counts(mistake) for mistake in values["mistakes"]]
+            mistakes = tuple((true, answer, count) for true, answer, count in triples)
+            after, before = (_reliability_from(values.get(name)) for name in ("reliability", "uncalibrated"))
+            temperatures = _check_range(values.get("temperatures", []), MAX_TEMPERATURE)
+        except (KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise ValueError(f"not the metrics of folds ({error})") from None
         if not len(support) == len(predicted) == len(hits):
             raise ValueError("support, predicted and hits have different lengths")
-        mistakes = tuple((int(a), int(b), int(n)) for a, b, n in values["mistakes"])
-        if any(not 0 <= place < len(support) for mistake in mistakes for place in mistake[:2]):
+        if any(place >= len(support) for mistake in mistakes for place in mistake[:2]):
             raise ValueError("a mistake names a class that is not there")
-        after, before = (_reliability_from(values.get(name)) for name in ("reliability", "uncalibrated"))
-        temperatures = [float(t) for t in values.get("temperatures", ())]
-        return cls(metrics, support, predicted, hits, mistakes, after, before, temperatures)
+        return cls(metrics, support, predicted, hits, mistakes, after, before, list(temperatures))
 
 
 def _none_if_nan(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def _check_counts(values: Sequence[Any]) -> tuple[int, ...]:
+    if not all(type(n) is int and 0 <= n < 10**15 for n in values):
+        raise ValueError("counts must be whole numbers")
+    return tuple(values)
+
+
+def _check_range(values: Sequence[Any], high: float) -> tuple[float, ...]:
+    found = tuple(float(v) for v in values)
+    if not all(0 <= v <= high for v in found):
+        raise ValueError(f"numbers must be between 0 and {high:g}")
+    return found
+
+
 def _reliability_from(values: Mapping[str, Any] | None) -> Reliability | None:
     if values is None:
         return None
-    counts = tuple(int(n) for n in values["counts"])
-    confidence, share = (tuple(float(v) for v in values[name]) for name in ("confidence", "accuracy"))
+    counts = _check_counts(values["counts"])
+    confidence, share = (_check_range(values[name], 1.0 + 1e-6) for name in ("confidence", "accuracy"))
     if not len(counts) == len(confidence) == len(share):
         raise ValueError("a reliability diagram has bins of different numbers")
     return Reliability(counts, confidence, share)
