@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import widemargin as wm
 from score_tables import DEMSAR, NAMES, score_tables
 from widemargin import stats
-from widemargin.stats.verdict import FoldAccuracies, verdict_if_not_comparable
+from widemargin.stats.verdict import FoldScores, verdict_if_not_comparable
 
 
 def count_sentences(text):
@@ -116,7 +116,7 @@ def verdict_of_means(test, train=None, baselines=None, majority=(), share=0.1):
     losses = {f"loss{k}": folds_around(mean, k, 20) for k, mean in enumerate(test)}
     fitted = {f"loss{k}": folds_around(mean, 50 + k, 20, 0.2) for k, mean in enumerate(train or [])}
     simple = {name: folds_around(mean, 90 + k) for k, (name, mean) in enumerate((baselines or {}).items())}
-    return verdict_if_not_comparable(FoldAccuracies(losses, fitted, simple, majority), share)
+    return verdict_if_not_comparable(FoldScores(losses, fitted, simple, majority), share)
 
 
 def test_losses_that_fit_worse_than_a_baseline_generalises_underfit():
@@ -156,11 +156,11 @@ def test_who_fits_the_training_rows_does_not_underfit():
 def test_low_training_accuracy_is_enough_where_test_folds_are_too_uneven_for_a_test():
     uneven = {"a": [10.0, 70.0, 10.0, 70.0]}
     simple = {"forest": [54.0, 55.0, 54.0, 53.0]}
-    assert verdict_if_not_comparable(FoldAccuracies(uneven, {}, simple), 0.25) is None
+    assert verdict_if_not_comparable(FoldScores(uneven, {}, simple), 0.25) is None
     assert (
-        verdict_if_not_comparable(FoldAccuracies(uneven, {"a": [52.0] * 4}, simple), 0.25) is None
+        verdict_if_not_comparable(FoldScores(uneven, {"a": [52.0] * 4}, simple), 0.25) is None
     )  # two points are little
-    assert verdict_if_not_comparable(FoldAccuracies(uneven, {"a": [44.0] * 4}, simple), 0.25).kind == "underfit"
+    assert verdict_if_not_comparable(FoldScores(uneven, {"a": [44.0] * 4}, simple), 0.25).kind == "underfit"
 
 
 def test_a_noisy_table_is_no_underfitting():
@@ -179,7 +179,7 @@ def test_methods_and_baselines_all_alike_are_seldom_told_apart():
             dict(zip("abc", rows[3:].tolist(), strict=True)),
         )
         simple = dict(zip("xy", (draw.binomial(30, 0.8, (2, 10)) / 0.3).tolist(), strict=True))
-        found = verdict_if_not_comparable(FoldAccuracies(losses, fitted, simple), 0.1)
+        found = verdict_if_not_comparable(FoldScores(losses, fitted, simple), 0.1)
         wrong += found is not None
     assert wrong <= 6
 
@@ -195,21 +195,19 @@ def test_no_better_than_the_majority_class():
     assert verdict_of_means([79, 73], [80, 79], {"forest": 70}, majority) is None
     assert verdict_of_means([74, 73], [80, 79], {"forest": 85}, majority).kind == "underfit"  # something can be learnt
     # so few folds show nothing, but a lead of half the errors is no chance
-    few = FoldAccuracies({"a": [90.0, 70.0]}, {}, {}, [50.0, 52.0])
+    few = FoldScores({"a": [90.0, 70.0]}, {}, {}, [50.0, 52.0])
     assert verdict_if_not_comparable(few, 0.5) is None
 
 
 def test_tests_are_on_the_folds_in_common():
     losses = {"a": [50.0, 51.0, 50.0, 49.0] + [99.0] * 16}
     found = verdict_if_not_comparable(
-        FoldAccuracies(losses, {"a": [52.0] * 20}, {"forest": [70.0, 71.0, 70.0, 69.0]}), 0.25
+        FoldScores(losses, {"a": [52.0] * 20}, {"forest": [70.0, 71.0, 70.0, 69.0]}), 0.25
     )
     assert found.kind == "underfit"
     assert "no loss has more than 50.0 % there" in found.sentence
     assert (
-        verdict_if_not_comparable(
-            FoldAccuracies({"a": losses["a"][4:]}, {}, {"forest": [70.0, 71.0, 70.0, 69.0]}), 0.25
-        )
+        verdict_if_not_comparable(FoldScores({"a": losses["a"][4:]}, {}, {"forest": [70.0, 71.0, 70.0, 69.0]}), 0.25)
         is None
     )
 

@@ -144,7 +144,8 @@ def test_settings_that_underfit_give_no_statement_anywhere(capsys):
     assert "Who differs from whom" not in words
     known = json.loads(found.to_json())
     assert (known["kind"], known["verdict"]) == ("underfit", found.verdict)
-    assert known["sets"] == [{"set": "made", "kind": "underfit", "verdict": found.verdict}]
+    assert known["sets"] == [{"set": "made", "kind": "underfit", "verdict": found.verdict, "adjusted_p": {}}]
+    assert known["metric"] == found.metric == "accuracy"
 
 
 def test_baselines_stand_below_and_take_no_part_in_ranks_and_marks(capsys):

@@ -24,6 +24,7 @@ from widemargin.tabular.results import MAJORITY, Result, ResultStore, make_resul
 
 ANGLES = {"wc_intra": 0.1, "w_inter": 2.0, "c_inter": 2.1}
 SCHEMA = ["set", "loss", "mean", "std", "folds", "seed", "seconds", "versions", "settings", "angles", "train"]
+SCHEMA += ["metrics", "details"]
 
 
 def make_table(name="made"):

@@ -37,6 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="scikit-learn's classifiers on the same folds: all of them on every fold, or none "
         "(default: majority class, logistic regression and random forest, on a few)",
     )
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        help="what decides: accuracy, balanced_accuracy, macro_f1, log_loss, roc_auc or brier "
+        "(default: accuracy; balanced_accuracy where one class has 80 %% of the rows)",
+    )
     add_fold_options(parser)
     add_output_options(parser, "compare-NAME")
     add_data_options(parser)
@@ -59,6 +65,7 @@ def run(options: argparse.Namespace) -> None:
         tables,
         losses=options.losses,
         baselines=options.baselines,
+        metric=options.metric,
         cv_repeats=options.cv_repeats,
         folds=options.folds,
         stratify=options.stratify,

@@ -38,7 +38,7 @@ class Verdict:
 
     `best` has the best mean score or mean rank (several if they tie), shown or not. `worse` are those that a
     test named in the sentence finds worse than the first of them; nothing is claimed of the others.
-    `p` belongs to the first test: Friedman's, or the smallest adjusted one where each method is tested.
+    `p` belongs to the first test: Friedman's, or the smallest adjusted p where each method is tested.
     """
 
     best: tuple[str, ...]
@@ -54,15 +54,22 @@ def verdict_one_dataset(
     *,
     alpha: float = 0.05,
     family: Literal["best", "pairs"] = "best",
+    metric: str = "",
+    higher_is_better: bool = True,
 ) -> Verdict:
     """Methods on the same folds of one set, by the corrected resampled t-test with Holm's correction.
+
+    `metric` is what the sentence calls the scores; those of a metric such as log loss are the lower the better.
 
     >>> scores = {"arcgrad": [91, 89, 92, 90, 93], "softmax": [90, 90, 91, 90, 92], "adacos": [50, 52, 49, 51, 50]}
     >>> print(verdict_one_dataset(scores, test_fraction=0.2).sentence)
     arcgrad has the highest mean on this set and is ahead of adacos (corrected resampled t-test with Holm's \
-correction, p = 4.08e-05). softmax is not significantly worse.
+correction, adjusted p = 4.08e-05). softmax is not significantly worse.
     """
     alpha = check_fraction("alpha", alpha)
+    if not higher_is_better:
+        folds = negate_scores(folds)
+    place = f"the {'highest' if higher_is_better else 'lowest'} mean{metric and ' '}{metric}"
     p = p_values_against_best(folds, test_fraction, family=family)
     best = best_methods(folds)
     if len(p) == 1:
@@ -73,14 +80,14 @@ correction, p = 4.08e-05). softmax is not significantly worse.
     if not worse:
         sentence = (
             f"These folds give no evidence that the {len(p)} methods differ ({test}, "
-            f"smallest p = {smallest:.3g}). {_describe_leaders(best, 'the highest mean')}, which may be chance."
+            f"smallest adjusted p = {smallest:.3g}). {_describe_leaders(best, place)}, which may be chance."
         )
         return Verdict(best, (), smallest, sentence)
     ahead = f"{best[0]} is ahead" if len(best) > 1 else "is ahead"
     largest = max(p[name] for name in worse)
     sentence = (
-        f"{_describe_leaders(best, 'the highest mean')} on this set and {ahead} of {_join_names(worse)} "
-        f"({test}, p {'=' if len(worse) == 1 else '≤'} {largest:.3g})."
+        f"{_describe_leaders(best, place)} on this set and {ahead} of {_join_names(worse)} "
+        f"({test}, adjusted p {'=' if len(worse) == 1 else '≤'} {largest:.3g})."
     )
     level = [name for name in p if name not in worse and name not in best]
     if level:
@@ -88,14 +95,25 @@ correction, p = 4.08e-05). softmax is not significantly worse.
     return Verdict(best, worse, smallest, sentence, "ahead")
 
 
+def negate_scores(folds: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """Scores with the other sign, so that of a metric such as log loss the higher is the better."""
+    return {name: [-score for score in scores] for name, scores in folds.items()}
+
+
 def verdict_many_datasets(
-    scores: ArrayLike, names: Sequence[str], *, alpha: float = 0.05, decimals: int | None = None
+    scores: ArrayLike,
+    names: Sequence[str],
+    *,
+    alpha: float = 0.05,
+    decimals: int | None = None,
+    metric: str = "",
+    higher_is_better: bool = True,
 ) -> Verdict:
     """Methods over many sets, scores [sets, methods]: Friedman first, pairs only if it rejects.
 
     The best mean rank is then compared with the others by Nemenyi's test and by Wilcoxon's with Holm's correction.
     Wilcoxon's may favour the other side; such a contradiction is no claim. Two methods need one test
-    only, Wilcoxon's (Demšar 2006, section 3.1).
+    only, Wilcoxon's (Demšar 2006, section 3.1). `metric` is what the sentence calls the scores.
 
     >>> scores = [[0.9, 0.8, 0.7], [0.8, 0.9, 0.6], [0.9, 0.7, 0.6], [0.8, 0.7, 0.6]]
     >>> print(verdict_many_datasets(scores, ["arcgrad", "softmax", "adacos"]).sentence)
@@ -104,22 +122,25 @@ of adacos by Nemenyi's test; Wilcoxon's with Holm's correction separates it from
     """
     alpha = check_fraction("alpha", alpha)
     values = check_score_table(scores, decimals)
+    if not higher_is_better:
+        values = -values
     n, k = values.shape
     if len(names) != k:
         raise InputError(f"{len(names)} names for {k} methods; scores must be [sets, methods] with a name for each")
     if k == 1:
         return Verdict((names[0],), (), 1.0, _ONE_METHOD_SENTENCE.format(names[0]), "alone")
     sets = f"{n} sets" if n > 1 else "1 set"
+    differ = f"differ in {metric}" if metric else "differ"
     if k == 2:
-        return _verdict_of_two_methods(values, names, alpha, sets)
+        return _verdict_of_two_methods(values, names, alpha, sets, differ)
     mean = ranks(values).mean(axis=0)
     best_columns = [i for i in range(k) if mean[i] <= mean.min() + 1e-9]
     best = tuple(names[i] for i in best_columns)
     p = friedman(values).p
     if p > alpha:
         sentence = (
-            f"{sets} give{'s' if n == 1 else ''} no evidence that the {k} methods differ (Friedman test, p = {p:.3g}). "
-            f"{_describe_leaders(best, 'the best mean rank')}, {mean.min():.3g}, which may be chance."
+            f"{sets} give{'s' if n == 1 else ''} no evidence that the {k} methods {differ} (Friedman test, "
+            f"p = {p:.3g}). {_describe_leaders(best, 'the best mean rank')}, {mean.min():.3g}, which may be chance."
         )
         return Verdict(best, (), p, sentence)
     first = best_columns[0]
@@ -131,7 +152,7 @@ of adacos by Nemenyi's test; Wilcoxon's with Holm's correction separates it from
         if pair.adjusted_p <= alpha and pair.test.plus > pair.test.minus
     ]
     sentence = (
-        f"Over {sets} the {k} methods differ (Friedman test, p = {p:.3g}). "
+        f"Over {sets} the {k} methods {differ} (Friedman test, p = {p:.3g}). "
         f"{_describe_leaders(best, 'the best mean rank')}, {mean.min():.3g}, "
         f"{_describe_claims(best, by_nemenyi, by_wilcoxon)}."
     )
@@ -142,15 +163,16 @@ of adacos by Nemenyi's test; Wilcoxon's with Holm's correction separates it from
 _ONE_METHOD_SENTENCE = "Only {} was run, so there is nothing to compare."
 
 
-def _verdict_of_two_methods(values: FloatArray, names: Sequence[str], alpha: float, sets: str) -> Verdict:
+def _verdict_of_two_methods(values: FloatArray, names: Sequence[str], alpha: float, sets: str, differ: str) -> Verdict:
     test = signed_rank_test(values[:, 0], values[:, 1])
     best = tuple(names) if test.plus == test.minus else (names[0] if test.plus > test.minus else names[1],)
     other = tuple(name for name in names if name not in best)
     if test.p <= alpha:
-        sentence = f"Over {sets} {best[0]} is ahead of {other[0]} (Wilcoxon signed-rank test, p = {test.p:.3g})."
+        where = f"{other[0]}{differ.removeprefix('differ')}"
+        sentence = f"Over {sets} {best[0]} is ahead of {where} (Wilcoxon signed-rank test, p = {test.p:.3g})."
         return Verdict(best, other, test.p, sentence, "ahead")
     sentence = (
-        f"{sets} give{'s' if sets == '1 set' else ''} no evidence that {names[0]} and {names[1]} differ "
+        f"{sets} give{'s' if sets == '1 set' else ''} no evidence that {names[0]} and {names[1]} {differ} "
         f"(Wilcoxon signed-rank test, p = {test.p:.3g})."
     )
     return Verdict(best, (), test.p, sentence)
@@ -212,27 +234,48 @@ OVERFIT_GAP = 10.0
 _TEST_NAME = "corrected resampled t-test, Holm over the baselines"
 
 
-class FoldAccuracies(NamedTuple):
-    """Accuracies in percent of the methods of one set, fold by fold in the same order."""
+class FoldScores(NamedTuple):
+    """Scores of the methods of one set, fold by fold in the same order: accuracies in percent unless `metric` says
+    something else."""
 
     test: ScoresByMethod
     train: ScoresByMethod
-    """On the training parts; methods of which it is not known are absent."""
+    """Accuracies on the training parts; methods of which it is not known are absent."""
     baselines: ScoresByMethod
     """On the test parts, perhaps of fewer folds: the first ones."""
     majority: Sequence[float] = ()
+    metric: str = ""
+    """What the scores are called; empty for accuracy."""
+    is_percent: bool = True
+    higher_is_better: bool = True
+    test_accuracy: ScoresByMethod | None = None
+    """Accuracies of the methods on the test parts; None where the scores are accuracies."""
+    baseline_accuracy: ScoresByMethod | None = None
 
     def is_above_chance(self, folds: Sequence[float]) -> bool:
         """Whether the lead over the majority class on the folds in common is a large share of its errors."""
-        count = min(len(folds), len(self.majority))
-        reached = float(np.mean(self.majority[:count]))
-        return float(np.mean(folds[:count])) - reached >= MIN_LEAD_OVER_MAJORITY * (100.0 - reached)
+        count, perfect = min(len(folds), len(self.majority)), 100.0 if self.is_percent else 0.0
+        errors = abs(perfect - float(np.mean(self.majority[:count])))
+        lead = errors - abs(perfect - float(np.mean(folds[:count])))
+        return lead >= MIN_LEAD_OVER_MAJORITY * errors
+
+    def signed(self) -> FoldScores:
+        """The same with scores of which the higher is the better one."""
+        if self.higher_is_better:
+            return self
+        majority = [-score for score in self.majority]
+        return self._replace(test=negate_scores(self.test), baselines=negate_scores(self.baselines), majority=majority)
+
+    def describe(self, signed_score: float) -> str:
+        """A score as a sentence names it."""
+        score = signed_score if self.higher_is_better else -signed_score
+        return f"{score:.1f} %" if self.is_percent else f"{score:.3f}"
 
 
-def verdict_if_not_comparable(scores: FoldAccuracies, test_fraction: Split, alpha: float = 0.05) -> Verdict | None:
+def verdict_if_not_comparable(scores: FoldScores, test_fraction: Split, alpha: float = 0.05) -> Verdict | None:
     """Why nothing can be said about the methods; None where they can be compared.
 
-    >>> scores = FoldAccuracies(
+    >>> scores = FoldScores(
     ...     {"a": [38, 39, 40, 38], "b": [30, 31, 31, 29]},
     ...     {"a": [40, 40, 41, 40], "b": [32] * 4},
     ...     {"forest": [53, 54, 53, 54]},
@@ -240,56 +283,64 @@ def verdict_if_not_comparable(scores: FoldAccuracies, test_fraction: Split, alph
     >>> print(verdict_if_not_comparable(scores, test_fraction=0.25).sentence)
     These settings underfit; no statement about the losses. forest has 53.5 % on rows that it has not seen; no loss \
 has more than 38.8 % there (a), or 40.2 % on the rows it has learnt from (corrected resampled t-test, Holm over the \
-baselines, p = 0.000601).
+baselines, adjusted p = 0.000601).
     """
-    alpha = check_fraction("alpha", alpha)
-    return _verdict_if_behind_baseline(scores, test_fraction, alpha) or _verdict_if_at_chance(
-        scores, test_fraction, alpha
+    alpha, signed = check_fraction("alpha", alpha), scores.signed()
+    return _verdict_if_behind_baseline(signed, test_fraction, alpha) or _verdict_if_at_chance(
+        signed, test_fraction, alpha
     )
 
 
-def _verdict_if_behind_baseline(scores: FoldAccuracies, test_fraction: Split, alpha: float) -> Verdict | None:
+def _verdict_if_behind_baseline(scores: FoldScores, test_fraction: Split, alpha: float) -> Verdict | None:
     if not scores.baselines or not scores.test:
         return None
+    test_accuracy = scores.test if scores.test_accuracy is None else scores.test_accuracy
+    accuracies = scores.baselines if scores.baseline_accuracy is None else scores.baseline_accuracy
     known = scores.train.keys() == scores.test.keys()  # of every method, how well it fits the training parts
     ahead = _baselines_ahead_of_all(scores.baselines, scores.test, test_fraction, alpha)
     if known:
-        better = _baselines_ahead_of_all(scores.baselines, scores.train, test_fraction, alpha, UNDERFIT_GAP)
-        ahead = {**better, **ahead}
+        better = _baselines_ahead_of_all(accuracies, scores.train, test_fraction, alpha, UNDERFIT_GAP)
+        ahead = {**{name: p for name, p in better.items() if name in scores.baselines}, **ahead}
     if not ahead:
         return None
     baseline = max(ahead, key=lambda name: float(np.mean(scores.baselines[name])))
     reached, count = float(np.mean(scores.baselines[baseline])), len(scores.baselines[baseline])
-    best, mean = _best_mean(scores.test, count)
+    (best, mean), accuracy = _best_mean(scores.test, count), _best_mean(test_accuracy, count)[1]
     fitted = _best_mean(scores.train, count)[1] if known else None
-    tested = f"({_TEST_NAME}, p = {ahead[baseline]:.3g})"
-    if fitted is not None and reached >= fitted:
+    tested = f"({_TEST_NAME}, adjusted p = {ahead[baseline]:.3g})"
+    new_rows_accuracy = float(np.mean(accuracies[baseline]))
+    if fitted is not None and new_rows_accuracy >= fitted:
+        what = " an accuracy of" if scores.metric else ""
         sentence = (
-            f"These settings underfit; no statement about the losses. {baseline} has {reached:.1f} % on rows that it "
-            f"has not seen; no loss has more than {mean:.1f} % there ({best}), or {fitted:.1f} % on the rows it has "
-            f"learnt from {tested}."
+            f"These settings underfit; no statement about the losses. {baseline} has{what} "
+            f"{new_rows_accuracy:.1f} % on rows that it has not seen; no loss has more than {accuracy:.1f} % there "
+            f"({_best_mean(test_accuracy, count)[0]}), or {fitted:.1f} % on the rows it has learnt from {tested}."
         )
         return Verdict((), (), ahead[baseline], sentence, "underfit")
+    what = f" a {scores.metric} of" if scores.metric else ""
     sentence = (
-        f"{baseline} is ahead of every loss; no statement about the losses. It has {reached:.1f} %, the best loss, "
-        f"{best}, {mean:.1f} % {tested}."
+        f"{baseline} is ahead of every loss; no statement about the losses. It has{what} {scores.describe(reached)}, "
+        f"the best loss, {best}, {scores.describe(mean)} {tested}."
     )
     if fitted is not None:
-        how = "overfit" if fitted - mean >= OVERFIT_GAP else "do not suit this table"
-        sentence += f" On the rows that it has learnt from, a loss has {fitted:.1f} %: these settings {how}."
+        how = "overfit" if fitted - accuracy >= OVERFIT_GAP else "do not suit this table"
+        what = " an accuracy of" if scores.metric else ""
+        sentence += f" On the rows that it has learnt from, a loss has{what} {fitted:.1f} %: these settings {how}."
     return Verdict((), (), ahead[baseline], sentence, "baseline_ahead")
 
 
-def _verdict_if_at_chance(scores: FoldAccuracies, test_fraction: Split, alpha: float) -> Verdict | None:
+def _verdict_if_at_chance(scores: FoldScores, test_fraction: Split, alpha: float) -> Verdict | None:
     if not len(scores.majority) or not scores.test:
         return None
     tests = [_p_value_ahead(folds, scores.majority, test_fraction) for folds in scores.test.values()]
     if min(tests) <= alpha or any(map(scores.is_above_chance, scores.test.values())):
         return None
     reached, mean = float(np.mean(scores.majority)), _best_mean(scores.test, len(scores.majority))[1]
+    what = f"{scores.metric} " if scores.metric else ""
     sentence = (
-        f"No loss is significantly better than the majority class ({reached:.1f} %; the best has {mean:.1f} %, "
-        f"corrected resampled t-test, smallest p = {min(tests):.3g}); no statement about the losses."
+        f"No loss is significantly better than the majority class ({what}{scores.describe(reached)}; the best has "
+        f"{scores.describe(mean)}, corrected resampled t-test, smallest p = {min(tests):.3g}); no statement about the "
+        "losses."
     )
     return Verdict((), (), min(tests), sentence, "chance")
 

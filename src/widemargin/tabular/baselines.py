@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..data.tabular.encode import EncodedTable, encode, scaling
 from ..data.tabular.table import Table
+from ..metrics.classification import FoldEvaluator
 from .crossval import Partition, Score, stratified_sample
 from .results import MAJORITY, MAX_TRAIN_ACCURACY_ROWS
 
@@ -75,27 +76,33 @@ _CLASSIFIERS: dict[str, Callable[[int], Any]] = {
 def cross_validate_baseline(
     table: Table, name: str, split: Sequence[Partition], seed: int, on_progress: Callable[[float], None] | None = None
 ) -> Score:
-    """Accuracy in percent of every fold, fold by fold."""
+    """Metrics of every fold, fold by fold; without probabilities for a classifier that gives none."""
     begun = time.perf_counter()
-    encoded = encode(table)
-    folds, train = [], []
+    encoded, num_classes = encode(table), len(table.class_names)
+    shares = np.bincount(table.y, minlength=num_classes) / len(table)
+    evaluator, train = FoldEvaluator(num_classes), []
     for k, part in enumerate(split):
         fit_rows = stratified_sample(part.training, table.y, MAX_FIT_ROWS, [seed, k, 5])
         train_rows = stratified_sample(part.training, table.y, MAX_TRAIN_ACCURACY_ROWS, [seed, k, 4])
         predict_rows, present = np.concatenate((part.test, train_rows)), np.unique(table.y[fit_rows])
         if name == MAJORITY:  # of the table: that of a training part is by its nature the rarer one in its test part
-            answers = np.full(len(predict_rows), np.bincount(table.y).argmax())
+            answers = np.full(len(predict_rows), shares.argmax())
+            probabilities: NDArray[np.float64] | None = np.tile(shares, (len(predict_rows), 1))
         elif len(present) == 1:  # a classifier refuses to learn one class; its answer is that class
             answers = np.full(len(predict_rows), present[0])
+            probabilities = np.eye(num_classes)[answers]
         else:
             model = _build_classifier(name, seed + k, len(fit_rows) * encoded.x.shape[1] * len(present))
-            answers = _fit_predict(model, encoded, table.y, part.training, fit_rows, predict_rows)
-        right = answers == table.y[predict_rows]
-        folds.append(float(right[: len(part.test)].mean() * 100.0))
+            answers, probabilities = _fit_predict(model, encoded, table.y, part.training, fit_rows, predict_rows)
+            if probabilities is not None:  # of the classes that were there to learn from
+                probabilities = probabilities @ np.eye(num_classes)[present]
+        right, tested = answers == table.y[predict_rows], slice(len(part.test))
+        evaluator.add(table.y[part.test], None if probabilities is None else probabilities[tested], answers[tested])
         train.append(float(right[len(part.test) :].mean() * 100.0))
         if on_progress is not None:
             on_progress(1.0 / len(split))
-    return Score(folds, {}, time.perf_counter() - begun, train)
+    evaluation = evaluator.evaluation()
+    return Score(evaluation.metrics["accuracy"], {}, time.perf_counter() - begun, train, evaluation)
 
 
 def _build_classifier(name: str, seed: int, operations_per_iteration: int) -> Any:
@@ -113,8 +120,9 @@ def _fit_predict(
     training: NDArray[np.int64],
     fit_rows: NDArray[np.int64],
     predict_rows: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """Predicted classes of `predict_rows`, by a model fitted to `fit_rows` in the scaling of the training part."""
+) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
+    """Predicted classes and probabilities (None for a model without) of `predict_rows`, by a model fitted to `fit_rows`
+    in the scaling of the training part."""
     shift, scale, fill = scaling(encoded, [training])
 
     def scaled_rows(rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -125,5 +133,5 @@ def _fit_predict(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the number of iterations is fixed, converged or not
         model.fit(scaled_rows(fit_rows), y[fit_rows])
-    found: NDArray[np.int64] = model.predict(scaled_rows(predict_rows))
-    return found
+    x = scaled_rows(predict_rows)
+    return model.predict(x), model.predict_proba(x) if hasattr(model, "predict_proba") else None

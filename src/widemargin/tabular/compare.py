@@ -17,6 +17,7 @@ from ..io.locks import lock_folder, write_text_atomic
 from ..io.text import print_escaped
 from .comparison import Comparison, build_comparison
 from .config import MLPConfig
+from .metric_choice import choose_metric
 from .plan import (
     ComparisonPlan,
     LossList,
@@ -26,7 +27,7 @@ from .plan import (
     drop_adacos_for_two_classes,
     run_plan,
 )
-from .results import ResultStore
+from .results import Result, ResultStore
 
 PAGE_FILE_NAME, VERDICT_FILE_NAME = "report.html", "verdict.json"
 
@@ -38,6 +39,7 @@ def compare(
     target_is_class: bool = False,
     losses: LossList | None = None,
     baselines: bool | None = None,
+    metric: str | None = None,
     cv_repeats: int = 10,
     folds: int = 10,
     stratify: bool = False,
@@ -63,6 +65,9 @@ def compare(
             seven (without AdaCos where a table has two classes).
         baselines: scikit-learn's classifiers on the same folds: True for all of them on every fold, False for none;
             by default the majority class, logistic regression and a random forest, the last two on a few folds.
+        metric: what decides ranks, tests and verdict: "accuracy", "balanced_accuracy", "macro_f1", "log_loss",
+            "roc_auc" or "brier"; every table shows them all. By default accuracy, and balanced accuracy where one
+            class of a table has 80 % of its rows or more.
         cv_repeats, folds: random partitions, and parts of each.
         stratify: keep the shares of the classes in every part.
         seed: start of every random draw; the same seed gives the same folds and accuracies.
@@ -92,6 +97,7 @@ def compare(
     call = _describe_call(data, locals()) if command is None else command
     methods = canonical_methods(losses, baselines)
     tables = load_tables(data, target, target_is_class=target_is_class, data_dir=data_dir)
+    deciding, metric_notes = choose_metric(metric, tables)
     left_out: list[str] = []
     if losses is None:
         methods, left_out = drop_adacos_for_two_classes(methods, tables)
@@ -106,7 +112,7 @@ def compare(
         (os.cpu_count() or 1) if jobs is None else _check_whole_number("jobs", jobs),
         quick_baselines=not baselines,
     )
-    notes = [*plan.notes(), *left_out]
+    notes = [*plan.notes(), *metric_notes, *left_out]
     if not quiet:
         _print_notes(notes)
     with nullcontext() if out is None else lock_folder(out):
@@ -114,7 +120,7 @@ def compare(
         results, num_stored = run_plan(plan, store, quiet=quiet)
         diverged = divergence_notes(results)
         comparison = replace(
-            build_comparison(results),
+            build_comparison(results, metric=deciding),
             notes=(*notes, *diverged),
             data_notes=tuple(map(describe_table, tables)),
             command=call,
@@ -149,10 +155,12 @@ def _print_notes(notes: Sequence[str]) -> None:
         print_escaped(f"note: {note}", to_stderr=True)
 
 
-def _write_report(comparison: Comparison, folder: Path, extra: Sequence[Any]) -> None:
+def _write_report(comparison: Comparison, folder: Path, extra: Sequence[Result]) -> None:
     """The page and the verdict; they show all there is, so that a smaller comparison does not shrink them."""
+    metric = comparison.metric
+    extra = [result for result in extra if metric == "accuracy" or metric in result.metrics]
     if extra:
-        whole = build_comparison([*comparison.results, *extra])
+        whole = build_comparison([*comparison.results, *extra], metric=metric)
         comparison = replace(
             whole, notes=comparison.notes, data_notes=comparison.data_notes, command=comparison.command
         )

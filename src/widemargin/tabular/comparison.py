@@ -1,5 +1,6 @@
 """What a set of results says: ranks, wins, intervals, tests and verdict, computed once for terminal, page and JSON.
 
+One metric decides all of these; tests and ranks see the negative of a metric such as log loss, of which less is better.
 Where the settings of a comparison fit a table badly, the verdict names options of the command to try next, and
 `Comparison.suggested_config` is the same for Python.
 """
@@ -8,8 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -18,26 +19,18 @@ import numpy as np
 
 from .. import stats
 from ..io.errors import InputError
-from ..stats.verdict import OVERFIT_GAP, FoldAccuracies, Verdict, VerdictKind, verdict_if_not_comparable
+from ..metrics.classification import METRICS, Metric
+from ..stats.fold_tests import p_values_against_best
+from ..stats.verdict import VerdictKind, negate_scores
 from .config import MLPConfig
-from .results import MAJORITY, Result
-from .suggestions import (
-    config_against_overfitting,
-    config_against_underfitting,
-    suggest_options_against_overfitting,
-    suggest_options_against_underfitting,
-)
+from .fit_checks import baseline_caution, low_train_accuracy_caution, no_statement_verdict
+from .metric_choice import check_metric, defined_folds, select_scores
+from .results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ALPHA = 0.05
-TIE_DECIMALS = 2
-"""Accuracies that agree to so many decimals of a percent are a tie."""
-
-
-LOW_TRAIN_ACCURACY = 90.0
-"""Percent; below this training accuracy a statement without baselines comes with a caution."""
 
 NO_STATEMENT_REASONS: dict[str, str] = {
     "underfit": "these settings underfit",
@@ -70,6 +63,11 @@ class DatasetComparison:
     baseline_intervals: tuple[tuple[float, float], ...] = ()
     suggested_config: MLPConfig | None = None
     """What the verdict suggests to try, where no statement is made and other settings may help."""
+    metric: str = "accuracy"
+    """What decides."""
+    adjusted_p: Mapping[str, float] = field(default_factory=dict)
+    """Adjusted p of each loss against the best (corrected resampled t-test, Holm's correction over all pairs); empty
+    where no statement is made."""
 
     @property
     def has_statement(self) -> bool:
@@ -78,21 +76,25 @@ class DatasetComparison:
 
     @property
     def order(self) -> list[int]:
-        """Places of the methods, the highest mean first."""
-        return sorted(range(len(self.results)), key=lambda i: -self.results[i].mean)
+        """Places of the methods, the best mean first."""
+        sign = _sign(METRICS[self.metric])
+        return sorted(range(len(self.results)), key=lambda i: -sign * self.results[i].mean_and_std(self.metric)[0])
 
     @property
     def best_mean(self) -> float | None:
-        """The mean that is marked as the best, in two decimals; None where no statement is made."""
-        return max(round(result.mean, TIE_DECIMALS) for result in self.results) if self.has_statement else None
+        """The mean that is marked as the best, rounded as it is shown; None where no statement is made."""
+        if not self.has_statement:
+            return None
+        mean = self.results[self.order[0]].mean_and_std(self.metric)[0]
+        return round(mean, METRICS[self.metric].decimals)
 
     @property
     def best(self) -> str | None:
-        """The loss with the highest mean; None where no statement is made."""
+        """The loss with the best mean; None where no statement is made."""
         return self.results[self.order[0]].loss if self.has_statement else None
 
     def table_rows(self) -> list[dict[str, Any]]:
-        """The rows of `Comparison.table`: losses with the highest mean first, then baselines."""
+        """The rows of `Comparison.table`: losses with the best mean first, then baselines."""
         unknown = (math.nan, None, None)
         places = [
             (rank, wins, result.loss in self.not_worse) if self.has_statement else unknown
@@ -105,12 +107,13 @@ class DatasetComparison:
     def _table_row(
         self, result: Result, interval: tuple[float, float], rank: float, wins: int | None, not_worse: bool | None
     ) -> dict[str, Any]:
+        mean, std = result.mean_and_std(self.metric)
         angles = {key: math.degrees(result.angles.get(key, math.nan)) for key in ("wc_intra", "w_inter", "c_inter")}
         return {
             "set": self.set,
             "method": result.loss,
-            "mean": result.mean,
-            "std": result.std,
+            "mean": mean,
+            "std": std,
             "ci_low": interval[0],
             "ci_high": interval[1],
             "rank": rank,
@@ -120,7 +123,9 @@ class DatasetComparison:
             **angles,
             "seconds": result.seconds,
             "not_worse": not_worse,
+            "adjusted_p": math.nan if result.is_baseline else self.adjusted_p.get(result.loss, math.nan),
             "is_baseline": result.is_baseline,
+            **{name: result.mean_and_std(name)[0] for name in METRICS},
         }
 
 
@@ -130,7 +135,7 @@ class CrossDatasetComparison:
 
     sets: tuple[str, ...]
     scores: np.ndarray
-    """[sets, methods] in percent."""
+    """[sets, methods]: means of the metric that decides."""
     averages: tuple[float, ...]
     mean_ranks: tuple[float, ...]
     wins: tuple[int, ...]
@@ -164,6 +169,8 @@ class Comparison:
     """A sentence on each table."""
     command: str = ""
     """How to make it again, as the page shows it."""
+    metric: str = "accuracy"
+    """What decides ranks, tests, intervals, verdict and best: a name of `widemargin.metrics.classification.METRICS`."""
 
     @property
     def results(self) -> tuple[Result, ...]:
@@ -172,7 +179,7 @@ class Comparison:
 
     @property
     def best(self) -> str | None:
-        """The loss with the highest mean, or over several sets with the best mean rank; None without a statement.
+        """The loss with the best mean, or over several sets with the best mean rank; None without a statement.
 
         A statement is made unless the settings underfit, a baseline is ahead of every loss, no loss is better than the
         majority class, or all diverged (`kind`). The best need not be significantly better than the others: `not_worse`
@@ -180,8 +187,8 @@ class Comparison:
         """
         if self.across_datasets is not None:
             together = self.across_datasets
-            places = range(len(self.methods))
-            return self.methods[min(places, key=lambda i: (together.mean_ranks[i], -together.averages[i]))]
+            places, sign = range(len(self.methods)), _sign(METRICS[self.metric])
+            return self.methods[min(places, key=lambda i: (together.mean_ranks[i], -sign * together.averages[i]))]
         stated, _ = self._split_by_statement()
         return stated[0].best if stated else None
 
@@ -228,12 +235,13 @@ class Comparison:
         return [one for one in self.sets if one.has_statement], [one for one in self.sets if not one.has_statement]
 
     def table(self) -> pd.DataFrame:
-        """A row per set and method: losses with the highest mean first, then baselines.
+        """A row per set and method: losses with the best mean first, then baselines.
 
-        Columns: set, method, mean, std and the 95 % interval ci_low, ci_high of the accuracy in percent; rank and wins
-        (folds in which no other loss was better) among the losses; folds; train_accuracy in percent; wc_intra, w_inter
-        and c_inter in degrees; seconds; not_worse (than the best of the set, by the corrected t-test); is_baseline.
-        rank, wins and not_worse are missing for baselines and where no statement about the losses is made.
+        Columns: set, method, mean, std and the 95 % interval ci_low, ci_high of the metric that decides (accuracy in
+        percent, unless `metric` says another); rank and wins (folds in which no other loss was better) among the
+        losses; folds; train_accuracy in percent; wc_intra, w_inter and c_inter in degrees; seconds; not_worse (than the
+        best of the set, by the corrected t-test) and its adjusted_p; is_baseline; the mean of every metric by its name.
+        rank, wins, not_worse and adjusted_p are missing for baselines and where no statement about the losses is made.
         """
         import pandas as pd
 
@@ -241,9 +249,12 @@ class Comparison:
         return frame.astype({"wins": "Int64", "not_worse": "boolean"})
 
     def to_json(self) -> str:
-        """The verdict for programs: its kind and sentence, of all sets together and of each."""
-        sets = [{"set": one.set, "kind": one.kind, "verdict": one.verdict} for one in self.sets]
-        known = {"kind": self.kind, "verdict": self.verdict, "sets": sets}
+        """The verdict for programs: the metric, kind and sentence of all sets together and of each, and adjusted p."""
+        sets = [
+            {"set": one.set, "kind": one.kind, "verdict": one.verdict, "adjusted_p": dict(one.adjusted_p)}
+            for one in self.sets
+        ]
+        known = {"metric": self.metric, "kind": self.kind, "verdict": self.verdict, "sets": sets}
         return json.dumps(known, indent=1, ensure_ascii=False) + "\n"
 
     @overload
@@ -282,12 +293,13 @@ class Comparison:
         return summary_html(self)
 
 
-def build_comparison(results: Sequence[Result], *, check_fit: bool = True) -> Comparison:
-    """Ranks and tests of results; every set must have the same methods.
+def build_comparison(results: Sequence[Result], *, check_fit: bool = True, metric: str = "accuracy") -> Comparison:
+    """Ranks and tests of results in one metric; every set must have the same methods.
 
     Where a baseline among them is ahead of every loss, or no loss is better than the majority class, no statement
     about the losses is made (`stats.verdict`), unless `check_fit` is False.
     """
+    deciding = METRICS[check_metric(metric)]
     methods = tuple(dict.fromkeys(result.loss for result in results if not result.is_baseline))
     baselines = tuple(dict.fromkeys(result.loss for result in results if result.is_baseline))
     if not methods:
@@ -295,12 +307,19 @@ def build_comparison(results: Sequence[Result], *, check_fit: bool = True) -> Co
     names = tuple(dict.fromkeys(result.set for result in results))
     by_key = {result.key: result for result in results}
     sets = tuple(
-        _compare_on_dataset(name, [by_key[name, m] for m in methods], [by_key[name, b] for b in baselines], check_fit)
+        _compare_on_dataset(
+            name, [by_key[name, m] for m in methods], [by_key[name, b] for b in baselines], deciding, check_fit
+        )
         for name in names
     )
     stated = [one for one in sets if one.has_statement]
-    together = _compare_across_datasets(stated, methods) if len(stated) > 1 and len(methods) > 1 else None
-    return Comparison(methods, sets, together, baselines)
+    together = _compare_across_datasets(stated, methods, deciding) if len(stated) > 1 and len(methods) > 1 else None
+    return Comparison(methods, sets, together, baselines, metric=metric)
+
+
+def _sign(metric: Metric) -> float:
+    """What scores are multiplied by so that the higher is the better."""
+    return 1.0 if metric.higher_is_better else -1.0
 
 
 def _test_fraction(result: Result) -> float:
@@ -308,110 +327,67 @@ def _test_fraction(result: Result) -> float:
 
 
 def _compare_on_dataset(
-    name: str, results: Sequence[Result], baselines: Sequence[Result], check_fit: bool
+    name: str, results: Sequence[Result], baselines: Sequence[Result], metric: Metric, check_fit: bool
 ) -> DatasetComparison:
-    folds = {result.loss: result.folds for result in results}
+    defined = defined_folds(results, metric)
+    natural = {result.loss: select_scores(result, metric, defined) for result in results}
+    folds = natural if metric.higher_is_better else negate_scores(natural)  # the higher the better
     test_fraction = _test_fraction(results[0])
-    means = [[round(result.mean, TIE_DECIMALS) for result in results]]
-    per_fold = np.array([result.folds for result in results]).T
-    verdict, suggested = _no_statement_verdict(results, baselines, test_fraction) if check_fit else (None, None)
+    means = [[round(_sign(metric) * float(np.mean(scores)), metric.decimals) for scores in natural.values()]]
+    verdict, suggested = (
+        no_statement_verdict(results, baselines, metric, defined, test_fraction, ALPHA) if check_fit else (None, None)
+    )
     has_statement = verdict is None
+    adjusted_p = p_values_against_best(folds, test_fraction, family="pairs") if has_statement else {}
     if verdict is None:
-        verdict = stats.verdict_one_dataset(folds, test_fraction, alpha=ALPHA, family="pairs")
+        label = "" if metric.name == "accuracy" else metric.label
+        verdict = stats.verdict_one_dataset(
+            natural,
+            test_fraction,
+            alpha=ALPHA,
+            family="pairs",
+            metric=label,
+            higher_is_better=metric.higher_is_better,
+        )
         if check_fit and verdict.kind == "ahead":
-            caution = _baseline_caution(results, baselines) or _low_train_accuracy_caution(results, baselines)
+            caution = baseline_caution(results, baselines, metric, defined)
+            caution = caution or low_train_accuracy_caution(results, baselines)
             verdict = replace(verdict, sentence=verdict.sentence + caution)
     return DatasetComparison(
         set=name,
         results=tuple(results),
-        intervals=_intervals(results, test_fraction),
+        intervals=tuple(_interval(scores, metric, test_fraction) for scores in natural.values()),
         ranks=tuple(stats.ranks(means)[0].tolist()),
-        wins=tuple(stats.wins(per_fold).counts),
-        not_worse=frozenset(
-            stats.methods_not_worse(folds, test_fraction, ALPHA, family="pairs") if has_statement else ()
-        ),
-        groups=_indistinguishable_groups(results, test_fraction) if has_statement else (),
+        wins=tuple(stats.wins(np.array(list(folds.values())).T).counts),
+        not_worse=frozenset(loss for loss, p in adjusted_p.items() if p > ALPHA),
+        groups=_indistinguishable_groups(list(folds.values()), test_fraction) if has_statement else (),
         verdict=verdict.sentence,
         kind=verdict.kind,
         baselines=tuple(baselines),
-        baseline_intervals=_intervals(baselines, test_fraction),
+        baseline_intervals=tuple(
+            _interval(select_scores(result, metric, defined), metric, test_fraction) for result in baselines
+        ),
         suggested_config=suggested,
+        metric=metric.name,
+        adjusted_p=adjusted_p,
     )
 
 
-def _intervals(results: Sequence[Result], test_fraction: float) -> tuple[tuple[float, float], ...]:
-    return tuple(stats.interval(result.folds, test_fraction, bounds=(0.0, 100.0)) for result in results)
+def _interval(scores: Sequence[float], metric: Metric, test_fraction: float) -> tuple[float, float]:
+    """The interval of a mean, cut at what a score can be; NaN where the metric is not defined."""
+    if not scores:
+        return math.nan, math.nan
+    bounds = (0.0, 100.0) if metric.is_percent else (0.0, 2.0 if metric.name == "brier" else math.inf)
+    return stats.interval(scores, test_fraction, bounds=bounds)
 
 
-def _no_statement_verdict(
-    results: Sequence[Result], baselines: Sequence[Result], test_fraction: float
-) -> tuple[Verdict | None, MLPConfig | None]:
-    """Why nothing can be said about the losses of a set, and what to try; None where they can be compared."""
-    if baselines and all(result.has_diverged for result in results):
-        sentence = "Every loss diverged; no statement about the losses. Try a smaller --lr."
-        return Verdict((), (), 1.0, sentence, "diverged"), None
-    scores = FoldAccuracies(
-        test={result.loss: result.folds for result in results},
-        train={result.loss: result.train for result in results if result.train},
-        baselines={result.loss: result.folds for result in baselines if result.loss != MAJORITY},
-        majority=next((result.folds for result in baselines if result.loss == MAJORITY), ()),
-    )
-    found = verdict_if_not_comparable(scores, test_fraction, ALPHA)
-    if found is None:
-        return None, None
-    sentence, config = _suggestion(found, results, scores)
-    return replace(found, sentence=f"{found.sentence} {sentence}"), config
-
-
-def _suggestion(verdict: Verdict, results: Sequence[Result], scores: FoldAccuracies) -> tuple[str, MLPConfig | None]:
-    """What may help: a sentence with options of the command, and the settings where settings can."""
-    if (
-        verdict.kind == "chance"
-        and scores.baselines
-        and not any(map(scores.is_above_chance, scores.baselines.values()))
-    ):
-        return "Nor is a baseline: other columns or more rows are needed.", None
-    settings, fitted = results[0].settings, [result.train_mean for result in results if result.train_mean is not None]
-    best_mean = max(result.mean for result in results)
-    if verdict.kind != "underfit" and fitted and max(fitted) >= best_mean + OVERFIT_GAP:
-        options = suggest_options_against_overfitting(settings)
-        more_rows = f"More rows or fewer columns may help; else try, with another --out: {options}."
-        return more_rows, config_against_overfitting(settings)
-    options = suggest_options_against_underfitting(settings)
-    return f"Try, with another --out: {options}.", config_against_underfitting(settings)
-
-
-def _baseline_caution(results: Sequence[Result], baselines: Sequence[Result]) -> str:
-    """A sentence where a baseline has a higher mean than every loss, though no test shows it."""
-    for result in sorted(baselines, key=lambda baseline: -baseline.mean):
-        if result.mean > max(float(np.mean(loss.folds[: len(result.folds)])) for loss in results):
-            higher = (
-                f" {result.loss} has a higher mean than every loss ({result.mean:.1f} % in {len(result.folds)} folds)"
-            )
-            return f"{higher}: with other settings the order of the losses may be another."
-    return ""
-
-
-def _low_train_accuracy_caution(results: Sequence[Result], baselines: Sequence[Result]) -> str:
-    """A sentence where training accuracy is low and no baseline was run that would show whether more can be had."""
-    fitted = [result.train_mean for result in results if result.train_mean is not None]
-    if any(result.loss != MAJORITY for result in baselines) or not fitted or max(fitted) >= LOW_TRAIN_ACCURACY:
-        return ""
-    return (
-        f" No loss has more than {max(fitted):.1f} % even on the rows it has learnt from, and no baseline was run that "
-        "would show whether these settings underfit: with others the order of the losses may be another."
-    )
-
-
-def _indistinguishable_groups(results: Sequence[Result], test_fraction: float) -> tuple[tuple[int, ...], ...]:
+def _indistinguishable_groups(folds: Sequence[Sequence[float]], test_fraction: float) -> tuple[tuple[int, ...], ...]:
     """Longest stretches of neighbours by mean among which no pair differs (corrected t, Holm over all pairs)."""
-    order = sorted(range(len(results)), key=lambda i: -results[i].mean)
+    order = sorted(range(len(folds)), key=lambda i: -float(np.mean(folds[i])))
     pairs = list(combinations(range(len(order)), 2))
     if not pairs:
         return ()
-    tests = [
-        stats.corrected_t_test(results[order[a]].folds, results[order[b]].folds, test_fraction).p for a, b in pairs
-    ]
+    tests = [stats.corrected_t_test(folds[order[a]], folds[order[b]], test_fraction).p for a, b in pairs]
     alike = {pair for pair, p in zip(pairs, stats.holm(tests), strict=True) if p > ALPHA}
     groups: list[tuple[int, ...]] = []
     reached = -1
@@ -425,12 +401,22 @@ def _indistinguishable_groups(results: Sequence[Result], test_fraction: float) -
     return tuple(groups)
 
 
-def _compare_across_datasets(sets: Sequence[DatasetComparison], methods: Sequence[str]) -> CrossDatasetComparison:
-    scores = np.array([[result.mean for result in one.results] for one in sets])
-    mean_ranks = stats.mean_ranks(scores, decimals=TIE_DECIMALS)
-    wins = stats.wins(scores, decimals=TIE_DECIMALS)
+def _compare_across_datasets(
+    sets: Sequence[DatasetComparison], methods: Sequence[str], metric: Metric
+) -> CrossDatasetComparison:
+    scores = np.array([[result.mean_and_std(metric.name)[0] for result in one.results] for one in sets])
+    signed, decimals = _sign(metric) * scores, metric.decimals
+    mean_ranks = stats.mean_ranks(signed, decimals=decimals)
+    wins = stats.wins(signed, decimals=decimals)
     difference = stats.critical_difference(len(methods), len(sets), ALPHA)
-    verdict = stats.verdict_many_datasets(scores, methods, alpha=ALPHA, decimals=TIE_DECIMALS)
+    verdict = stats.verdict_many_datasets(
+        scores,
+        methods,
+        alpha=ALPHA,
+        decimals=decimals,
+        metric="" if metric.name == "accuracy" else metric.label,
+        higher_is_better=metric.higher_is_better,
+    )
     return CrossDatasetComparison(
         sets=tuple(one.set for one in sets),
         scores=scores,
@@ -438,7 +424,7 @@ def _compare_across_datasets(sets: Sequence[DatasetComparison], methods: Sequenc
         mean_ranks=tuple(mean_ranks.tolist()),
         wins=tuple(wins.counts),
         tied_wins=tuple(wins.tie_counts),
-        p_friedman=stats.friedman(scores, decimals=TIE_DECIMALS).p,
+        p_friedman=stats.friedman(signed, decimals=decimals).p,
         critical_difference=difference,
         groups=tuple(stats.cliques(mean_ranks, difference)),
         not_worse=frozenset(methods) - frozenset(verdict.worse),

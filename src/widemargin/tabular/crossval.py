@@ -22,6 +22,7 @@ from ..data.tabular.table import Table
 from ..io.errors import InputError
 from ..losses.base import Loss
 from ..losses.grammar import Sum
+from ..metrics.classification import FoldEvaluator, FoldMetrics, softmax
 from .batched import StackedTable, StackedTrainer, stack_angles
 from .config import MLPConfig
 from .results import MAX_TRAIN_ACCURACY_ROWS
@@ -54,6 +55,8 @@ class Score(NamedTuple):
     seconds: float
     train: Sequence[float] = ()
     """Accuracy in percent of every model on (at most MAX_TRAIN_ACCURACY_ROWS of) its training rows, without dropout."""
+    evaluation: FoldMetrics | None = None
+    """Every metric of every fold, and what the folds have together: confusions, reliability."""
 
 
 def partitions(y: NDArray[np.int64], cv_repeats: int, folds: int, seed: int, stratify: bool = False) -> list[Partition]:
@@ -141,7 +144,7 @@ def cross_validate(
         min(len(split), _MAX_STACK_WEIGHTS // weights, _MAX_STACK_SAMPLES // (steps_and_batch[0] * steps_and_batch[1])),
     )
     stacks = math.ceil(len(split) / models_per_stack)
-    correct: list[float] = []
+    evaluator = FoldEvaluator(len(table.class_names))
     train: list[float] = []
     angles: list[torch.Tensor] = []
     for block in np.array_split(np.arange(len(split)), stacks):
@@ -154,7 +157,7 @@ def cross_validate(
         trainer.run(
             on_progress=None if on_progress is None else _scale_progress(on_progress, steps_and_batch[0] * stacks)
         )
-        correct += _accuracies(trainer, [part.test for part in chosen], table.y)
+        _add_test_parts(evaluator, trainer, [part.test for part in chosen], table.y)
         train_samples = [
             stratified_sample(split[k].training, table.y, MAX_TRAIN_ACCURACY_ROWS, [seed, int(k), 4]) for k in block
         ]
@@ -164,7 +167,8 @@ def cross_validate(
     # A model that diverged makes the first two NaN, and is not passed over; of one class alone the third is unknown.
     named = {"wc_intra": wc_intra.mean(), "w_inter": w_inter.mean(), "c_inter": c_inter.nanmean()}
     angles_of_all = {name: value.item() for name, value in named.items()}
-    return Score(correct, angles_of_all, time.perf_counter() - begun, train)
+    evaluation = evaluator.evaluation()
+    return Score(evaluation.metrics["accuracy"], angles_of_all, time.perf_counter() - begun, train, evaluation)
 
 
 def _scale_progress(on_progress: Callable[[float], None], total_steps: int) -> Callable[[int], None]:
@@ -204,11 +208,27 @@ def _accuracies(trainer: StackedTrainer, parts: Sequence[NDArray[np.int64]], y: 
     return [float((predicted[k, : len(part)] == y[part]).mean() * 100.0) for k, part in enumerate(parts)]
 
 
+def _add_test_parts(
+    evaluator: FoldEvaluator, trainer: StackedTrainer, parts: Sequence[NDArray[np.int64]], y: NDArray[np.int64]
+) -> None:
+    """Add the metrics of each model on its part of the rows, with the probabilities of its logits as they are."""
+    predicted, logits = predictions(trainer, parts), _apply_to_parts(trainer.logits, trainer, parts)
+    for k, part in enumerate(parts):
+        evaluator.add(y[part], softmax(logits[k, : len(part)].numpy()), predicted[k, : len(part)])
+
+
 def predictions(trainer: StackedTrainer, parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Predicted classes [K, most] of each model's rows; shorter parts are filled up."""
+    found: NDArray[np.int64] = _apply_to_parts(trainer.predict, trainer, parts).numpy()
+    return found
+
+
+def _apply_to_parts(
+    function: Callable[[torch.Tensor], torch.Tensor], trainer: StackedTrainer, parts: Sequence[NDArray[np.int64]]
+) -> torch.Tensor:
+    """`function` of each model's rows [K, most], in chunks; shorter parts are filled up."""
     most = max(len(part) for part in parts)
     padded = torch.from_numpy(np.stack([np.resize(part, most) for part in parts]))
     widest = max(trainer.table.x.shape[1], *trainer.config.hidden, trainer.table.num_classes)
     step = max(1, _PREDICT_CHUNK_VALUES // (len(parts) * widest))
-    found = [trainer.predict(padded[:, start : start + step]) for start in range(0, most, step)]
-    return torch.cat(found, 1).numpy()
+    return torch.cat([function(padded[:, start : start + step]) for start in range(0, most, step)], 1)

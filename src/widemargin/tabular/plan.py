@@ -190,7 +190,9 @@ def _run_job(table: Table, method: str, plan: ComparisonPlan, on_progress: Progr
             warnings.simplefilter("ignore")  # said once, by the plan's notes, and not by every worker
             score = cross_validate(table, method, split, plan.mlp_config, plan.seed, on_progress=on_progress)
     settings = plan.settings(table, method)
-    return make_result(table, method, score.folds, score.seconds, plan.seed, settings, score.angles, score.train)
+    return make_result(
+        table, method, score.folds, score.seconds, plan.seed, settings, score.angles, score.train, score.evaluation
+    )
 
 
 # ---------------------------------------------------------------- methods

@@ -22,12 +22,15 @@ from ..io.bounded import MAX_IN_MEMORY_LOG_BYTES, NotAFileError, open_regular, r
 from ..io.errors import InputError
 from ..io.provenance import versions
 from ..losses.grammar import is_number
+from ..metrics.classification import FoldMetrics
 
 MAJORITY = "majority"
 """The baseline that always answers the most frequent class of the table."""
 BASELINES = (MAJORITY, "logistic_regression", "svm", "random_forest", "mlp")
 
 RESULTS_FILE_NAME = "results.jsonl"
+
+_MAX_CLASS_NAME_LENGTH = 80  # of a name in a line of the file
 
 MAX_TRAIN_ACCURACY_ROWS = 2000
 """Accuracy on a training part is measured on at most so many of its rows: its error is then about one percent."""
@@ -56,6 +59,12 @@ class Result:
     train: list[float] = field(default_factory=list)
     """Accuracy in percent on the training rows of every fold, a sample of 2,000 where there are more; empty in lines
     of versions that did not measure it."""
+    metrics: dict[str, list[float]] = field(default_factory=dict)
+    """Every metric (`widemargin.metrics.classification.METRICS`) of every fold, NaN where it is undefined (null in the
+    file); empty in lines of versions that had accuracy only."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """What the folds have together: class_names, counts per class, mistakes, reliability, temperatures (see
+    `FoldMetrics`); rows and columns of the table."""
 
     max_train_rows: ClassVar[int] = MAX_TRAIN_ACCURACY_ROWS
 
@@ -74,6 +83,29 @@ class Result:
         """Mean accuracy in percent on the training rows; None where it was not measured."""
         return float(np.mean(self.train)) if self.train else None
 
+    def scores(self, metric: str) -> list[float]:
+        """A metric of every fold, NaN where it is undefined, as ROC AUC is in a test part of one class."""
+        if metric == "accuracy":
+            return self.folds
+        if metric not in self.metrics:
+            raise InputError(
+                f"the result of {self.loss} on {self.set} has no {metric}: an older version made it; overwrite makes "
+                "it anew"
+            )
+        return self.metrics[metric]
+
+    def mean_and_std(self, metric: str) -> tuple[float, float]:
+        """Mean and standard deviation (n − 1) of a metric over the folds in which it is defined; NaN if in none."""
+        if metric == "accuracy":
+            return self.mean, self.std
+        known = [value for value in self.metrics.get(metric, ()) if math.isfinite(value)]
+        return _mean_and_std(known) if known else (math.nan, math.nan)
+
+    @property
+    def evaluation(self) -> FoldMetrics | None:
+        """Counts per class, confusions and reliability over all folds; None where the line has none."""
+        return FoldMetrics.from_dict({"metrics": self.metrics, **self.details}) if "support" in self.details else None
+
     @property
     def key(self) -> tuple[str, str]:
         """Set and loss, which identify the line."""
@@ -89,12 +121,36 @@ def make_result(
     settings: dict[str, Any],
     angles: dict[str, float],
     train: Sequence[float] = (),
+    evaluation: FoldMetrics | None = None,
 ) -> Result:
     """A result with its mean and standard deviation (n − 1) worked out."""
-    mean, std = float(np.mean(folds)), float(np.std(folds, ddof=1)) if len(folds) > 1 else 0.0
+    mean, std = _mean_and_std(folds)
     known = {name: value for name, value in angles.items() if math.isfinite(value)}  # JSON has no NaN
     took = round(seconds, 3)
-    return Result(table.name, loss, mean, std, folds, seed, took, versions(), settings, known, list(train))
+    details: dict[str, Any] = {"rows": len(table), "columns": len(table.columns)}
+    if evaluation is not None:
+        details |= evaluation.to_dict()
+        del details["metrics"]
+        details["class_names"] = [name[:_MAX_CLASS_NAME_LENGTH] for name in table.class_names]
+    return Result(
+        table.name,
+        loss,
+        mean,
+        std,
+        folds,
+        seed,
+        took,
+        versions(),
+        settings,
+        known,
+        list(train),
+        {} if evaluation is None else evaluation.metrics,
+        details,
+    )
+
+
+def _mean_and_std(folds: Sequence[float]) -> tuple[float, float]:
+    return float(np.mean(folds)), float(np.std(folds, ddof=1)) if len(folds) > 1 else 0.0
 
 
 class ResultStore:
@@ -141,7 +197,7 @@ class ResultStore:
         if self.path is None:
             return
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(result), ensure_ascii=False, allow_nan=False) + "\n")
+            file.write(format_result_line(result))
             file.flush()
             os.fsync(file.fileno())
 
@@ -186,6 +242,14 @@ def _flatten_settings(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
     return {"seed": seed, **settings, "mlp_config": None, **settings.get("mlp_config", {})}
 
 
+def format_result_line(result: Result) -> str:
+    """A result as a line of the file, with null for a metric that is undefined: JSON has no NaN."""
+    metrics = {
+        name: [value if math.isfinite(value) else None for value in values] for name, values in result.metrics.items()
+    }
+    return json.dumps({**asdict(result), "metrics": metrics}, ensure_ascii=False, allow_nan=False) + "\n"
+
+
 _JSON_TYPES: dict[str, type | tuple[type, ...]] = {
     "str": str,
     "int": int,
@@ -201,7 +265,7 @@ def parse_result_line(line: str | bytes) -> Result:
     kinds = {spec.name: _JSON_TYPES[str(spec.type).partition("[")[0]] for spec in fields(Result)}
     if not isinstance(value, dict) or not all(isinstance(value[name], kinds[name]) for name in value):
         raise ValueError("not a result")
-    result = Result(**value)
+    result = Result(**{**value, "metrics": _parse_metrics(value.get("metrics", {}), value["folds"])})
     numbers = (result.mean, result.std, result.seconds, *result.folds, *result.angles.values(), *result.train)
     if not result.folds or not all(is_number(number) and math.isfinite(number) for number in numbers):
         raise ValueError("not a result")
@@ -209,4 +273,25 @@ def parse_result_line(line: str | bytes) -> Result:
         raise ValueError("not a result")
     if isinstance(value["seed"], bool) or not isinstance(result.settings.get("mlp_config", {}), dict):
         raise ValueError("not a result")
+    _check_details(result)
     return result
+
+
+def _parse_metrics(metrics: dict[str, Any], folds: list[Any]) -> dict[str, list[float]]:
+    """Metrics with NaN for null."""
+    for values in metrics.values():
+        if not isinstance(values, list) or len(values) != len(folds):
+            raise ValueError("not a result")
+        if not all(value is None or (is_number(value) and math.isfinite(value)) for value in values):
+            raise ValueError("not a result")
+    return {name: [math.nan if value is None else value for value in values] for name, values in metrics.items()}
+
+
+def _check_details(result: Result) -> None:
+    evaluation, names = result.evaluation, result.details.get("class_names", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("not a result")
+    if evaluation is not None and len(names) != evaluation.num_classes:
+        raise ValueError("not a result")
+    if not all(type(result.details.get(name, 0)) is int for name in ("rows", "columns")):
+        raise ValueError("not a result")
