@@ -157,8 +157,8 @@ def cross_validate(
         inner_jobs = [
             TrainingJob(part.training, (seed, k // INNER_FOLDS, 7 + k % INNER_FOLDS)) for k, part in enumerate(inner)
         ]
-        temperatures = _inner_temperatures(models, inner, inner_jobs, _scaled(on_progress, 1.0 - share))
-    return evaluate_models(models, split, jobs, temperatures, _scaled(on_progress, share), begun, calibrate)
+        temperatures = _inner_temperatures(models, inner, inner_jobs, scale_progress(on_progress, 1.0 - share))
+    return evaluate_models(models, split, jobs, temperatures, scale_progress(on_progress, share), begun, calibrate)
 
 
 def evaluate_models(
@@ -181,7 +181,7 @@ def evaluate_models(
         if calibrate and validation is not None:
             labels = [y[rows] for rows in validation]
             fitted: list[float] | None = fit_temperatures(
-                list(zip(_part_logits(trainer, validation), labels, strict=True))
+                list(zip(part_logits(trainer, validation), labels, strict=True))
             )
         else:
             fitted = None if temperatures is None else [temperatures[k] for k in block]
@@ -235,7 +235,11 @@ class StackedModels:
     ) -> Iterator[TrainedBlock]:
         """Train a model for each job; blocks come one after the other, so that only one is in memory."""
         config, y, num_classes = self.config, self.table.y, len(self.table.class_names)
-        held_out = [self._hold_out(job) for job in jobs]
+        known: dict[tuple[int, tuple[int, ...]], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+        held_out = [  # trials of one part hold the same rows out
+            known.setdefault((id(job.rows), job.seed), known.get((id(job.rows), job.seed)) or self._hold_out(job))
+            for job in jobs
+        ]
         training = [rows for rows, _ in held_out]
         steps_and_batch = config.steps_and_batch(min(len(rows) for rows in training))
         stacks = math.ceil(len(jobs) / self._models_per_stack(len(jobs), steps_and_batch))
@@ -254,14 +258,26 @@ class StackedModels:
                 None if settings is None else settings.take(torch.from_numpy(block)),
             )
             validation = [held_out[k][1] for k in block] if config.val_fraction else None
-            steps = steps_and_batch[0] * stacks
-            train_with_validation(
-                trainer,
-                validation,
-                config.patience,
-                None if on_progress is None else _scale_progress(on_progress, steps),
-            )
+            on_steps = None if on_progress is None else _progress_of_steps(on_progress, steps_and_batch[0] * stacks)
+            train_with_validation(trainer, validation, config.patience, on_steps)
             yield TrainedBlock(block, trainer, validation)
+
+    def time_steps(self, jobs: Sequence[TrainingJob], steps: int) -> float:
+        """Seconds that training these jobs in full would take, from so many steps of them."""
+        training = [self._hold_out(job)[0] for job in jobs]
+        steps_and_batch = self.config.steps_and_batch(min(len(rows) for rows in training))
+        limit = self._models_per_stack(len(jobs), steps_and_batch)
+        chosen = jobs[:limit]
+        table = build_stacked_table(
+            self.encoded, self.table.y, len(self.table.class_names), training[:limit], self.dtype, self.config
+        )
+        seeds = [job.seed for job in chosen]
+        trainer = StackedTrainer(self.loss, table, training[:limit], seeds, self.config, steps_and_batch)
+        trainer.run(2)
+        begun = time.perf_counter()
+        trainer.run(steps)
+        done = min(steps, trainer.steps - 2)
+        return (time.perf_counter() - begun) * trainer.steps / max(1, done) * len(jobs) / len(chosen)
 
     def _hold_out(self, job: TrainingJob) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The rows of a job without those that early stopping looks at, and these."""
@@ -322,7 +338,7 @@ def _inner_temperatures(
     waiting: list[tuple[NDArray[np.float64], NDArray[np.int64]]] = []
     for block, trainer, _ in models.train(jobs, on_progress):
         parts = [inner[k].test for k in block]
-        waiting += zip(_part_logits(trainer, parts), (y[part] for part in parts), strict=True)
+        waiting += zip(part_logits(trainer, parts), (y[part] for part in parts), strict=True)
         while len(waiting) >= INNER_FOLDS:
             logits, labels = zip(*waiting[:INNER_FOLDS], strict=True)
             fitted.append(fit_temperature(np.concatenate(logits), np.concatenate(labels)))
@@ -330,17 +346,18 @@ def _inner_temperatures(
     return fitted
 
 
-def _part_logits(trainer: StackedTrainer, parts: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float64]]:
+def part_logits(trainer: StackedTrainer, parts: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float64]]:
     """Logits [n, C] of each model's rows."""
     logits = _apply_to_parts(trainer.logits, trainer, parts)
     return [logits[k, : len(part)].double().numpy() for k, part in enumerate(parts)]
 
 
-def _scaled(on_progress: Callable[[float], None] | None, share: float) -> Callable[[float], None] | None:
+def scale_progress(on_progress: Callable[[float], None] | None, share: float) -> Callable[[float], None] | None:
+    """A callback for a part of the work that is this share of the whole."""
     return None if on_progress is None else lambda done: on_progress(done * share)
 
 
-def _scale_progress(on_progress: Callable[[float], None], total_steps: int) -> Callable[[int], None]:
+def _progress_of_steps(on_progress: Callable[[float], None], total_steps: int) -> Callable[[int], None]:
     return lambda done: on_progress(done / total_steps)
 
 
@@ -354,8 +371,13 @@ def build_stacked_table(
 ) -> StackedTable:
     """A table as the models that learn from `parts` of it see it; `config` says how wide ones are projected."""
 
+    # Models with the same training part, as the trials of a tuning have, share its statistics.
+    place = {id(part): k for k, part in enumerate({id(part): part for part in parts}.values())}
+    repeated = [place[id(part)] for part in parts]
+    parts = list({id(part): part for part in parts}.values())
+
     def tensor(values: NDArray[np.float64]) -> torch.Tensor:
-        return torch.from_numpy(values).to(dtype)
+        return torch.from_numpy(values).to(dtype)[repeated]
 
     scales = scaling(encoded, parts)
     fill = None if scales.fill is None else tensor(scales.fill).unsqueeze(1)
@@ -366,7 +388,7 @@ def build_stacked_table(
     else:
         matrix = decorrelation(encoded, parts, scales)
     return StackedTable(
-        tensor(encoded.x),
+        torch.from_numpy(encoded.x).to(dtype),
         torch.from_numpy(y),
         num_classes,
         shift,
@@ -391,7 +413,7 @@ def _add_test_parts(
     temperatures: Sequence[float] | None,
 ) -> None:
     """Add the metrics of each model on its part of the rows, with the probabilities at its temperature."""
-    predicted, logits = predictions(trainer, parts), _part_logits(trainer, parts)
+    predicted, logits = predictions(trainer, parts), part_logits(trainer, parts)
     for k, part in enumerate(parts):
         plain, answers = softmax(logits[k]), predicted[k, : len(part)]
         if temperatures is None:

@@ -1,0 +1,288 @@
+"""`--tune`: every loss gets its own rate, decay, `s` and `m`, chosen on inner folds of each training part (nested).
+
+Every loss has the same number of trials. The first is the loss as it is given with the settings of the table; the
+others are spread evenly (a Halton sequence) around it on a logarithmic scale. All trials of all inner folds of all
+outer folds train as one batched model. Of the trials that are not worse than the best by more than a standard error
+the one nearest to the first is taken, so that noise alone moves nothing; a model with it is trained on the whole
+training part and tested on rows that no trial has seen.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..data.tabular.encode import encode
+from ..data.tabular.table import Table
+from ..losses.base import Loss
+from ..losses.grammar import Sum
+from ..losses.margin import Margin
+from ..metrics.classification import METRICS, compute_metrics, fit_temperature, softmax
+from .batched import ModelSettings
+from .batched_objective import check_stacked_loss
+from .config import MLPConfig
+from .crossval import (
+    INNER_FOLDS,
+    Partition,
+    Score,
+    StackedModels,
+    TrainingJob,
+    evaluate_models,
+    inner_partitions,
+    part_logits,
+    predictions,
+    scale_progress,
+)
+
+LR_RANGE, DECAY_RANGE, SCALE_RANGE = 4.0, 10.0, 4.0
+"""A trial's rate, decay and `s` lie between the first trial's over this and times this."""
+MARGIN_RANGE = 2.0
+"""A trial's `m` lies between 0 and the first trial's times this."""
+TRIAL_COUNTS = (1, 2, 4, 8, 16, 32, 64)
+"""Numbers of trials that a budget in seconds is turned into, so that machines of like speed try the same."""
+HOLDOUT_FOLDS = 5
+"""Where a table is large enough for early stopping, one of so many parts is the inner test part, once."""
+_PILOT_STEPS, _PILOT_MODELS = 20, 8
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What tuning chose for one loss on one table, and how much it mattered."""
+
+    trials: int
+    inner: str
+    chosen: list[dict[str, float]]
+    """For each outer fold: lr, weight_decay and, where the loss has them, s and m."""
+    flatness: dict[str, float]
+    """`within_one_se`: share of trials not worse than the best of their fold by more than a standard error;
+    `default_behind`, `median_behind`: how far the first and the median trial are behind the best on inner folds."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"trials": self.trials, "inner": self.inner, "chosen": self.chosen, "flatness": self.flatness}
+
+
+def tunable_values(loss: str | Sum | Loss) -> dict[str, tuple[float, float, float]]:
+    """The numbers `s` and `m` of a loss that can be tuned: value, lowest and highest allowed.
+
+    Whole numbers (A-Softmax's m), schedules, learnable, adaptive and per-class numbers stay as they are.
+
+    >>> tunable_values("arcface(s=20, m=0.1)")["s"], list(tunable_values("adacos")), list(tunable_values("softmax"))
+    ((20.0, 0.0, inf), [], [])
+    """
+    margin = next((part for _, part in check_stacked_loss(loss).parts if isinstance(part, Margin)), None)
+    if margin is None:
+        return {}
+    known = margin.options()
+    return {
+        name: (float(value), float(known[name][0].low), float(known[name][0].high))
+        for name, value in margin.named_values()
+        if name in ("s", "m")
+        and name not in margin.adaptive_fields
+        and known[name][0].kind is float
+        and known[name][0].allows_schedule
+        and isinstance(value, int | float)
+    }
+
+
+def draw_trials(loss: str | Sum | Loss, config: MLPConfig, count: int, seed: int) -> list[dict[str, float]]:
+    """`count` trials: rate and decay, the same for all losses, and the loss's own numbers.
+
+    >>> trials = draw_trials("arcgrad(s=5)", MLPConfig(), 4, seed=0)
+    >>> trials[0], len(trials), 5 / 4 <= trials[1]["s"] <= 20
+    ({'lr': 0.03, 'weight_decay': 0.3, 's': 5.0}, 4, True)
+    """
+    from scipy.stats import qmc
+
+    numbers = tunable_values(loss)
+    first = {"lr": config.lr, "weight_decay": config.weight_decay, **{name: v for name, (v, _, _) in numbers.items()}}
+    points = qmc.Halton(4, seed=seed).random(max(1, count))
+    trials = [first]
+    for u_lr, u_decay, u_s, u_m in points[: count - 1]:
+        trial = {
+            "lr": config.lr * LR_RANGE ** (2 * u_lr - 1),
+            "weight_decay": config.weight_decay * DECAY_RANGE ** (2 * u_decay - 1),
+        }
+        for name, (value, low, high) in numbers.items():
+            wanted = value * SCALE_RANGE ** (2 * u_s - 1) if name == "s" else value * MARGIN_RANGE * u_m
+            trial[name] = min(max(wanted, low), high)
+        trials.append(trial)
+    return trials
+
+
+def choose_trials(budget: float, seconds_per_trial: float) -> int:
+    """How many trials of every loss fit into a budget of seconds.
+
+    >>> choose_trials(60, 1.7), choose_trials(60, 200)
+    (32, 1)
+    """
+    affordable = budget / max(seconds_per_trial, 1e-9)
+    return max(count for count in TRIAL_COUNTS if count <= max(1.0, affordable))
+
+
+def tune_and_cross_validate(
+    table: Table,
+    loss: str | Sum | Loss,
+    split: Sequence[Partition],
+    config: MLPConfig,
+    seed: int = 0,
+    *,
+    trials: int,
+    metric: str = "accuracy",
+    on_progress: Callable[[float], None] | None = None,
+) -> tuple[Score, Tuning]:
+    """Tune on inner folds of every training part, then train and test as `cross_validate` does, calibrated."""
+    begun = time.perf_counter()
+    models = StackedModels(encode(table), table, loss, config, seed)
+    tried = draw_trials(loss, config, trials, seed)
+    folds_per_part = _inner_folds_per_part(config)
+    inner = _inner_split(split, table.y, config, seed)
+    share = 1.0 / (1 + trials * folds_per_part)
+    choices = list(
+        _choose_by_fold(models, inner, tried, folds_per_part, metric, scale_progress(on_progress, 1.0 - share))
+    )
+    settings = _model_settings([tried[choice.trial] for choice in choices])
+    jobs = [TrainingJob(part.training, (seed, k)) for k, part in enumerate(split)]
+    temperatures = None if config.val_fraction else [choice.temperature for choice in choices]
+    score = evaluate_models(
+        models, split, jobs, temperatures, scale_progress(on_progress, share), begun, calibrate=True, settings=settings
+    )
+    flatness = {
+        name: float(np.mean([getattr(choice, name) for choice in choices]))
+        for name in ("within_one_se", "default_behind", "median_behind")
+    }
+    inner_text = f"{INNER_FOLDS} inner folds" if folds_per_part > 1 else f"one inner part of {HOLDOUT_FOLDS}"
+    chosen = [{name: float(f"{value:.4g}") for name, value in tried[choice.trial].items()} for choice in choices]
+    return score, Tuning(trials, inner_text, chosen, flatness)
+
+
+def seconds_per_trial(
+    table: Table, losses: Sequence[str], split: Sequence[Partition], config: MLPConfig, seed: int = 0
+) -> float:
+    """Seconds that one trial of all losses takes on a table, from a few steps of a few models of each."""
+    encoded = encode(table)
+    inner = _inner_split(split, table.y, config, seed)
+    total = 0.0
+    for loss in losses:
+        models = StackedModels(encoded, table, loss, config, seed)
+        jobs = [TrainingJob(part.training, (seed, k)) for k, part in enumerate(inner[:_PILOT_MODELS])]
+        total += models.time_steps(jobs, _PILOT_STEPS) * len(inner) / len(jobs)
+    return total
+
+
+def _inner_folds_per_part(config: MLPConfig) -> int:
+    return 1 if config.val_fraction else INNER_FOLDS
+
+
+def _inner_split(split: Sequence[Partition], y: NDArray[np.int64], config: MLPConfig, seed: int) -> list[Partition]:
+    """Inner folds of every training part, or one inner test part where rows are many."""
+    if not config.val_fraction:
+        return inner_partitions(split, y, seed)
+    return inner_partitions(split, y, seed, HOLDOUT_FOLDS)[::HOLDOUT_FOLDS]
+
+
+def _model_settings(trials: Sequence[Mapping[str, float]]) -> ModelSettings:
+    """Settings of models by their trials."""
+    values = {name: torch.tensor([trial[name] for trial in trials], dtype=torch.float64) for name in trials[0]}
+    return ModelSettings(values.pop("lr"), values.pop("weight_decay"), values)
+
+
+class _Choice(NamedTuple):
+    trial: int
+    temperature: float
+    within_one_se: float
+    default_behind: float
+    median_behind: float
+
+
+class _InnerPart(NamedTuple):
+    y: NDArray[np.int64]
+    logits: NDArray[np.float64]
+    predicted: NDArray[np.int64]
+
+
+def _choose_by_fold(
+    models: StackedModels,
+    inner: Sequence[Partition],
+    trials: Sequence[Mapping[str, float]],
+    folds_per_part: int,
+    metric: str,
+    on_progress: Callable[[float], None] | None,
+) -> Iterator[_Choice]:
+    """The choice of each outer fold, as soon as its last inner model is trained."""
+    seed, num_trials = models.seed, len(trials)
+    jobs, settings, tests = [], [], []
+    for start in range(0, len(inner), folds_per_part):
+        for trial in trials:
+            for j, part in enumerate(inner[start : start + folds_per_part]):
+                # The same draws for all trials, so that they differ by their numbers alone.
+                jobs.append(TrainingJob(part.training, (seed, start // folds_per_part, 7 + j)))
+                settings.append(trial)
+                tests.append(part.test)
+    waiting: list[_InnerPart] = []
+    per_fold = num_trials * folds_per_part
+    for block, trainer, _ in models.train(jobs, on_progress, _model_settings(settings)):
+        parts = [tests[k] for k in block]
+        predicted = predictions(trainer, parts)
+        for k, (part, logits) in enumerate(zip(parts, part_logits(trainer, parts), strict=True)):
+            waiting.append(_InnerPart(models.table.y[part], logits, predicted[k, : len(part)]))
+        while len(waiting) >= per_fold:
+            yield _choose(waiting[:per_fold], trials, folds_per_part, metric)
+            del waiting[:per_fold]
+
+
+def _choose(
+    parts: Sequence[_InnerPart], trials: Sequence[Mapping[str, float]], folds_per_part: int, metric: str
+) -> _Choice:
+    by_trial = [parts[start : start + folds_per_part] for start in range(0, len(parts), folds_per_part)]
+    joined = [_InnerPart(*map(np.concatenate, zip(*group, strict=True))) for group in by_trial]
+    temperatures = [fit_temperature(part.logits, part.y) if np.isfinite(part.logits).all() else 1.0 for part in joined]
+    scores, rows = zip(
+        *(_score_trial(part, t, metric) for part, t in zip(joined, temperatures, strict=True)), strict=True
+    )
+    values = np.array(scores)
+    best = int(values.argmax())
+    behind = values[best] - values
+    # Standard error of the difference to the best, row by row: the same rows, so most of the noise cancels.
+    error = np.array([float((rows[best] - row).std() / math.sqrt(len(row))) for row in rows])
+    good = behind <= error
+    nearest = min(np.flatnonzero(good).tolist(), key=lambda t: _distance(trials[t], trials[0]))
+    return _Choice(nearest, temperatures[nearest], float(good.mean()), float(behind[0]), float(np.median(behind)))
+
+
+def _score_trial(part: _InnerPart, temperature: float, metric: str) -> tuple[float, NDArray[np.float64]]:
+    """The metric on the inner rows, higher is better, and what each row contributes to its error."""
+    y, rule = part.y, METRICS[metric]
+    is_finite = bool(np.isfinite(part.logits).all())
+    probabilities = (
+        softmax(part.logits, temperature) if is_finite else np.full(part.logits.shape, 1 / part.logits.shape[1])
+    )
+    value = compute_metrics(y, probabilities, part.predicted)[metric]
+    if not math.isfinite(value):
+        value = -math.inf if rule.higher_is_better else math.inf
+    if rule.is_percent:
+        rows = 100.0 * (part.predicted == y)
+    elif metric == "log_loss":
+        rows = np.log(np.maximum(probabilities[np.arange(len(y)), y], np.finfo(np.float64).eps))
+    else:
+        rows = -((probabilities - np.eye(probabilities.shape[1])[y]) ** 2).sum(1)
+    return (value if rule.higher_is_better else -value), np.asarray(rows, np.float64)
+
+
+def _distance(trial: Mapping[str, float], first: Mapping[str, float]) -> float:
+    """How far a trial is from the first, in the units of the ranges."""
+    total = 0.0
+    for name, value in trial.items():
+        if name == "m":
+            total += ((value - first[name]) / max(first[name], 1e-9)) ** 2
+        else:
+            reach = {"lr": LR_RANGE, "weight_decay": DECAY_RANGE, "s": SCALE_RANGE}[name]
+            total += (math.log(max(value, 1e-12) / max(first[name], 1e-12)) / math.log(reach)) ** 2
+    return total
