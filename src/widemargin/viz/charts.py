@@ -355,6 +355,8 @@ _LOSS_COLOURS = {
     "contrastive": "#DDCC77",
     "triplet": "#882255",
 }
+NAMED_LOSS_COLOURS = tuple(_LOSS_COLOURS.values())
+"""Colours that losses have by their names."""
 _FALLBACK_COLOURS = ("#888888", "#777744", "#667788", "#998877", "#556655", "#887799")
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 
-from .charts import loss_colour
+from .charts import NAMED_LOSS_COLOURS, loss_colour
 
 BASELINE_COLOUR = "#8a8f98"
 """Baselines have this one: no loss has it."""
@@ -38,6 +38,7 @@ def loss_colours(losses: Sequence[str], references: Sequence[str] = ()) -> dict[
         if _distance_to_nearest(_oklab(usual), taken) >= _MIN_DISTANCE:
             found[loss] = usual
             taken.append(_oklab(usual))
+    taken += [_oklab(_readable(colour)) for colour in NAMED_LOSS_COLOURS]  # so that no loss has another's usual one
     for loss in [*ordered, *references]:
         if loss not in found:
             found[loss] = max(_candidates(), key=lambda colour: _distance_to_nearest(_oklab(colour), taken))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..metrics.classification import METRICS, FoldMetrics
 from ..metrics.confusion import Confusion
 from . import page
+from .charts import truncate_label
 from .colours import loss_colours
 from .comparison_formats import best_means, format_score, metric_column_head
 from .matrices import MAX_CONFUSION_CLASSES, draw_confusion_matrix, most_common_confusions
@@ -138,10 +139,11 @@ def calibration_sections(
     if evaluation is None or evaluation.reliability is None:
         return []
     colour, is_scaled = colours[first.loss], evaluation.uncalibrated is not None
-    name = f"{first.loss}, temperature-scaled" if is_scaled else first.loss
+    short = truncate_label(first.loss, 26)
+    name = f"{short}, scaled" if is_scaled else short
     curves = [ReliabilityCurve(name, evaluation.reliability, colour)]
     if evaluation.uncalibrated is not None:
-        curves.append(ReliabilityCurve(f"{first.loss}, before", evaluation.uncalibrated, colour, is_dashed=True))
+        curves.append(ReliabilityCurve(f"{short}, before", evaluation.uncalibrated, colour, is_dashed=True))
     references = {result.loss: result.evaluation for result in comparison.baselines if result.loss != "majority"}
     palette = loss_colours(list(colours), list(references))
     curves += [
@@ -154,7 +156,8 @@ def calibration_sections(
         "dots stand for more rows. ECE: mean distance from the diagonal."
     )
     picture = draw_reliability_diagram(curves, f"Reliability diagram of {first.loss} and of baselines")
-    return [heading("Calibration", why), page.figure(picture), *_temperature_parts(comparison)]
+    parts = [heading("Calibration", why), page.side_by_side([page.figure(picture)])]
+    return [*parts, *_temperature_parts(comparison)]
 
 
 def _temperature_parts(comparison: DatasetComparison) -> list[str]:
@@ -167,12 +170,15 @@ def _temperature_parts(comparison: DatasetComparison) -> list[str]:
         before, after = (
             "–" if bins is None else f"{bins.ece:.3f}" for bins in (evaluation.uncalibrated, evaluation.reliability)
         )
-        mean, spread = f"{sum(known) / len(known):.3g}", f"{min(known):.3g} – {max(known):.3g}"
-        rows.append([(comparison.results[i].loss, ""), *((text, "") for text in (mean, spread, before, after))])
+        mean = f"{sum(known) / len(known):.3g}"
+        rows.append([(comparison.results[i].loss, ""), *((text, "") for text in (mean, before, after))])
     if not rows:
         return []
-    why = "Logits are divided by a temperature that is learnt for every fold; above 1 it makes predictions less sure."
-    head = ("loss", "temperature", "over the folds", "ECE before", "ECE after")
+    why = (
+        "Logits are divided by a temperature that is learnt for every fold; above 1 it makes predictions less sure. "
+        "Its mean over the folds, and the calibration error before and after."
+    )
+    head = ("loss", "temperature", "ECE before", "ECE after")
     return [page.paragraph(why, "sub"), page.table(head, rows)]
 
 

@@ -54,10 +54,10 @@ def metric_column_head(metric: Metric) -> str:
     """What stands above the column of a metric.
 
     >>> metric_column_head(METRICS["roc_auc"]), metric_column_head(METRICS["brier"])
-    ('ROC AUC %', 'Brier score ↓')
+    ('ROC AUC\\xa0%', 'Brier score\\xa0↓')
     """
     label = "ECE" if metric.name == "ece" else metric.label
-    return f"{label} {'%' if metric.is_percent else '↓'}"
+    return f"{label}\N{NO-BREAK SPACE}{'%' if metric.is_percent else '↓'}"
 
 
 METRICS_NOTE = "↓: less is better. ECE: calibration error of the top probability, by which nothing is ranked."

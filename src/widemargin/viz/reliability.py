@@ -9,8 +9,9 @@ from ..io.text import escape
 from ..metrics.classification import Reliability
 from .charts import svg_open_tag, truncate_label
 
-_LEFT, _RIGHT, _TOP, _BOTTOM, _WIDTH = 56, 396, 12, 352, 860
-_MIN_SHARE = 0.005  # of the rows: the accuracy of fewer says little and makes lines jump
+_LEFT, _RIGHT, _TOP, _BOTTOM, _WIDTH = 56, 416, 12, 372, 440
+_LEGEND_STEP = 24
+_MIN_ROWS, _MIN_SHARE = 10, 0.005  # of a bin: the accuracy of fewer rows says little and makes lines jump
 
 
 class ReliabilityCurve(NamedTuple):
@@ -23,11 +24,11 @@ class ReliabilityCurve(NamedTuple):
 
 
 def draw_reliability_diagram(curves: Sequence[ReliabilityCurve], title: str) -> str:
-    """Accuracy over confidence, a dot per bin with at least 0.5 % of the rows, larger where there are more.
+    """Accuracy over confidence, a dot per bin with at least 10 rows and 0.5 % of all, larger where there are more.
 
     The diagonal is perfect calibration. The legend has each curve's calibration error.
     """
-    parts = [svg_open_tag(_WIDTH, _BOTTOM + 52, title)]
+    parts = [svg_open_tag(_WIDTH, _BOTTOM + 56 + _LEGEND_STEP * len(curves), title)]
     for k in range(6):
         share = k / 5
         x, y = _x(share), _y(share)
@@ -47,14 +48,11 @@ def draw_reliability_diagram(curves: Sequence[ReliabilityCurve], title: str) -> 
     )
     for k, curve in enumerate(curves):
         parts.append(_draw_curve(curve))
-        y = _TOP + 16 + 26 * k
+        y = _BOTTOM + 62 + _LEGEND_STEP * k
         dash = ' stroke-dasharray="6 4"' if curve.is_dashed else ""
-        parts.append(
-            f'<line x1="{_RIGHT + 34}" x2="{_RIGHT + 62}" y1="{y}" y2="{y}" stroke="{curve.colour}" '
-            f'stroke-width="3"{dash}/>'
-        )
+        parts.append(f'<line x1="8" x2="36" y1="{y}" y2="{y}" stroke="{curve.colour}" stroke-width="3"{dash}/>')
         label = f"{truncate_label(curve.name, 40)}: ECE {curve.reliability.ece:.3f}"
-        parts.append(f'<text x="{_RIGHT + 70}" y="{y + 4.5}">{escape(label)}</text>')
+        parts.append(f'<text x="44" y="{y + 4.5}">{escape(label)}</text>')
     return "".join(parts) + "</svg>"
 
 
@@ -71,7 +69,7 @@ def _draw_curve(curve: ReliabilityCurve) -> str:
     spots = [
         (confidence, accuracy, count)
         for count, confidence, accuracy in zip(bins.counts, bins.confidence, bins.accuracy, strict=True)
-        if count >= _MIN_SHARE * total
+        if count >= max(_MIN_ROWS, _MIN_SHARE * total)
     ]
     points = " ".join(f"{_x(confidence):.1f},{_y(accuracy):.1f}" for confidence, accuracy, _ in spots)
     dash = ' stroke-dasharray="6 4"' if curve.is_dashed else ""

@@ -48,8 +48,9 @@ def plain_text(text: str, style: str = "") -> Text:
     return Text(escape_unprintable(text), style=style)
 
 
-_MIN_COLUMN_WIDTH = 12  # of a head that is folded
+_MIN_COLUMN_WIDTH = 6  # of a head that is folded
 _COLUMN_FRAME = 3  # a line and two spaces
+_MAX_FOLDED_NAME_WIDTH = 22  # of the first column, where a table is wider than the screen
 
 
 def print_in_blocks(title: Text, head: Sequence[Text], sections: Sequence[Sequence[Sequence[Text]]]) -> None:
@@ -63,28 +64,30 @@ def print_in_blocks(title: Text, head: Sequence[Text], sections: Sequence[Sequen
     from rich.table import Table
 
     rows = [row for section in sections for row in section]
-    widths = [
-        max(_min_head_width(text), *(row[k].cell_len for row in rows if k < len(row))) for k, text in enumerate(head)
-    ]
-    out = console(max(120, sum(widths) + _COLUMN_FRAME * len(widths) + 1))
-    room = out.width - 1 - _COLUMN_FRAME
-    first = min(widths[0], max(room // 2, room - max(widths[1:], default=0) - _COLUMN_FRAME, 1))
+    cells = [max((row[k].cell_len for row in rows if k < len(row)), default=0) for k in range(len(head))]
+    widths = [max(width, text.cell_len) for width, text in zip(cells, head, strict=True)]
+    total = sum(widths) + _COLUMN_FRAME * len(widths) + 1
+    out = console(max(120, total))
+    room, first = out.width - 1 - _COLUMN_FRAME, widths[0]
+    if total > out.width:
+        widths = [max(width, _min_head_width(text)) for width, text in zip(cells, head, strict=True)]
+        first = min(widths[0], _MAX_FOLDED_NAME_WIDTH, room // 2)
     for block, columns in enumerate(_column_blocks(widths[1:], room - first)):
         table = Table(title=title if block == 0 else None, title_justify="left", title_style="bold")
         table.add_column(head[0], overflow="fold", max_width=first)
         for k in columns:
-            table.add_column(head[k], justify="right", overflow="fold", min_width=min(widths[k], room - first))
+            table.add_column(head[k], justify="right", overflow="fold", width=min(widths[k], room - first))
         for section in sections:
+            table.add_section()
             for row in section:
-                table.add_row(row[0], *(row[k] if k < len(row) else "" for k in columns))
-            if section is not sections[-1] and sections[-1]:
-                table.add_section()
+                if len(row) > columns[0]:  # else the block has nothing of it
+                    table.add_row(row[0], *(row[k] if k < len(row) else "" for k in columns))
         out.print(table)
 
 
 def _min_head_width(text: Text) -> int:
     """A head such as arcface(s=64, m=0.5) may be folded between words, but not to a few letters."""
-    longest = max((len(word) for word in text.plain.split()), default=0)
+    longest = max(len(word) for word in text.plain.split(" "))
     return min(text.cell_len, max(_MIN_COLUMN_WIDTH, longest))
 
 
