@@ -60,24 +60,26 @@ def class_sections(comparison: DatasetComparison, heading: _Heading = page.headi
     known = [(result, evaluation) for result, evaluation in shown if evaluation is not None]
     if not known or known[0][0].is_baseline:
         return []
-    num_classes = known[0][1].num_classes
-    names = known[0][0].details["class_names"]
+    num_classes = max(evaluation.num_classes for _, evaluation in known)
     where = f"in {METRICS[comparison.metric].label}"
     why = f"Of the loss with the first place {where}{' and of the first baseline' * (len(known) > 1)}; in percent. "
     why += "Tested: rows of all folds, each once in every repeat."
     if num_classes > MAX_TABLE_CLASSES:
         why += f" The {MAX_TABLE_CLASSES} classes with the lowest F1 of {num_classes}."
-    tables = [page.paragraph(result.loss) + _class_table(evaluation, names) for result, evaluation in known]
+    tables = [
+        page.paragraph(result.loss) + _class_table(evaluation, _class_names(result)) for result, evaluation in known
+    ]
     parts = [heading("Classes", why), page.side_by_side(tables)]
     if num_classes > MAX_CONFUSION_CLASSES:
-        lists = [page.paragraph(result.loss) + _mistake_table(evaluation, names) for result, evaluation in known]
+        lists = [
+            page.paragraph(result.loss) + _mistake_table(evaluation, _class_names(result))
+            for result, evaluation in known
+        ]
         return [*parts, heading("Most frequent confusions", ""), page.side_by_side(lists)]
     if num_classes > _MAX_PAIR_CLASSES:
         known = known[:1]
     matrices = [
-        page.paragraph(result.loss)
-        + page.figure(draw_confusion_matrix(_confusion(evaluation), names, f"Confusion matrix of {result.loss}"))
-        for result, evaluation in known
+        page.paragraph(result.loss) + page.figure(_draw_confusions(result, evaluation)) for result, evaluation in known
     ]
     why = "A row per true class, a column per prediction; counts over all folds, red where they are mistakes."
     pictures = [page.side_by_side(matrices)] if num_classes <= _MAX_PAIR_CLASSES else matrices
@@ -96,6 +98,16 @@ def _leaders(comparison: DatasetComparison) -> list[Result]:
     known = [(mean, result) for mean, result in known if math.isfinite(mean)]
     first = comparison.results[comparison.order[0]]
     return [first, max(known, key=lambda pair: pair[0])[1]] if known else [first]
+
+
+def _class_names(result: Result) -> list[str]:
+    names: list[str] = result.details["class_names"]
+    return names
+
+
+def _draw_confusions(result: Result, evaluation: FoldMetrics) -> str:
+    title = f"Confusion matrix of {result.loss}"
+    return draw_confusion_matrix(_confusion(evaluation), _class_names(result), title)
 
 
 def _class_table(evaluation: FoldMetrics, names: Sequence[str]) -> str:
