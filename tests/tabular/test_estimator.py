@@ -26,7 +26,7 @@ from widemargin.data.tabular.table import Column, Table
 from widemargin.tabular import crossval
 from widemargin.tabular.batched import StackedTrainer
 from widemargin.tabular.config import MLPConfig
-from widemargin.tabular.single import train_validation_split
+from widemargin.tabular.early_stopping import train_validation_split
 
 LOSSES = [
     "arcgrad(s=5)",
@@ -191,7 +191,7 @@ def test_the_course_is_written_down(capsys):
 
 def test_early_stopping_keeps_the_best_weights():
     model = quick_classifier(early_stopping=True, validation_fraction=0.3, patience=3, min_steps=500, lr=0.1).fit(X, Y)
-    training, validation = train_validation_split(Y, 0.3, seed=0)
+    training, validation = train_validation_split(Y, 0.3, seed=[0])
     assert not np.intersect1d(training, validation).size
     assert np.bincount(Y[validation]).tolist() == [15, 15, 15]
     assert model.n_steps_ < 500
@@ -203,7 +203,7 @@ def test_early_stopping_keeps_the_best_weights():
 
 def test_early_stopping_learns_nothing_from_what_it_holds_out():
     far = X.copy()
-    _, validation = train_validation_split(Y, 0.1, seed=0)
+    _, validation = train_validation_split(Y, 0.1, seed=[0])
     far[validation] *= 1000
     models = [quick_classifier(early_stopping=True, patience=100).fit(x, Y) for x in (X, far)]
     np.testing.assert_array_equal(*(model._model.preprocessing.scale for model in models))
@@ -213,7 +213,7 @@ def test_early_stopping_learns_nothing_from_what_it_holds_out():
 def test_no_class_is_held_out_whole():
     y = np.array([0] * 50 + [1] * 2 + [2])
     for fraction in (0.01, 0.5, 0.99):
-        training, validation = train_validation_split(y, fraction, seed=1)
+        training, validation = train_validation_split(y, fraction, seed=[1])
         assert set(y[training]) == {0, 1, 2}
         assert len(training) + len(validation) == 53
     with pytest.raises(wm.InputError, match="early_stopping=False"):

@@ -8,8 +8,8 @@ small ones, whose overhead would be most of the time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -82,13 +82,38 @@ class StackedTable:
     """[K, 1, F]: what stands in for a missing value; None where nothing is missing."""
     decorrelation: Tensor | None = None
     """[K, P, P]: the first P scaled columns become `(x · scale + shift) @ decorrelation`; None leaves them alone."""
+    projection: Tensor | None = None
+    """[K, F, P]: the scaled columns of a wide table become P components; None leaves them alone."""
+    prepared: Tensor | None = None
+    """[K, n, P]: every row as the models see it, if that was computed once and for all (`prepare`)."""
+
+    @property
+    def num_inputs(self) -> int:
+        """How many numbers a model sees of a row."""
+        return self.x.shape[1] if self.projection is None else self.projection.shape[2]
+
+    def prepare(self) -> StackedTable:
+        """The same table with all its rows preprocessed, K · n · P numbers: for tables that are read many times."""
+        models, rows = len(self.scale), len(self.x)
+        prepared = self.x.new_empty(models, rows, self.num_inputs)
+        step = max(1, _GATHER_CHUNK_VALUES // (models * self.x.shape[1]))
+        for start in range(0, rows, step):
+            chunk = torch.arange(start, min(rows, start + step), device=self.x.device)
+            prepared[:, start : start + step] = self.preprocess(chunk.expand(models, -1))
+        return replace(self, prepared=prepared)
 
     def preprocess(self, indices: Tensor) -> Tensor:
         """Rows [K, B] of the table as the models see them, [K, B, F]."""
+        if self.prepared is not None:
+            first = torch.arange(len(self.prepared), device=indices.device).unsqueeze(1) * self.prepared.shape[1]
+            chosen = self.prepared.flatten(0, 1).index_select(0, (indices + first).flatten())
+            return chosen.view(*indices.shape, -1)
         x = self.x.index_select(0, indices.flatten()).view(*indices.shape, -1)
         if self.fill is not None:
             x = torch.where(torch.isnan(x), self.fill, x)
         x = x.mul_(self.scale).add_(self.shift)
+        if self.projection is not None:
+            return torch.bmm(x, self.projection)
         if self.decorrelation is None:
             return x
         num_decorrelated = self.decorrelation.shape[-1]
@@ -98,6 +123,21 @@ class StackedTable:
             if num_decorrelated == x.shape[-1]
             else torch.cat([decorrelated, x[..., num_decorrelated:]], -1)
         )
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Settings that differ between the models of a stack, [K] each."""
+
+    lr: Tensor
+    weight_decay: Tensor
+    margin_values: Mapping[str, Tensor] = field(default_factory=dict)
+    """Numbers of the margin, such as `s` and `m`, by name."""
+
+    def take(self, models: Tensor) -> ModelSettings:
+        """The settings of some of the models, by their places."""
+        margin_values = {name: values[models] for name, values in self.margin_values.items()}
+        return ModelSettings(self.lr[models], self.weight_decay[models], margin_values)
 
 
 class StackedTrainer:
@@ -110,6 +150,7 @@ class StackedTrainer:
         seeds: for each model the numbers its random draws start from; the first is the same for all.
         config: how to train.
         steps_and_batch: steps and batch size, where they should not follow from the smallest training part here.
+        settings: rate, decay and numbers of the margin for each model; by default those of `config` and `spec` for all.
     """
 
     def __init__(
@@ -120,18 +161,24 @@ class StackedTrainer:
         seeds: Sequence[Sequence[int]],
         config: MLPConfig,
         steps_and_batch: tuple[int, int] | None = None,
+        settings: ModelSettings | None = None,
     ) -> None:
         self.table, self.config, self.step = table, config, 0
         self.steps, self.batch = steps_and_batch or config.steps_and_batch(min(len(part) for part in training))
         dtype, device = table.x.dtype, table.x.device
         starts = [np.random.default_rng([*seed, 0]) for seed in seeds]
-        self.network = StackedNetwork((table.x.shape[1], *config.hidden), starts, dtype).to(device)
+        self.network = StackedNetwork((table.num_inputs, *config.hidden), starts, dtype).to(device)
         start = draw_class_weights(starts, table.num_classes, config.hidden[-1], dtype).to(device)
-        self.objective = StackedObjective(spec, start, config.label_smoothing)
+        margin_values = {} if settings is None else settings.margin_values
+        self.objective = StackedObjective(spec, start, config.label_smoothing, margin_values)
         self.order = _draw_row_order(training, seeds, self.steps, self.batch, device)
         # One stream per layer, so that masks do not depend on how many steps are drawn at once.
         self._mask_rngs = [np.random.default_rng([seeds[0][0], 1, layer]) for layer in range(len(config.hidden) - 1)]
-        self._adamw = _AdamW(self._parameters_with_decay(), config.weight_decay)
+        self._adamw: _AdamW | _AdamWPerModel
+        if settings is None:
+            self._adamw = _AdamW(self._parameters_with_decay(), config.weight_decay)
+        else:
+            self._adamw = _AdamWPerModel(self._parameters_with_decay(), settings.lr / config.lr, settings.weight_decay)
 
     def _parameters_with_decay(self) -> list[tuple[Tensor, bool]]:
         found = [(p, True) for p in self.network.weights] + [(p, False) for p in self.network.biases]
@@ -143,7 +190,7 @@ class StackedTrainer:
     def run(self, steps: int | None = None, on_progress: Callable[[int], None] | None = None) -> None:
         """The next `steps` steps (all that remain by default); `on_progress` gets how many were done."""
         end = self.steps if steps is None else min(self.steps, self.step + steps)
-        models, features = len(self.order), self.table.x.shape[1]
+        models, features = len(self.order), self.table.num_inputs
         steps_per_gather = max(1, _GATHER_CHUNK_VALUES // (models * self.batch * max(features, 1)))
         self.objective.train()
         layers = self.network.layers()
@@ -239,6 +286,45 @@ class _AdamW:
             p.grad = None
 
 
+class _AdamWPerModel:
+    """AdamW in which every model of a stack has a rate and a decay of its own, which torch's kernel does not offer.
+
+    Args:
+        parameters: with whether each decays; the first dimension of all of them is the models', or a multiple of it.
+        lr_factors: [K], times the rate given to `step`.
+        weight_decay: [K].
+    """
+
+    def __init__(self, parameters: Sequence[tuple[Tensor, bool]], lr_factors: Tensor, weight_decay: Tensor) -> None:
+        self.parameters = [p for p, _ in parameters]
+        self.exp_avgs, self.exp_avg_sqs = ([torch.zeros_like(p) for p in self.parameters] for _ in range(2))
+        self.lr_factors = [_expand_to(lr_factors, p) for p in self.parameters]
+        self.decays = [_expand_to(weight_decay, p) if wanted else None for p, wanted in parameters]
+        self.steps = 0
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        """One step down the gradients, which are then cleared."""
+        self.steps += 1
+        bias1, bias2 = 1.0 - 0.9**self.steps, 1.0 - 0.999**self.steps
+        state = zip(self.parameters, self.exp_avgs, self.exp_avg_sqs, self.lr_factors, self.decays, strict=True)
+        for p, exp_avg, exp_avg_sq, factor, decay in state:
+            grad = torch.zeros_like(p) if p.grad is None else p.grad
+            if decay is not None:
+                p.mul_(1.0 - lr * factor * decay)
+            exp_avg.lerp_(grad, 0.1)
+            exp_avg_sq.mul_(0.999).addcmul_(grad, grad, value=0.001)
+            update = exp_avg / exp_avg_sq.sqrt().div_(math.sqrt(bias2)).add_(1e-8)
+            p.sub_(update.mul_(factor), alpha=lr / bias1)
+            p.grad = None
+
+
+def _expand_to(values: Tensor, p: Tensor) -> Tensor:
+    """Numbers [K] of the models in the shape that meets a parameter [K, …] or [K · parts, …]."""
+    each = values.to(p).repeat_interleave(len(p) // len(values))
+    return each.view(-1, *[1] * (p.ndim - 1))
+
+
 def _draw_row_order(
     training: Sequence[np.ndarray], seeds: Sequence[Sequence[int]], steps: int, batch: int, device: torch.device
 ) -> Tensor:
@@ -274,7 +360,7 @@ def _sum_by_class(trainer: StackedTrainer, parts: Sequence[NDArray[np.int64]], l
     padded = torch.from_numpy(np.stack([np.resize(part, most) for part in parts]))
     real = torch.from_numpy(np.stack([np.arange(most) < len(part) for part in parts]))
     first = torch.arange(models).unsqueeze(1) * classes
-    step = max(1, _ANGLES_CHUNK_VALUES // (models * max(trainer.table.x.shape[1], *trainer.config.hidden)))
+    step = max(1, _ANGLES_CHUNK_VALUES // (models * max(trainer.table.num_inputs, *trainer.config.hidden)))
     for start in range(0, most, step):
         rows, kept = padded[:, start : start + step], real[:, start : start + step]
         place = (trainer.table.y[rows] + first)[kept]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -20,19 +20,38 @@ from ..losses.pair_loss import PairLoss
 
 
 class StackedHead(nn.Module):
-    """Class weights [K, C, D] of K models under one margin; adaptive state for each."""
+    """Class weights [K, C, D] of K models under one margin; adaptive state for each.
 
-    def __init__(self, margin: Margin, initial_weight: Tensor, label_smoothing: float = 0.0) -> None:
+    `margin_values` [K] replace numbers of the margin by one for each model.
+    """
+
+    def __init__(
+        self,
+        margin: Margin,
+        initial_weight: Tensor,
+        label_smoothing: float = 0.0,
+        margin_values: Mapping[str, Tensor] | None = None,
+    ) -> None:
         super().__init__()
         models, classes, _ = initial_weight.shape
         self.margin, self.label_smoothing = margin.for_num_classes(classes), label_smoothing
         self.weight = nn.Parameter(initial_weight)
         self.bias = nn.Parameter(initial_weight.new_zeros(models, classes)) if margin.bias else None
         self.margin_state = MarginState(self.margin, initial_weight.device, initial_weight.dtype, num_models=models)
+        self._replaced_names = tuple(margin_values or ())
+        for name, values in (margin_values or {}).items():
+            self.register_buffer(f"model_{name}", values.to(initial_weight).view(models, 1))
+
+    def _current_margin(self, y: Tensor | None, dtype: torch.dtype) -> Margin:
+        """The margin of this step, with each model's own numbers as [K, 1]."""
+        margin = self.margin_state.current_margin(y, dtype)
+        if not self._replaced_names:
+            return margin
+        return margin.with_values(**{name: getattr(self, f"model_{name}").to(dtype) for name in self._replaced_names})
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Loss [K, N] of embeddings [K, N, D]; in train mode adaptive state advances."""
-        margin_values = self.margin_state.current_margin(y, x.dtype)
+        margin_values = self._current_margin(y, x.dtype)
         backend = StackedBackend(x, self.weight, self.bias)
         steps, adapt = self.margin_state.steps, self.training
         loss, used = compute_margin_loss(
@@ -45,7 +64,7 @@ class StackedHead(nn.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """Logits [K, N, C]."""
-        margin_values = self.margin_state.current_margin(None, x.dtype)
+        margin_values = self._current_margin(None, x.dtype)
         return StackedBackend(x, self.weight, self.bias).logits(margin_values).permute(1, 2, 0)
 
     def ranking_scores(self, x: Tensor) -> Tensor:
@@ -53,7 +72,7 @@ class StackedHead(nn.Module):
 
         A scale of 0, where an adaptive margin may end, would make all logits equal and the first class the answer.
         """
-        margin_values = self.margin_state.current_margin(None, x.dtype)
+        margin_values = self._current_margin(None, x.dtype)
         if self.bias is None:
             margin_values = margin_values.with_values(s=1.0)
         return StackedBackend(x, self.weight, self.bias).logits(margin_values).permute(1, 2, 0)
@@ -117,13 +136,26 @@ class StackedPairLoss(nn.Module):
 
 
 class StackedObjective(nn.Module):
-    """A weighted sum of losses for K models at once; `initial_weight` [K, C, D] are the first class weights."""
+    """A weighted sum of losses for K models at once; `initial_weight` [K, C, D] are the first class weights.
 
-    def __init__(self, spec: str | Sum | Loss, initial_weight: Tensor, label_smoothing: float = 0.0) -> None:
+    `margin_values` [K] replace numbers of the first margin by one for each model.
+    """
+
+    def __init__(
+        self,
+        spec: str | Sum | Loss,
+        initial_weight: Tensor,
+        label_smoothing: float = 0.0,
+        margin_values: Mapping[str, Tensor] | None = None,
+    ) -> None:
         super().__init__()
         self.spec = check_stacked_loss(spec, label_smoothing)
         self.factors = [factor for factor, _ in self.spec.parts]
-        self.parts = nn.ModuleList(_build_part(loss, initial_weight, label_smoothing) for _, loss in self.spec.parts)
+        first = next((loss for _, loss in self.spec.parts if isinstance(loss, Margin)), None)
+        self.parts = nn.ModuleList(
+            _build_part(loss, initial_weight, label_smoothing, margin_values if loss is first else None)
+            for _, loss in self.spec.parts
+        )
 
     @property
     def head(self) -> StackedHead | StackedCriterion:
@@ -168,10 +200,12 @@ def check_stacked_loss(spec: str | Sum | Loss, label_smoothing: float = 0.0) -> 
     return total
 
 
-def _build_part(loss: Loss, initial_weight: Tensor, label_smoothing: float) -> nn.Module:
+def _build_part(
+    loss: Loss, initial_weight: Tensor, label_smoothing: float, margin_values: Mapping[str, Tensor] | None = None
+) -> nn.Module:
     initial_weight = initial_weight.clone()  # every part has weights of its own
     if isinstance(loss, Margin):
-        return StackedHead(loss, initial_weight, label_smoothing)
+        return StackedHead(loss, initial_weight, label_smoothing, margin_values)
     if isinstance(loss, Criterion):
         return StackedCriterion(loss, initial_weight)
     assert isinstance(loss, PairLoss)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shlex
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..io.errors import InputError
 from ..io.options import Config, add_arguments, document_options, given_values, option
@@ -17,9 +18,10 @@ from ..io.options import Config, add_arguments, document_options, given_values, 
 class MLPConfig(Config):
     """A ReLU network under a loss, trained with AdamW, a short warm-up and a cosine to zero.
 
-    The defaults are the same for all tables. The last of the `hidden` layers, the embedding, has no ReLU, so that
-    angles use the whole sphere; `(64, 24)` and the class weights are the paper's three layers. A table of a hundred
-    rows needs as many steps as one of a thousand, hence `min_steps`.
+    The defaults suit tables of a hundred to 1,300 training rows, such as the paper's; `for_table` has the rule for all
+    sizes, which `compare` and `MarginClassifier` follow. The last of the `hidden` layers, the embedding, has no ReLU,
+    so that angles use the whole sphere; `(64, 24)` and the class weights are the paper's three layers. A table of a
+    hundred rows needs as many steps as one of a thousand, hence `min_steps`.
 
     >>> MLPConfig(hidden=(32, 8), lr=0.01).to_command()
     ['widemargin', 'compare', '--hidden', '32', '8', '--lr', '0.01']
@@ -41,6 +43,30 @@ class MLPConfig(Config):
     label_smoothing: float = option(
         0.0, "probability mass spread over the other classes", low=0, high=1, open_high=True
     )
+    val_fraction: float = option(
+        0.0, "share of the training rows held out for early stopping; 0 for none", low=0, high=1, open_high=True
+    )
+    patience: int = option(15, "of 50 checks, how many may pass without a better one before training stops", low=1)
+    screening: float = option(
+        0.0, "how strongly columns are weighted by their own relation to the class (0 not at all, 1 fully)", low=0
+    )
+    max_components: int = option(0, "principal components that a wide table is projected to; 0 for none", low=0)
+
+    @classmethod
+    def for_table(cls, num_rows: int, num_columns: int, num_classes: int, **given: Any) -> MLPConfig:
+        """The settings for a training part of this size, continuous in rows, columns (encoded) and classes.
+
+        Up to `SMALL_ROWS` rows, 128 columns and 16 classes they are the defaults. With more rows, r times `SMALL_ROWS`,
+        batches and layers grow and rate, decay and dropout fall; many classes need a wider embedding, and a layer more
+        between; where columns are many for the rows, those that are related to the class are weighted up and the rest
+        is projected. `given` values are taken as they are.
+
+        >>> MLPConfig.for_table(1_000, 20, 3) == MLPConfig()
+        True
+        >>> MLPConfig.for_table(1_000, 20, 3, lr=0.01) == MLPConfig(lr=0.01)
+        True
+        """
+        return cls(**{**_rule_values(num_rows, num_columns, num_classes), **given})
 
     def with_layers(self, num_layers: int) -> MLPConfig:
         """The same with another depth: `num_layers` matrices, the class weights included."""
@@ -53,6 +79,50 @@ class MLPConfig(Config):
         """Optimizer steps, and rows in each, for a training part of so many rows."""
         batch = min(self.batch, num_rows)
         return max(self.min_steps, round(self.epochs * num_rows / batch)), batch
+
+
+SMALL_ROWS = 1_300
+"""Training rows up to which a table gets the default settings: the largest of the paper's sets has 1,235."""
+MIN_WIDE_COLUMNS = 128
+"""Encoded columns from which on a table may count as wide."""
+MIN_VAL_TRAINING_ROWS, MAX_VAL_ROWS = 4_000, 5_000
+"""Training rows from which on some are held out for early stopping, and how many at the most."""
+
+
+def _rule_values(num_rows: int, num_columns: int, num_classes: int) -> dict[str, Any]:
+    """The fields of `MLPConfig.for_table` that differ from the defaults."""
+    r = max(1.0, num_rows / SMALL_ROWS)
+    c = max(1.0, num_classes / 16)
+    values: dict[str, Any] = {}
+    if r > 1 or c > 1:
+        width = _round_width(min(512.0, 64 * r**0.4 * c**0.3))
+        embedding = _round_width(min(128.0, 24 * r**0.15 * c**0.5))
+        values["hidden"] = (width, embedding)
+        values["batch"] = min(512, round(16 * r**0.6))
+        values["lr"] = _round_digits(0.03 * r**-0.4)
+        values["weight_decay"] = _round_digits(0.3 / (r**0.6 * c))
+        values["dropout"] = _round_digits(0.2 * r**-0.3)
+        values["epochs"] = _round_digits(8 * min(r, 15.0) ** 0.45 * max(1.0, r / 15.0) ** -0.3)
+    if num_rows >= MIN_VAL_TRAINING_ROWS:
+        values["val_fraction"] = _round_digits(min(0.1, MAX_VAL_ROWS / num_rows))
+    screening = _clip(math.log10(num_columns / num_rows) + 2) * _clip(math.log2(num_columns / MIN_WIDE_COLUMNS))
+    if screening > 0:
+        values["screening"] = _round_digits(screening)
+        values["max_components"] = min(num_columns, max(MIN_WIDE_COLUMNS, num_rows // 100))
+    return values
+
+
+def _clip(value: float) -> float:
+    return min(1.0, max(0.0, value))
+
+
+def _round_width(width: float) -> int:
+    return 8 * round(width / 8)
+
+
+def _round_digits(value: float) -> float:
+    """Three significant digits: settings are read by people."""
+    return float(f"{value:.3g}")
 
 
 # Options that every command on tables shares.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -17,14 +17,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..data.tabular.encode import EncodedTable, check_width, decorrelation, encode, scaling
+from ..data.tabular.encode import EncodedTable, check_width, decorrelation, encode, projection, scaling
 from ..data.tabular.table import Table
 from ..io.errors import InputError
 from ..losses.base import Loss
 from ..losses.grammar import Sum
-from ..metrics.classification import FoldEvaluator, FoldMetrics, softmax
-from .batched import StackedTable, StackedTrainer, stack_angles
+from ..metrics.classification import FoldEvaluator, FoldMetrics, fit_temperature, fit_temperatures, softmax
+from .batched import ModelSettings, StackedTable, StackedTrainer, stack_angles
 from .config import MLPConfig
+from .early_stopping import train_validation_split, train_with_validation
 from .results import MAX_TRAIN_ACCURACY_ROWS
 
 # Weights of a stack of models: with gradients and moments four times as many numbers, well below 100 MiB.
@@ -32,6 +33,10 @@ _MAX_STACK_WEIGHTS = 1 << 22
 # Rows that a stack draws in all its training: its order is kept, 8 bytes for each.
 _MAX_STACK_SAMPLES = 1 << 25
 _PREDICT_CHUNK_VALUES = 1 << 22
+# Rows from which on a table is preprocessed once for each model, and numbers that a stack of models may take for that.
+_MIN_PREPARED_ROWS, _MAX_PREPARED_VALUES = 4096, 1 << 26
+INNER_FOLDS = 3
+"""Inner folds of a training part, for temperatures and for tuning."""
 # What one model may have and draw: more is a slip in an option, and would end in an allocation that fails.
 MAX_MODEL_WEIGHTS, MAX_MODEL_SAMPLES = 1 << 27, 1 << 28
 MAX_SEED = (1 << 31) - 1
@@ -133,42 +138,206 @@ def cross_validate(
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
     on_progress: Callable[[float], None] | None = None,
+    calibrate: bool = False,
 ) -> Score:
-    """Train on every training part at once, and predict the test parts; `on_progress` gets shares of the work."""
+    """Train on every training part at once, and predict the test parts; `on_progress` gets shares of the work.
+
+    With `calibrate` the probabilities of every model are those of its logits over a temperature, fitted to rows of its
+    training part that the weights were not fitted to: those held out for early stopping, or where nothing is held out
+    those of `INNER_FOLDS` inner folds, on which further models are trained.
+    """
     begun = time.perf_counter()
     encoded = encode(table)
-    steps_and_batch = config.steps_and_batch(min(len(part.training) for part in split))
-    weights = _count_weights(encoded.x.shape[1], config, len(table.class_names))
-    models_per_stack = max(
-        1,
-        min(len(split), _MAX_STACK_WEIGHTS // weights, _MAX_STACK_SAMPLES // (steps_and_batch[0] * steps_and_batch[1])),
-    )
-    stacks = math.ceil(len(split) / models_per_stack)
-    evaluator = FoldEvaluator(len(table.class_names))
+    models = StackedModels(encoded, table, loss, config, seed, dtype)
+    jobs = [TrainingJob(part.training, (seed, k)) for k, part in enumerate(split)]
+    inner = inner_partitions(split, table.y, seed) if calibrate and not config.val_fraction else []
+    share = 1.0 / (1 + INNER_FOLDS) if inner else 1.0
+    temperatures: list[float] | None = None
+    if inner:
+        inner_jobs = [
+            TrainingJob(part.training, (seed, k // INNER_FOLDS, 7 + k % INNER_FOLDS)) for k, part in enumerate(inner)
+        ]
+        temperatures = _inner_temperatures(models, inner, inner_jobs, _scaled(on_progress, 1.0 - share))
+    return evaluate_models(models, split, jobs, temperatures, _scaled(on_progress, share), begun, calibrate)
+
+
+def evaluate_models(
+    models: StackedModels,
+    split: Sequence[Partition],
+    jobs: Sequence[TrainingJob],
+    temperatures: Sequence[float] | None,
+    on_progress: Callable[[float], None] | None,
+    begun: float,
+    calibrate: bool = False,
+    settings: ModelSettings | None = None,
+) -> Score:
+    """Train the models of all partitions, and compute every figure of their test parts."""
+    y, seed = models.table.y, models.seed
+    evaluator = FoldEvaluator(len(models.table.class_names))
     train: list[float] = []
     angles: list[torch.Tensor] = []
-    for block in np.array_split(np.arange(len(split)), stacks):
+    for block, trainer, validation in models.train(jobs, on_progress, settings):
         chosen = [split[k] for k in block]
-        training = [part.training for part in chosen]
-        stacked_table = build_stacked_table(encoded, table.y, len(table.class_names), training, dtype)
-        trainer = StackedTrainer(
-            loss, stacked_table, training, [(seed, int(k)) for k in block], config, steps_and_batch
-        )
-        trainer.run(
-            on_progress=None if on_progress is None else _scale_progress(on_progress, steps_and_batch[0] * stacks)
-        )
-        _add_test_parts(evaluator, trainer, [part.test for part in chosen], table.y)
+        if calibrate and validation is not None:
+            labels = [y[rows] for rows in validation]
+            fitted: list[float] | None = fit_temperatures(
+                list(zip(_part_logits(trainer, validation), labels, strict=True))
+            )
+        else:
+            fitted = None if temperatures is None else [temperatures[k] for k in block]
+        _add_test_parts(evaluator, trainer, [part.test for part in chosen], y, fitted)
         train_samples = [
-            stratified_sample(split[k].training, table.y, MAX_TRAIN_ACCURACY_ROWS, [seed, int(k), 4]) for k in block
+            stratified_sample(split[k].training, y, MAX_TRAIN_ACCURACY_ROWS, [seed, int(k), 4]) for k in block
         ]
-        train += _accuracies(trainer, train_samples, table.y)
-        angles.append(stack_angles(trainer, training))
+        train += _accuracies(trainer, train_samples, y)
+        angles.append(stack_angles(trainer, [part.training for part in chosen]))
     wc_intra, w_inter, c_inter = torch.cat(angles).unbind(1)
     # A model that diverged makes the first two NaN, and is not passed over; of one class alone the third is unknown.
     named = {"wc_intra": wc_intra.mean(), "w_inter": w_inter.mean(), "c_inter": c_inter.nanmean()}
     angles_of_all = {name: value.item() for name, value in named.items()}
     evaluation = evaluator.evaluation()
     return Score(evaluation.metrics["accuracy"], angles_of_all, time.perf_counter() - begun, train, evaluation)
+
+
+class TrainingJob(NamedTuple):
+    """One model to train: its rows, and the numbers that its random draws start from."""
+
+    rows: NDArray[np.int64]
+    seed: tuple[int, ...]
+
+
+class TrainedBlock(NamedTuple):
+    """Models that were trained at once."""
+
+    block: NDArray[np.int64]
+    """Their places among the jobs."""
+    trainer: StackedTrainer
+    validation: list[NDArray[np.int64]] | None
+    """Rows that each held out for early stopping; None where it was trained to the end on all rows."""
+
+
+@dataclass(frozen=True)
+class StackedModels:
+    """How the models of one loss on one table are trained, as many at a time as fit into memory."""
+
+    encoded: EncodedTable
+    table: Table
+    loss: str | Sum | Loss
+    config: MLPConfig
+    seed: int
+    dtype: torch.dtype = torch.float32
+
+    def train(
+        self,
+        jobs: Sequence[TrainingJob],
+        on_progress: Callable[[float], None] | None = None,
+        settings: ModelSettings | None = None,
+    ) -> Iterator[TrainedBlock]:
+        """Train a model for each job; blocks come one after the other, so that only one is in memory."""
+        config, y, num_classes = self.config, self.table.y, len(self.table.class_names)
+        held_out = [self._hold_out(job) for job in jobs]
+        training = [rows for rows, _ in held_out]
+        steps_and_batch = config.steps_and_batch(min(len(rows) for rows in training))
+        stacks = math.ceil(len(jobs) / self._models_per_stack(len(jobs), steps_and_batch))
+        for block in np.array_split(np.arange(len(jobs)), stacks):
+            rows = [training[k] for k in block]
+            stacked_table = build_stacked_table(self.encoded, y, num_classes, rows, self.dtype, config)
+            if self._is_prepared:
+                stacked_table = stacked_table.prepare()
+            trainer = StackedTrainer(
+                self.loss,
+                stacked_table,
+                rows,
+                [jobs[k].seed for k in block],
+                config,
+                steps_and_batch,
+                None if settings is None else settings.take(torch.from_numpy(block)),
+            )
+            validation = [held_out[k][1] for k in block] if config.val_fraction else None
+            steps = steps_and_batch[0] * stacks
+            train_with_validation(
+                trainer,
+                validation,
+                config.patience,
+                None if on_progress is None else _scale_progress(on_progress, steps),
+            )
+            yield TrainedBlock(block, trainer, validation)
+
+    def _hold_out(self, job: TrainingJob) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The rows of a job without those that early stopping looks at, and these."""
+        if not self.config.val_fraction:
+            return job.rows, job.rows[:0]
+        training, validation = train_validation_split(self.table.y[job.rows], self.config.val_fraction, job.seed)
+        return job.rows[training], job.rows[validation]
+
+    @property
+    def _num_inputs(self) -> int:
+        columns, components = int(self.encoded.x.shape[1]), self.config.max_components
+        return min(columns, components) if components else columns
+
+    @property
+    def _is_prepared(self) -> bool:
+        """Whether rows are preprocessed once and for all; small tables are, step by step, at hardly any cost."""
+        return len(self.table) > _MIN_PREPARED_ROWS or bool(self.config.max_components)
+
+    def _models_per_stack(self, num_jobs: int, steps_and_batch: tuple[int, int]) -> int:
+        weights = _count_weights(self._num_inputs, self.config, len(self.table.class_names))
+        weights += self.encoded.x.shape[1] * self._num_inputs if self.config.max_components else 0
+        steps, batch = steps_and_batch
+        limits = [num_jobs, _MAX_STACK_WEIGHTS // weights, _MAX_STACK_SAMPLES // (steps * batch)]
+        if self._is_prepared:
+            limits.append(_MAX_PREPARED_VALUES // (len(self.table) * self._num_inputs))
+        return max(1, min(limits))
+
+
+def inner_partitions(split: Sequence[Partition], y: NDArray[np.int64], seed: int, folds: int = 0) -> list[Partition]:
+    """Each training part split into stratified inner folds (`INNER_FOLDS` by default), one after the other."""
+    folds = folds or INNER_FOLDS
+    found = []
+    for k, part in enumerate(split):
+        rows = part.training
+        order = np.random.default_rng([seed, k, 6]).permutation(len(rows))
+        order = order[np.argsort(y[rows][order], kind="stable")]
+        for fold in range(folds):
+            tested = np.zeros(len(rows), np.bool_)
+            tested[order[fold::folds]] = True
+            found.append(Partition(rows[~tested], rows[tested]))
+    return found
+
+
+def inner_seed(seed: int, place: int) -> tuple[int, int, int]:
+    """What the random draws of an inner model start from, by its place among all inner partitions."""
+    return seed, place // INNER_FOLDS, 7 + place % INNER_FOLDS
+
+
+def _inner_temperatures(
+    models: StackedModels,
+    inner: Sequence[Partition],
+    jobs: Sequence[TrainingJob],
+    on_progress: Callable[[float], None] | None,
+) -> list[float]:
+    """The temperature of each outer fold, from the logits of its inner folds."""
+    y = models.table.y
+    fitted: list[float] = []
+    waiting: list[tuple[NDArray[np.float64], NDArray[np.int64]]] = []
+    for block, trainer, _ in models.train(jobs, on_progress):
+        parts = [inner[k].test for k in block]
+        waiting += zip(_part_logits(trainer, parts), (y[part] for part in parts), strict=True)
+        while len(waiting) >= INNER_FOLDS:
+            logits, labels = zip(*waiting[:INNER_FOLDS], strict=True)
+            fitted.append(fit_temperature(np.concatenate(logits), np.concatenate(labels)))
+            del waiting[:INNER_FOLDS]
+    return fitted
+
+
+def _part_logits(trainer: StackedTrainer, parts: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float64]]:
+    """Logits [n, C] of each model's rows."""
+    logits = _apply_to_parts(trainer.logits, trainer, parts)
+    return [logits[k, : len(part)].double().numpy() for k, part in enumerate(parts)]
+
+
+def _scaled(on_progress: Callable[[float], None] | None, share: float) -> Callable[[float], None] | None:
+    return None if on_progress is None else lambda done: on_progress(done * share)
 
 
 def _scale_progress(on_progress: Callable[[float], None], total_steps: int) -> Callable[[int], None]:
@@ -181,8 +350,9 @@ def build_stacked_table(
     num_classes: int,
     parts: Sequence[NDArray[np.int64]],
     dtype: torch.dtype = torch.float32,
+    config: MLPConfig | None = None,
 ) -> StackedTable:
-    """A table as the models that learn from `parts` of it see it."""
+    """A table as the models that learn from `parts` of it see it; `config` says how wide ones are projected."""
 
     def tensor(values: NDArray[np.float64]) -> torch.Tensor:
         return torch.from_numpy(values).to(dtype)
@@ -190,7 +360,11 @@ def build_stacked_table(
     scales = scaling(encoded, parts)
     fill = None if scales.fill is None else tensor(scales.fill).unsqueeze(1)
     shift, scale = tensor(scales.shift).unsqueeze(1), tensor(scales.scale).unsqueeze(1)
-    decorrelation_matrix = decorrelation(encoded, parts, scales)
+    matrix = projection_matrix = None
+    if config is not None and config.max_components:
+        projection_matrix = projection(encoded, y, num_classes, parts, scales, config.screening, config.max_components)
+    else:
+        matrix = decorrelation(encoded, parts, scales)
     return StackedTable(
         tensor(encoded.x),
         torch.from_numpy(y),
@@ -198,7 +372,8 @@ def build_stacked_table(
         shift,
         scale,
         fill,
-        None if decorrelation_matrix is None else tensor(decorrelation_matrix),
+        None if matrix is None else tensor(matrix),
+        None if projection_matrix is None else tensor(projection_matrix),
     )
 
 
@@ -209,12 +384,21 @@ def _accuracies(trainer: StackedTrainer, parts: Sequence[NDArray[np.int64]], y: 
 
 
 def _add_test_parts(
-    evaluator: FoldEvaluator, trainer: StackedTrainer, parts: Sequence[NDArray[np.int64]], y: NDArray[np.int64]
+    evaluator: FoldEvaluator,
+    trainer: StackedTrainer,
+    parts: Sequence[NDArray[np.int64]],
+    y: NDArray[np.int64],
+    temperatures: Sequence[float] | None,
 ) -> None:
-    """Add the metrics of each model on its part of the rows, with the probabilities of its logits as they are."""
-    predicted, logits = predictions(trainer, parts), _apply_to_parts(trainer.logits, trainer, parts)
+    """Add the metrics of each model on its part of the rows, with the probabilities at its temperature."""
+    predicted, logits = predictions(trainer, parts), _part_logits(trainer, parts)
     for k, part in enumerate(parts):
-        evaluator.add(y[part], softmax(logits[k, : len(part)].numpy()), predicted[k, : len(part)])
+        plain, answers = softmax(logits[k]), predicted[k, : len(part)]
+        if temperatures is None:
+            evaluator.add(y[part], plain, answers)
+            continue
+        scaled = softmax(logits[k], temperatures[k])
+        evaluator.add(y[part], scaled, answers, uncalibrated=plain, temperature=temperatures[k])
 
 
 def predictions(trainer: StackedTrainer, parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -229,6 +413,6 @@ def _apply_to_parts(
     """`function` of each model's rows [K, most], in chunks; shorter parts are filled up."""
     most = max(len(part) for part in parts)
     padded = torch.from_numpy(np.stack([np.resize(part, most) for part in parts]))
-    widest = max(trainer.table.x.shape[1], *trainer.config.hidden, trainer.table.num_classes)
+    widest = max(trainer.table.num_inputs, *trainer.config.hidden, trainer.table.num_classes)
     step = max(1, _PREDICT_CHUNK_VALUES // (len(parts) * widest))
     return torch.cat([function(padded[:, start : start + step]) for start in range(0, most, step)], 1)

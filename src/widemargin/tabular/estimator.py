@@ -8,7 +8,7 @@ scaling comes from all rows, so a model grown in pieces would be another one tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -29,9 +29,22 @@ from ..metrics.angles import Angles, angles
 from .batched import StackedTable
 from .config import MLPConfig
 from .crossval import build_stacked_table
-from .single import ColumnScaler, check_magnitude, train_single, train_validation_split
+from .early_stopping import train_validation_split
+from .single import ColumnScaler, check_magnitude, train_single
 
-_DEFAULT_CONFIG = MLPConfig()
+_RULE_PARAMETERS = (
+    "hidden",
+    "epochs",
+    "min_steps",
+    "batch",
+    "lr",
+    "warmup",
+    "weight_decay",
+    "dropout",
+    "screening",
+    "max_components",
+)
+"""Parameters that follow the size of X where they are None."""
 _VALIDATE_DATA_OPTIONS = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
 
 
@@ -43,10 +56,14 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
     loss : parse string such as "arcface(s=20, m=0.1)" or "softmax + 0.02*center", or a value such as `wm.ArcGrad(s=5)`.
     hidden : widths of the layers before the class weights; the last is the embedding.
     epochs, min_steps : passes over the rows, but at least so many optimizer steps.
-    batch, lr, warmup, weight_decay, dropout, label_smoothing : see `MLPConfig`, whose defaults these are.
-    standardize : scale and decorrelate the columns with statistics of the training rows; False leaves X as it is.
+    batch, lr, warmup, weight_decay, dropout, screening, max_components : see `MLPConfig`. Of these and the two lines
+        above, what is None follows the size of X by the rule of `MLPConfig.for_table`, as in a comparison.
+    label_smoothing : see `MLPConfig`.
+    standardize : scale and decorrelate (or project) the columns with statistics of the training rows; False leaves X as
+        it is.
     early_stopping : hold `validation_fraction` of the rows out, evaluate on them fifty times in a full training, stop
-        after `patience` evaluations without a better one (accuracy, then log loss), and keep the best weights.
+        after `patience` evaluations without a better one (accuracy, then log loss), and keep the best weights. None
+        does so where the rule holds rows out: from 4,000 rows on, a tenth of them and 5,000 at the most.
     validation_fraction, patience : see `early_stopping`.
     random_state : whole number, RandomState or None; the same number gives the same model.
     device : where to train; the fitted model is kept on the CPU.
@@ -58,6 +75,7 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
     ----------
     classes_ : labels in the order of the logits.
     n_features_in_, feature_names_in_ : columns of X, and their names where X had names.
+    config_ : the `MLPConfig` it was trained with.
     embedding_dim_ : D, the width of `transform`.
     class_weights_ : class weights [C, D] of the head.
     n_iter_, n_steps_ : passes over the rows that were begun, and optimizer steps.
@@ -78,20 +96,22 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
     def __init__(
         self,
         loss: str | Sum | Loss = "arcgrad(s=5)",
-        hidden: Sequence[int] = _DEFAULT_CONFIG.hidden,
+        hidden: Sequence[int] | None = None,
         *,
-        epochs: float = _DEFAULT_CONFIG.epochs,
-        min_steps: int = _DEFAULT_CONFIG.min_steps,
-        batch: int = _DEFAULT_CONFIG.batch,
-        lr: float = _DEFAULT_CONFIG.lr,
-        warmup: float = _DEFAULT_CONFIG.warmup,
-        weight_decay: float = _DEFAULT_CONFIG.weight_decay,
-        dropout: float = _DEFAULT_CONFIG.dropout,
-        label_smoothing: float = _DEFAULT_CONFIG.label_smoothing,
+        epochs: float | None = None,
+        min_steps: int | None = None,
+        batch: int | None = None,
+        lr: float | None = None,
+        warmup: float | None = None,
+        weight_decay: float | None = None,
+        dropout: float | None = None,
+        label_smoothing: float = 0.0,
+        screening: float | None = None,
+        max_components: int | None = None,
         standardize: bool = True,
-        early_stopping: bool = False,
+        early_stopping: bool | None = None,
         validation_fraction: float = 0.1,
-        patience: int = 10,
+        patience: int = MLPConfig.patience,
         random_state: Any = None,
         device: str = "cpu",
         verbose: int = 0,
@@ -106,6 +126,8 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
         self.weight_decay = weight_decay
         self.dropout = dropout
         self.label_smoothing = label_smoothing
+        self.screening = screening
+        self.max_components = max_components
         self.standardize = standardize
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
@@ -132,17 +154,17 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
             raise InputError(f"y has only one class, {classes.tolist()[0]!r}; at least two are needed")
         spec, config, device, seed = (
             self._parse_loss(),
-            self._mlp_config(),
+            self._mlp_config(len(X), X.shape[1], len(classes)),
             self._resolve_device(),
             self._resolve_seed(),
         )
         parts = (
-            train_validation_split(codes, self._check_early_stopping(), seed)
-            if self.early_stopping
+            train_validation_split(codes, config.val_fraction, [seed])
+            if config.val_fraction
             else (np.arange(len(X)), None)
         )
         scaler, table = self._fit_preprocessing(
-            check_magnitude(X.astype(np.float64)), codes.astype(np.int64), len(classes), parts[0]
+            check_magnitude(X.astype(np.float64)), codes.astype(np.int64), len(classes), parts[0], config
         )
         model, history = train_single(
             spec,
@@ -151,11 +173,12 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
             parts,
             config,
             seed=seed,
-            patience=self.patience,
+            patience=config.patience,
             dtype=self._dtype,
             device=device,
             on_progress=print if self.verbose else None,
         )
+        self.config_ = config
         self.classes_, self._model, self.embedding_dim_ = classes, model, model.head.weight.shape[2]
         self.class_weights_ = model.head.weight[0].numpy().copy()
         self.loss_curve_, self.n_iter_, self.n_steps_ = history.losses, len(history.losses), history.steps
@@ -179,15 +202,22 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
             )
 
     def _fit_preprocessing(
-        self, X: NDArray[np.float64], codes: NDArray[np.int64], num_classes: int, training: NDArray[np.int64]
+        self,
+        X: NDArray[np.float64],
+        codes: NDArray[np.int64],
+        num_classes: int,
+        training: NDArray[np.int64],
+        config: MLPConfig,
     ) -> tuple[ColumnScaler, StackedTable]:
         """How the model sees rows: the scaling of its training rows, and what stands in for a missing value."""
         scaler = ColumnScaler.fit(X[training])
         columns = EncodedTable(scaler(X), np.ones(X.shape[1], np.bool_), ())
-        table = build_stacked_table(columns, codes, num_classes, [training], torch.float64)
+        table = build_stacked_table(columns, codes, num_classes, [training], torch.float64, config)
         if not self.standardize:
             scale, center = (torch.from_numpy(values).view_as(table.scale) for values in (scaler.scale, scaler.center))
-            table = replace(table, scale=scale, shift=center, decorrelation=None)  # back to X as it was
+            table = replace(
+                table, scale=scale, shift=center, decorrelation=None, projection=None
+            )  # back to X as it was
         # In these units the median is 0: it also stands in for what will only be missing in new rows.
         return scaler, replace(table, fill=torch.zeros_like(table.scale))
 
@@ -197,21 +227,23 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
             raise InputError(f"loss must be a parse string such as 'arcgrad(s=5)' or a loss, got {self.loss!r}")
         return value
 
-    def _mlp_config(self) -> MLPConfig:
-        """An `MLPConfig` with these numbers, which it checks."""
-        if not isinstance(self.hidden, list | tuple | np.ndarray):
+    def _mlp_config(self, num_rows: int, num_columns: int, num_classes: int) -> MLPConfig:
+        """An `MLPConfig` with these numbers, which it checks, and those of the rule where they are None."""
+        if self.hidden is not None and not isinstance(self.hidden, list | tuple | np.ndarray):
             raise InputError(f"hidden must be a sequence of whole numbers such as (64, 24), got {self.hidden!r}")
-        numbers = {spec.name: getattr(self, spec.name) for spec in fields(MLPConfig) if spec.name != "hidden"}
-        return MLPConfig(hidden=tuple(self.hidden), **numbers)
+        given = {name: value for name in _RULE_PARAMETERS if (value := getattr(self, name)) is not None}
+        if "hidden" in given:
+            given["hidden"] = tuple(given["hidden"])
+        given |= {"label_smoothing": self.label_smoothing, "patience": self.patience}
+        if self.early_stopping is not None:
+            given["val_fraction"] = self._check_validation_fraction() if self.early_stopping else 0.0
+        return MLPConfig.for_table(num_rows, num_columns, num_classes, **given)
 
-    def _check_early_stopping(self) -> float:
+    def _check_validation_fraction(self) -> float:
         """The share of rows that early stopping holds out."""
         share: Any = self.validation_fraction
-        patience: Any = self.patience
         if not isinstance(share, Real) or not 0 < float(share) < 1:
             raise InputError(f"validation_fraction must be a number above 0 and below 1, got {share!r}")
-        if isinstance(patience, bool) or not isinstance(patience, Integral) or patience < 1:
-            raise InputError(f"patience must be a whole number of at least 1, got {patience!r}")
         return float(share)
 
     def _resolve_seed(self) -> int:

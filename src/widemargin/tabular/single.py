@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..io.errors import InputError
 from ..losses.base import Loss
@@ -25,6 +24,7 @@ from ..losses.pair_loss import PairLoss
 from .batched import StackedNetwork, StackedTable, StackedTrainer
 from .batched_objective import StackedCriterion, StackedHead
 from .config import MLPConfig
+from .early_stopping import EarlyStopping, train_with_validation
 
 
 class ColumnScaler(NamedTuple):
@@ -62,7 +62,6 @@ def preprocess_rows(table: StackedTable, x: NDArray[np.float64], first_row: int 
     return torch.from_numpy(check_magnitude(found.numpy(), 1e15, first_row))  # training is in single precision
 
 
-CHECKS_PER_TRAINING = 50  # looks at the validation rows, or lines of a verbose run, in a full training
 _EMBED_CHUNK_VALUES = 1 << 22
 
 
@@ -104,28 +103,6 @@ class TrainedMLP:
         return self.head.logits(self.embed(x).unsqueeze(0))[0]
 
 
-def train_validation_split(
-    y: NDArray[np.int64], fraction: float, seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Training and validation rows: about `fraction` of each class is held out, but never the whole class.
-
-    >>> training, validation = train_validation_split(np.array([0] * 6 + [1] * 3 + [2]), 0.3, seed=0)
-    >>> np.array([0] * 6 + [1] * 3 + [2])[validation].tolist()
-    [0, 0, 1]
-    """
-    order = np.random.default_rng([seed, 3]).permutation(len(y))
-    order = order[np.argsort(y[order], kind="stable")]
-    first = np.unique(y[order], return_index=True)[1]
-    spare = np.delete(order, first)
-    count = min(len(spare), max(1, round(fraction * len(y))))
-    if not count:
-        raise InputError(
-            "early stopping needs a class with at least two rows to hold one out; set early_stopping=False"
-        )
-    chosen = spare[((np.arange(count) + 0.5) * len(spare) / count).astype(np.int64)]  # at equal distances: stratified
-    return np.setdiff1d(order, chosen), np.sort(chosen)
-
-
 def train_single(
     spec: Sum | Loss,
     scaler: ColumnScaler,
@@ -141,9 +118,7 @@ def train_single(
 ) -> tuple[TrainedMLP, TrainingHistory]:
     """Train one model on the training part of a table's rows.
 
-    With a validation part it is evaluated `CHECKS_PER_TRAINING` times in a full training: training stops after
-    `patience` checks without a better one, and the best weights are kept. Better is a higher accuracy, or the same
-    with a lower log loss.
+    With a validation part training stops early, see `early_stopping`.
     """
     training, validation = parts
     flat = preprocess_rows(table, table.x.numpy()).to(device, dtype)
@@ -153,69 +128,30 @@ def train_single(
         trainer = StackedTrainer(spec, device_table, [training], [(seed, 0)], config)
         losses: list[Tensor] = []
         hook = trainer.objective.register_forward_hook(lambda *call: losses.append(call[2].detach().mean()))
-        best = _BestWeights(trainer, validation, patience)
-        while trainer.step < trainer.steps and not best.is_stale:
-            trainer.run(
-                max(1, trainer.steps // CHECKS_PER_TRAINING)
-                if validation is not None or on_progress is not None
-                else None
-            )
-            best.evaluate()
-            if on_progress is not None:
-                on_progress(f"step {trainer.step} of {trainer.steps}, loss {float(losses[-1]):.4f}{best}")
+
+        def report(stopping: EarlyStopping | None) -> None:
+            score = f", validation accuracy {stopping.accuracies[-1][0]:.4f}" if stopping is not None else ""
+            assert on_progress is not None
+            on_progress(f"step {trainer.step} of {trainer.steps}, loss {float(losses[-1]):.4f}{score}")
+
+        stopping = train_with_validation(
+            trainer,
+            None if validation is None else [validation],
+            patience,
+            on_check=None if on_progress is None else report,
+        )
         hook.remove()
-        best.restore()
     network, head = trainer.network, trainer.objective.head
     for module in (network, head):
         module.to("cpu", torch.float64).requires_grad_(False).eval()
         if not all(torch.isfinite(parameter).all() for parameter in module.parameters()):
             raise InputError(f"training diverged: its weights are not finite; take a smaller lr than {config.lr:g}")
+    scores = None if stopping is None else [float(accuracy[0]) for accuracy in stopping.accuracies]
     per_step = torch.stack(losses).to("cpu", torch.float64).numpy()
     passes = np.arange(len(per_step)) * trainer.batch // len(training)
     means = np.bincount(passes, per_step) / np.bincount(passes)
     bare = replace(table, x=torch.empty(0, flat.shape[1]), y=torch.empty(0))  # a model carries no rows along
-    return TrainedMLP(scaler, bare, network, head), TrainingHistory(means.tolist(), trainer.step, best.scores)
-
-
-class _BestWeights:
-    """The best weights so far by the validation rows: accuracy, and among equals the smaller log loss."""
-
-    def __init__(self, trainer: StackedTrainer, validation: NDArray[np.int64] | None, patience: int) -> None:
-        self.trainer, self.patience = trainer, patience
-        self.rows = None if validation is None else torch.from_numpy(validation).to(trainer.table.x.device)
-        self.scores: list[float] | None = None if validation is None else []
-        self._best_score, self._checks_since_best = (-1.0, 0.0), 0
-        self._best_states: list[dict[str, Tensor]] = []
-
-    @property
-    def is_stale(self) -> bool:
-        return self.rows is not None and self._checks_since_best >= self.patience
-
-    def evaluate(self) -> None:
-        if self.rows is None or self.scores is None:
-            return
-        truth, logits = self.trainer.table.y[self.rows], self.trainer.logits(self.rows.unsqueeze(0))[0].double()
-        accuracy = float((logits.argmax(1) == truth).double().mean())
-        score = (accuracy, -float(F.cross_entropy(logits, truth)))
-        self.scores.append(accuracy)
-        self._checks_since_best += 1
-        if score > self._best_score:
-            self._best_score, self._checks_since_best = score, 0
-            self._best_states = [
-                {name: value.clone() for name, value in m.state_dict().items()} for m in self._modules()
-            ]
-
-    def restore(self) -> None:
-        for module, state in zip(
-            self._modules(), self._best_states, strict=False
-        ):  # nothing kept: the last weights stay
-            module.load_state_dict(state)
-
-    def _modules(self) -> tuple[nn.Module, nn.Module]:
-        return self.trainer.network, self.trainer.objective
-
-    def __str__(self) -> str:
-        return f", validation accuracy {self.scores[-1]:.4f}" if self.scores else ""
+    return TrainedMLP(scaler, bare, network, head), TrainingHistory(means.tolist(), trainer.step, scores)
 
 
 @contextmanager
