@@ -6,7 +6,8 @@ from html.parser import HTMLParser
 import numpy as np
 
 from widemargin.tabular.results import Result
-from widemargin.viz.comparison_page import comparison_page, print_comparison
+from widemargin.viz.comparison_page import comparison_page
+from widemargin.viz.comparison_terminal import print_comparison
 
 ANGLES = {"wc_intra": 0.2, "w_inter": 2.0, "c_inter": 1.9}
 HOSTILE = """<script>alert(1)</script>"&quot;'&amp;<b"""

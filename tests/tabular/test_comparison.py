@@ -16,7 +16,7 @@ from widemargin.tabular import config, suggestions
 from widemargin.tabular.comparison import build_comparison
 from widemargin.tabular.plan import ComparisonPlan
 from widemargin.tabular.results import parse_result_line
-from widemargin.viz.comparison_page import print_comparison
+from widemargin.viz.comparison_terminal import print_comparison
 
 RECORDS = Path(__file__).parents[2] / "records" / "table1.jsonl"
 

@@ -11,7 +11,8 @@ from widemargin.cli.main import main
 from widemargin.losses.registry import list_losses
 from widemargin.tabular.comparison import build_comparison
 from widemargin.tabular.plan import PAPER_LOSSES
-from widemargin.viz.comparison_page import comparison_page, print_comparison
+from widemargin.viz.comparison_page import comparison_page
+from widemargin.viz.comparison_terminal import print_comparison
 
 
 def test_one_method_has_nothing_to_be_compared_with(capsys):

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
     from ..data.tabular.load import load_tables
     from ..tabular.compare import PAGE_FILE_NAME, compare, default_folder
     from ..tabular.results import RESULTS_FILE_NAME
-    from ..viz.comparison_page import print_comparison
+    from ..viz.comparison_terminal import print_comparison
 
     tables = load_tables(
         options.data or "iris", options.target, target_is_class=options.target_is_class, data_dir=options.data_dir

@@ -373,8 +373,8 @@ class FoldMetrics:
             temperatures = _check_range(values.get("temperatures", []), MAX_TEMPERATURE)
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"not the metrics of folds ({error})") from None
-        if not len(support) == len(predicted) == len(hits):
-            raise ValueError("support, predicted and hits have different lengths")
+        if not support or not len(support) == len(predicted) == len(hits):
+            raise ValueError("support, predicted and hits have different lengths, or none")
         if any(place >= len(support) for mistake in mistakes for place in mistake[:2]):
             raise ValueError("a mistake names a class that is not there")
         return cls(metrics, support, predicted, hits, mistakes, after, before, list(temperatures))

@@ -52,7 +52,8 @@ def _run_comparison(plan: ComparisonPlan, options: argparse.Namespace, start_tim
     from ..tabular.config import command_line
     from ..tabular.plan import run_plan
     from ..tabular.results import BASELINES, MAJORITY, ResultStore
-    from ..viz.comparison_page import comparison_page, print_comparison
+    from ..viz.comparison_page import comparison_page
+    from ..viz.comparison_terminal import print_comparison
     from .parts import table1_comparison
 
     store = ResultStore(options.out or "table1", options.overwrite)

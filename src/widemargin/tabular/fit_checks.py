@@ -84,20 +84,19 @@ def _suggestion(verdict: Verdict, results: Sequence[Result], scores: FoldScores)
     """What may help: a sentence with options of the command, and the settings where settings can."""
     settings, fitted = results[0].settings, [result.train_mean for result in results if result.train_mean is not None]
     rows, columns = (results[0].details.get(name, 0) for name in ("rows", "columns"))
-    if verdict.kind == "chance" and columns > rows:
-        options = suggest_options_against_overfitting(settings)
-        sentence = (
-            f"The table is wide: {columns} columns and {rows} rows, where a model fits its training rows by columns "
-            f"that mean nothing. Try fewer columns (chosen by what they mean or on other rows) or more rows; else, "
-            f"with another --out: {options}."
-        )
-        return sentence, config_against_overfitting(settings)
-    if (
-        verdict.kind == "chance"
-        and scores.baselines
-        and not any(map(scores.is_above_chance, scores.baselines.values()))
-    ):
-        return "Nor is a baseline: other columns or more rows are needed.", None
+    if verdict.kind == "chance":
+        above = map(scores.is_above_chance, scores.baselines.values())
+        no_baseline_either = bool(scores.baselines) and not any(above)
+        if columns > rows:
+            options = suggest_options_against_overfitting(settings)
+            sentence = (
+                f"{'Nor is a baseline. ' if no_baseline_either else ''}The table is wide: {columns} columns and {rows} "
+                "rows, where a model fits its training rows by columns that mean nothing. Try fewer columns (chosen "
+                f"by what they mean or on other rows) or more rows; else, with another --out: {options}."
+            )
+            return sentence, config_against_overfitting(settings)
+        if no_baseline_either:
+            return "Nor is a baseline: other columns or more rows are needed.", None
     best_mean = max(result.mean for result in results)
     if verdict.kind != "underfit" and fitted and max(fitted) >= best_mean + OVERFIT_GAP:
         options = suggest_options_against_overfitting(settings)

@@ -30,14 +30,14 @@ def tick_values(low: float, high: float, target_count: int = 6) -> list[float]:
     return [round(k * step, 10) for k in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def axis_limits(values: Sequence[float], pad_fraction: float) -> tuple[float, float]:
-    """Limits of an axis, padded by a fraction of the range; values that (nearly) agree are centred.
+def axis_limits(values: Sequence[float], pad_fraction: float, decimals: int = 2) -> tuple[float, float]:
+    """Limits of an axis, padded by a fraction of the range; values that (nearly) agree in `decimals` are centred.
 
-    >>> axis_limits([90.0, 100.0], 0.1), axis_limits([100.0], 0.1)
-    ((89.0, 101.0), (99.0, 101.0))
+    >>> axis_limits([90.0, 100.0], 0.1), axis_limits([100.0], 0.1), axis_limits([0.5], 0.1, decimals=4)
+    ((89.0, 101.0), (99.0, 101.0), (0.49, 0.51))
     """
-    low, high = min(values), max(values)
-    pad = pad_fraction * (high - low) if high - low > 0.02 else 1.0
+    low, high, unit = min(values), max(values), 10.0**-decimals
+    pad = pad_fraction * (high - low) if high - low > 2 * unit else 100 * unit
     return low - pad, high + pad
 
 
@@ -50,19 +50,21 @@ def draw_intervals(
     title: str,
     background_values: Sequence[Sequence[float]] = (),
     num_references: int = 0,
+    decimals: int = 2,
+    higher_is_better: bool = True,
 ) -> str:
     """A dot and an interval per name, one under the other; `background_values` are single values behind them.
 
-    The last `num_references` names are separated by a line. A reference that lies so far below the others that it would
-    squeeze them together is an arrow at the left end.
+    The last `num_references` names are separated by a line. A reference that is so much worse than the others that it
+    would squeeze them together is an arrow at the left end, or at the right one where less is better.
     """
     left, right, top, bottom = 250, 700, 12, 44
     first = len(names) - num_references
-    low, high = _interval_axis_limits(spans[:first], spans[first:], background_values)
+    low, high = _interval_axis_limits(spans[:first], spans[first:], background_values, decimals, higher_is_better)
     height = top + _INTERVAL_ROW_HEIGHT * len(names) + bottom
 
     def x(value: float) -> float:
-        return max(left, left + (value - low) / (high - low) * (right - left))
+        return min(max(left, left + (value - low) / (high - low) * (right - left)), right)
 
     parts = [svg_open_tag(CHART_WIDTH, height, title)]
     base = top + _INTERVAL_ROW_HEIGHT * len(names)
@@ -78,7 +80,7 @@ def draw_intervals(
     for i, name in enumerate(names):
         y = top + _INTERVAL_ROW_HEIGHT * i + _INTERVAL_ROW_HEIGHT / 2
         (a, b), mean = spans[i], means[i]
-        tip = f"{name}: {mean:.2f}, 95 % interval {a:.2f} to {b:.2f}"
+        tip = f"{name}: {mean:.{decimals}f}, 95 % interval {a:.{decimals}f} to {b:.{decimals}f}"
         parts.append(f'<g fill="{colours[i]}" stroke="{colours[i]}"><title>{escape(tip)}</title>')
         if i < len(background_values):
             dots = (
@@ -86,13 +88,14 @@ def draw_intervals(
                 for k, v in enumerate(background_values[i])
             )
             parts += dots
-        if mean < low:
-            parts.append(f'<polygon points="{left},{y} {left + 9},{y - 5} {left + 9},{y + 5}"/></g>')
+        if not low <= mean <= high:
+            tip_x, base_x = (left, left + 9) if mean < low else (right, right - 9)
+            parts.append(f'<polygon points="{tip_x},{y} {base_x},{y - 5} {base_x},{y + 5}"/></g>')
         else:
             parts.append(f'<line x1="{x(a):.1f}" x2="{x(b):.1f}" y1="{y}" y2="{y}" stroke-width="3"/>')
             parts.append(f'<circle cx="{x(mean):.1f}" cy="{y}" r="5.5"/></g>')
         parts.append(f'<text x="{left - 12}" y="{y + 4.5}" text-anchor="end">{escape(truncate_label(name))}</text>')
-        parts.append(f'<text class="tick" x="{right + 10}" y="{y + 4.5}">{mean:.2f}</text>')
+        parts.append(f'<text class="tick" x="{right + 10}" y="{y + 4.5}">{mean:.{decimals}f}</text>')
     return "".join(parts) + "</svg>"
 
 
@@ -100,28 +103,41 @@ def _interval_axis_limits(
     spans: Sequence[tuple[float, float]],
     references: Sequence[tuple[float, float]],
     background_values: Sequence[Sequence[float]],
+    decimals: int,
+    higher_is_better: bool,
 ) -> tuple[float, float]:
-    """Ends of an axis: all of the main intervals, and references that lie above them or no further below than two
-    times their range (ten at the least)."""
+    """Ends of an axis: all of the main intervals, and references that are better than these or no further off than two
+    times their range (that of 1,000 units in the last decimal at the least)."""
     main = [v for span in spans or references for v in span] + [v for row in background_values for v in row]
-    limit = min(main) - 2 * max(max(main) - min(main), 5.0)
-    return axis_limits([*main, *(v for span in references if span[0] >= limit for v in span)], 0.04)
+    reach = 2 * max(max(main) - min(main), 500 * 10.0**-decimals)
+    near = [
+        span
+        for span in references
+        if (span[0] >= min(main) - reach if higher_is_better else span[1] <= max(main) + reach)
+    ]
+    return axis_limits([*main, *(v for span in near for v in span)], 0.04, decimals)
 
 
 def draw_dot_plot(
-    rows: Sequence[str], names: Sequence[str], values: Sequence[Sequence[float]], colours: Sequence[str]
+    rows: Sequence[str],
+    names: Sequence[str],
+    values: Sequence[Sequence[float]],
+    colours: Sequence[str],
+    unit: str = "accuracy in percent",
+    decimals: int = 2,
 ) -> str:
-    """For every row (a set) a dot per name (a method) on one axis, with a legend; `values` [rows][names] in percent."""
+    """For every row (a set) a dot per name (a method) on one axis, with a legend; `values` [rows][names]."""
     left, right, step = 250, 820, 24
     top = 16 + 20 * math.ceil(len(names) / 3)
     all_values = [v for row in values for v in row]
-    low, high = min(all_values) - 1.0, max(all_values) + 1.0
+    pad = 100 * 10.0**-decimals
+    low, high = min(all_values) - pad, max(all_values) + pad
     base = top + step * len(rows)
 
     def x(value: float) -> float:
         return left + (value - low) / (high - low) * (right - left)
 
-    parts = [svg_open_tag(CHART_WIDTH, base + 40, "Accuracy of every method on every set")]
+    parts = [svg_open_tag(CHART_WIDTH, base + 40, f"Every method on every set, {unit}")]
     for k, name in enumerate(names):
         at, y = 60.0 + 260 * (k % 3), 12.0 + 20 * (k // 3)
         parts.append(f'{_mark(k, at, y, colours[k])}<text class="tick" x="{at + 10}" y="{y + 4}">')
@@ -133,10 +149,10 @@ def draw_dot_plot(
         y = top + step * i + step / 2
         parts.append(f'<text x="{left - 12}" y="{y + 4.5}" text-anchor="end">{escape(truncate_label(row))}</text>')
         for k, name in enumerate(names):
-            tip = escape(f"{row}, {name}: {values[i][k]:.2f}")
+            tip = escape(f"{row}, {name}: {values[i][k]:.{decimals}f}")
             parts.append(f"<g><title>{tip}</title>{_mark(k, x(values[i][k]), y, colours[k])}</g>")
     middle = (left + right) / 2
-    parts.append(f'<text class="tick" x="{middle}" y="{base + 34}" text-anchor="middle">accuracy in percent</text>')
+    parts.append(f'<text class="tick" x="{middle}" y="{base + 34}" text-anchor="middle">{escape(unit)}</text>')
     return "".join(parts) + "</svg>"
 
 
@@ -162,11 +178,12 @@ def draw_critical_difference_diagram(
     title: str,
     scale_bar: tuple[float, str] | None = None,
     best_left: bool = True,
+    decimals: int = 2,
 ) -> str:
     """Methods on an axis, and a bar under those that do not differ significantly (Demšar's diagram)."""
     order = sorted(range(len(names)), key=lambda i: positions[i] if best_left else -positions[i])
     first = min(positions)
-    low, high = axis_limits([*positions, first + scale_bar[0]] if scale_bar else positions, 0.06)
+    low, high = axis_limits([*positions, first + scale_bar[0]] if scale_bar else positions, 0.06, decimals)
     left, right, line = 300, 540, 62
 
     def x(value: float) -> float:
@@ -199,9 +216,9 @@ def draw_critical_difference_diagram(
         parts.append(f'<polyline class="lead" points="{place:.1f},{line} {place:.1f},{row} {edge},{row}"/>')
         anchor, at = ("end", edge - 6) if on_left else ("start", edge + 6)
         label = (
-            f"{truncate_label(names[i])}  {positions[i]:.2f}"
+            f"{truncate_label(names[i])}  {positions[i]:.{decimals}f}"
             if on_left
-            else f"{positions[i]:.2f}  {truncate_label(names[i])}"
+            else f"{positions[i]:.{decimals}f}  {truncate_label(names[i])}"
         )
         parts.append(f'<text x="{at}" y="{row + 4.5}" text-anchor="{anchor}">{escape(label)}</text>')
     return "".join(parts) + "</svg>"
@@ -338,6 +355,8 @@ _LOSS_COLOURS = {
     "contrastive": "#DDCC77",
     "triplet": "#882255",
 }
+NAMED_LOSS_COLOURS = tuple(_LOSS_COLOURS.values())
+"""Colours that losses have by their names."""
 _FALLBACK_COLOURS = ("#888888", "#777744", "#667788", "#998877", "#556655", "#887799")
 
 

@@ -7,7 +7,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..io.text import escape, escape_unprintable
-from .comparison_page import BEST_MARK, NOT_WORSE_MARK, accuracy_mark, format_interval, format_train_accuracy
+from ..metrics.classification import METRICS
+from .comparison_formats import (
+    BEST_MARK,
+    NOT_WORSE_MARK,
+    format_interval,
+    format_mean_and_std,
+    format_score,
+    format_train_accuracy,
+    metric_axis_label,
+    score_mark,
+)
 
 if TYPE_CHECKING:
     from ..tabular.comparison import Comparison, CrossDatasetComparison, DatasetComparison
@@ -60,7 +70,8 @@ def _title(comparison: Comparison) -> str:
     losses = f"{len(comparison.methods)} loss{'es' * (len(comparison.methods) > 1)}"
     names = [one.set for one in comparison.sets]
     where = names[0] if len(names) == 1 else f"{len(names)} sets"
-    return f"Comparison of {losses} on {where}, {len(comparison.sets[0].results[0].folds)} folds, accuracy in percent"
+    axis = metric_axis_label(METRICS[comparison.metric])
+    return f"Comparison of {losses} on {where}, {len(comparison.sets[0].results[0].folds)} folds, {axis}"
 
 
 def _closing_lines(comparison: Comparison) -> list[str]:
@@ -73,14 +84,16 @@ def _closing_lines(comparison: Comparison) -> list[str]:
 
 def _summary_table(comparison: Comparison) -> tuple[_Row, list[_Row]]:
     """Head and rows: methods of one set, averages over several that can be compared, or else the methods of each."""
-    summary = comparison.across_datasets
+    summary, metric = comparison.across_datasets, METRICS[comparison.metric]
     if summary is not None:
-        order = sorted(range(len(comparison.methods)), key=lambda i: (summary.mean_ranks[i], -summary.averages[i]))
+        sign = 1.0 if metric.higher_is_better else -1.0
+        places = range(len(comparison.methods))
+        order = sorted(places, key=lambda i: (summary.mean_ranks[i], -sign * summary.averages[i]))
         return ("loss", "mean rank", "average", "wins"), [
             (
                 comparison.methods[i],
                 f"{summary.mean_ranks[i]:.2f}{_rank_mark(summary, comparison.methods, i)}",
-                f"{summary.averages[i]:.2f}",
+                format_score(summary.averages[i], metric),
                 str(summary.wins[i]),
             )
             for i in order
@@ -93,11 +106,13 @@ def _summary_table(comparison: Comparison) -> tuple[_Row, list[_Row]]:
 
 
 def _dataset_rows(one: DatasetComparison) -> list[_Row]:
-    def row(result: Result, interval: tuple[float, float], mark: str) -> _Row:
-        mean = f"{result.mean:.2f} ± {result.std:.2f}{mark}"
-        return result.loss, mean, format_interval(*interval, 1), format_train_accuracy(result)
+    metric = METRICS[one.metric]
 
-    losses = [row(one.results[i], one.intervals[i], accuracy_mark(one.results[i], one)) for i in one.order]
+    def row(result: Result, interval: tuple[float, float], mark: str) -> _Row:
+        mean = f"{format_mean_and_std(result, metric)}{mark}"
+        return result.loss, mean, format_interval(*interval, metric.decimals - 1), format_train_accuracy(result)
+
+    losses = [row(one.results[i], one.intervals[i], score_mark(one.results[i], one)) for i in one.order]
     return losses + [row(r, span, " ") for r, span in zip(one.baselines, one.baseline_intervals, strict=True)]
 
 

@@ -20,7 +20,7 @@ body { margin: 0; background: var(--ground); color: var(--ink); line-height: 1.5
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 main { max-width: 1060px; margin: 0 auto; padding: 28px 20px 60px; }
 h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 4px; overflow-wrap: anywhere; }
-h2 { font-size: 1.15rem; margin: 40px 0 6px; }
+h2 { font-size: 1.15rem; margin: 40px 0 6px; } h3 { font-size: 1rem; margin: 24px 0 4px; overflow-wrap: anywhere; }
 p { max-width: 74ch; margin: 6px 0 12px; overflow-wrap: anywhere; }
 .lead { fill: none; stroke: var(--soft); stroke-width: 1; }
 .sub, figcaption, .note { color: var(--soft); font-size: .92rem; }
@@ -79,6 +79,11 @@ def json_script(name: str, value: Any) -> str:
 def heading(text: str, description: str = "") -> str:
     """A section's title, and a sentence on how to read it."""
     return f"<h2>{escape(text)}</h2>" + (f'<p class="sub">{escape(description)}</p>' if description else "")
+
+
+def subheading(text: str, description: str = "") -> str:
+    """The title of a part of a section, and a sentence on how to read it."""
+    return f"<h3>{escape(text)}</h3>" + (f'<p class="sub">{escape(description)}</p>' if description else "")
 
 
 def paragraph(text: str, css_class: str = "") -> str:

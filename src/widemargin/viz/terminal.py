@@ -1,4 +1,4 @@
-"""Losses and theory as tables in the terminal, and the checks of a file name before something is written to it."""
+"""Losses, theory and wide tables in the terminal, and the checks of a file name before something is written to it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 import os
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,66 @@ def plain_text(text: str, style: str = "") -> Text:
     from rich.text import Text
 
     return Text(escape_unprintable(text), style=style)
+
+
+_MIN_COLUMN_WIDTH = 6  # of a head that is folded
+_COLUMN_FRAME = 3  # a line and two spaces
+_MAX_FOLDED_NAME_WIDTH = 22  # of the first column, where a table is wider than the screen
+
+
+def print_in_blocks(title: Text, head: Sequence[Text], sections: Sequence[Sequence[Sequence[Text]]]) -> None:
+    """Print a table whose columns do not fit one beside the other in blocks, each with the first column.
+
+    Args:
+        title: what stands above it.
+        head: heads of the columns; long ones are folded.
+        sections: rows of cells, separated by a line; a row may have fewer cells than there are columns.
+    """
+    from rich.table import Table
+
+    rows = [row for section in sections for row in section]
+    cells = [max((row[k].cell_len for row in rows if k < len(row)), default=0) for k in range(len(head))]
+    widths = [max(width, text.cell_len) for width, text in zip(cells, head, strict=True)]
+    total = sum(widths) + _COLUMN_FRAME * len(widths) + 1
+    out = console(max(120, total))
+    room, first = out.width - 1 - _COLUMN_FRAME, widths[0]
+    if total > out.width:
+        widths = [max(width, _min_head_width(text)) for width, text in zip(cells, head, strict=True)]
+        first = min(widths[0], _MAX_FOLDED_NAME_WIDTH, room // 2)
+    for block, columns in enumerate(_column_blocks(widths[1:], room - first)):
+        table = Table(title=title if block == 0 else None, title_justify="left", title_style="bold")
+        table.add_column(head[0], overflow="fold", max_width=first)
+        for k in columns:
+            table.add_column(head[k], justify="right", overflow="fold", width=min(widths[k], room - first))
+        for section in sections:
+            table.add_section()
+            for row in section:
+                if len(row) > columns[0]:  # else the block has nothing of it
+                    table.add_row(row[0], *(row[k] if k < len(row) else "" for k in columns))
+        out.print(table)
+
+
+def _min_head_width(text: Text) -> int:
+    """A head such as arcface(s=64, m=0.5) may be folded between words, but not to a few letters."""
+    longest = max(len(word) for word in text.plain.split(" "))
+    return min(text.cell_len, max(_MIN_COLUMN_WIDTH, longest))
+
+
+def _column_blocks(widths: Sequence[int], room: int) -> list[list[int]]:
+    """Numbers of the columns (from 1 on) of every block, as many in each as there is room for.
+
+    >>> _column_blocks([10, 10, 10], 30), _column_blocks([10, 10, 10], 5)
+    ([[1, 2], [3]], [[1], [2], [3]])
+    """
+    blocks: list[list[int]] = [[]]
+    left = room
+    for k, width in enumerate(widths, 1):
+        if blocks[-1] and left < width + _COLUMN_FRAME:
+            blocks.append([])
+            left = room
+        blocks[-1].append(k)
+        left -= width + _COLUMN_FRAME
+    return blocks
 
 
 def describe_loss(loss_type: type[Loss]) -> dict[str, Any]:
