@@ -95,14 +95,17 @@ def _rule_values(num_rows: int, num_columns: int, num_classes: int) -> dict[str,
     c = max(1.0, num_classes / 16)
     values: dict[str, Any] = {}
     if r > 1 or c > 1:
-        width = _round_width(min(512.0, 64 * r**0.4 * c**0.3))
-        embedding = _round_width(min(128.0, 24 * r**0.15 * c**0.5))
-        values["hidden"] = (width, embedding)
+        width = min(512.0, 64 * r**0.3 * c**0.9)
+        # More layers need more rows of each class: with fewer they fit the training rows and nothing else.
+        rows_per_class = num_rows / num_classes if r > 1 else 0.0
+        between = [width] * (rows_per_class >= 1_000) + [0.75 * width] * (rows_per_class >= 500)
+        embedding = min(128.0, 24 * r**0.15 * c**0.5)
+        values["hidden"] = tuple(_round_width(size) for size in (width, *between, embedding))
         values["batch"] = min(512, round(16 * r**0.6))
         values["lr"] = _round_digits(0.03 * r**-0.4)
         values["weight_decay"] = _round_digits(0.3 / (r**0.6 * c))
         values["dropout"] = _round_digits(0.2 * r**-0.3)
-        values["epochs"] = _round_digits(8 * min(r, 15.0) ** 0.45 * max(1.0, r / 15.0) ** -0.3)
+        values["epochs"] = _round_digits(8 * min(r, 15.0) ** 0.45 * max(1.0, r / 15.0) ** -0.45)
     if num_rows >= MIN_VAL_TRAINING_ROWS:
         values["val_fraction"] = _round_digits(min(0.1, MAX_VAL_ROWS / num_rows))
     screening = _clip(math.log10(num_columns / num_rows) + 2) * _clip(math.log2(num_columns / MIN_WIDE_COLUMNS))
