@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -64,7 +65,8 @@ def test_a_reader_that_leaves_does_not_end_the_work():
 
 
 def lines_of(steps, total, completed=0.0, **options):
-    """Lines with their times, for steps of (seconds, fraction)."""
+    """Lines with their times, for steps of (seconds, fraction); the first after 10 seconds unless said."""
+    options.setdefault("first_seconds", 10.0)
     now, printed = [0.0], []
     on_progress = ProgressLines(
         "work", total, completed, clock=lambda: now[0], write=lambda line: printed.append((now[0], line)), **options
@@ -80,7 +82,7 @@ def test_lines_are_rare_at_any_pace(steps, first, interval):
     printed = lines_of(steps, 50, first_seconds=first, interval_seconds=interval)
     times = [time for time, _ in printed]
     assert all(time >= first for time in times)
-    assert all(later - earlier >= interval - 1e-6 for earlier, later in zip(times, times[1:], strict=False))
+    assert all(later - earlier >= interval - 1e-6 for earlier, later in pairwise(times))
     assert lines_of(steps, 50, hidden=True) == []
 
 
@@ -93,7 +95,7 @@ def test_the_time_that_is_left_is_that_of_the_work_done_here():
 
 def test_messages_are_shown_and_another_line_is_waited_for(capsys):
     now = [0.0]
-    on_progress = ProgressLines("a\x1b[31mb", 4, clock=lambda: now[0])
+    on_progress = ProgressLines("a\x1b[31mb", 4, first_seconds=10.0, clock=lambda: now[0])
     for now[0], message in ((12, "loss 1.5"), (43, None)):
         on_progress(1.0, message)
     assert capsys.readouterr().err.splitlines() == [

@@ -39,7 +39,7 @@ class ProgressLines:
     Args:
         description: what the work is.
         total, completed: the whole work, and what of it was done before.
-        first_seconds: no line is printed before; shorter work prints none.
+        first_seconds: no line is printed before, so that shorter work prints none; None for `FIRST_LINE_SECONDS`.
         interval_seconds: from one line to the next at the least.
         hidden: print nothing.
         clock: the time in seconds.
@@ -58,7 +58,7 @@ class ProgressLines:
         total: float,
         completed: float = 0.0,
         *,
-        first_seconds: float = FIRST_LINE_SECONDS,
+        first_seconds: float | None = None,
         interval_seconds: float = LINE_INTERVAL_SECONDS,
         hidden: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -67,7 +67,7 @@ class ProgressLines:
         self.description, self.total, self.completed = description, total, completed
         self.interval_seconds, self.hidden, self.clock, self.write = interval_seconds, hidden, clock, write
         self.done, self.message, self.start_time = completed, "", clock()
-        self.next_time = self.start_time + first_seconds
+        self.next_time = self.start_time + (FIRST_LINE_SECONDS if first_seconds is None else first_seconds)
 
     def __call__(self, fraction: float, message: str | None = None) -> None:
         self.done += fraction
@@ -111,7 +111,7 @@ def progress_bar(
     message: str | None = None,
     hidden: bool = False,
     *,
-    first_seconds: float = FIRST_LINE_SECONDS,
+    first_seconds: float | None = None,
     interval_seconds: float = LINE_INTERVAL_SECONDS,
 ) -> Iterator[ProgressBar | ProgressLines]:
     """A bar with the time that remains; where standard error is no terminal, lines; nothing if `hidden`.

@@ -239,7 +239,9 @@ class EpochProgress:
 class ProgressReporter:
     """Shows every step and every epoch to people; without a bar it shows nothing."""
 
-    def __init__(self, epoch_bar: ProgressBar | ProgressLines | None = None, start_epoch: int = 0, end_epoch: int = 0) -> None:
+    def __init__(
+        self, epoch_bar: ProgressBar | ProgressLines | None = None, start_epoch: int = 0, end_epoch: int = 0
+    ) -> None:
         self.bar, self.start_epoch, self.end_epoch = epoch_bar, start_epoch, end_epoch
         self.start_time = time.monotonic()
         self.val_text, self.has_warned = "", False
