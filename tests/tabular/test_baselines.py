@@ -162,11 +162,12 @@ def test_rows_of_a_fit_follow_from_the_shape_of_the_table():
         for name in (name for name in BASELINES if name != MAJORITY):
             few, more = (max_fit_rows(table, name, seconds) for seconds in (1.0, 30.0))
             assert few is None or 2_000 <= few <= rows
+            assert few is None or not set(str(few)[2:]) - {"0"}
             assert more is None or (few is not None and few <= more < rows)
             assert max_fit_rows(table, name, math.inf) is None
             if few is not None and few > 2_000:
                 assert baselines._estimate_seconds(name, few, columns, classes) <= 1.0
-                assert baselines._estimate_seconds(name, few + 1, columns, classes) > 1.0
+                assert baselines._estimate_seconds(name, 1.11 * few, columns, classes) > 1.0
     assert max_fit_rows(table, MAJORITY, 1e-9) is None
 
 
@@ -176,7 +177,7 @@ def test_large_tables_are_judged_by_many_of_their_rows():
     rows = {name: max_fit_rows(table, name, 60.0) for name in BASELINES}
     assert rows["logistic_regression"] is None
     assert rows["hist_gradient_boosting"] is None
-    assert rows["mlp"] > 150_000
+    assert rows["mlp"] >= 150_000
     assert rows["random_forest"] > 40_000
     assert rows["svm"] > 20_000
 

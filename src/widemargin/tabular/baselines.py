@@ -53,7 +53,8 @@ def max_fit_rows(table: Table, name: str, seconds: float) -> int | None:
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if _estimate_seconds(name, middle, columns, classes) <= seconds else (low, middle)
-    return max(MIN_FIT_ROWS, low)
+    unit: int = 10 ** max(0, len(str(low)) - 2)  # two digits: it is no more than an estimate
+    return max(MIN_FIT_ROWS, low // unit * unit)
 
 
 def _estimate_seconds(name: str, rows: int, columns: int, classes: int) -> float:
@@ -63,7 +64,7 @@ def _estimate_seconds(name: str, rows: int, columns: int, classes: int) -> float
     if name == "svm":
         return 2e-9 * rows**2 * columns
     if name == "random_forest":
-        return 1.2e-5 * rows * math.log2(rows + 2) * math.sqrt(columns) * (1 + classes / 50)
+        return 1.5e-5 * rows * math.log2(rows + 2) * math.sqrt(columns) * (1 + classes / 50)
     if name == "hist_gradient_boosting":
         trees = _boosting_rounds(classes) * (1 if classes == 2 else classes)
         return trees * (rows + 8_000) * (3e-7 + 9e-9 * columns)
