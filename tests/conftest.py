@@ -1,5 +1,6 @@
 """What all tests share: one thread per worker, seeds, and where real data is found."""
 
+import math
 import os
 import shutil
 import signal
@@ -24,6 +25,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture(autouse=True)
 def _same_numbers_every_time() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _no_lines_of_progress(monkeypatch) -> None:
+    """However slow the machine is, the standard error of a test holds only what the test is about."""
+    monkeypatch.setattr("widemargin.io.progress.FIRST_LINE_SECONDS", math.inf)
 
 
 @pytest.fixture

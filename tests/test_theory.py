@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from torch import Tensor
 
 import widemargin as wm
 from widemargin import theory
+from widemargin.stats import corrected_t_test
 
 CLASSES = (2, 3, 10, 11, 100, 1_000, 85_742, 1_000_000, 10_000_000)
 GRID = torch.linspace(0.02, 3.1, 61, dtype=torch.float64)
@@ -342,3 +345,14 @@ def test_pull_of_a_logit_margin_keeps_the_margin_out_of_the_length():
 def test_arcgrad_pulls_with_its_full_scale_wherever_the_sample_is_wrong():
     pull = theory.gradient_curve("arcgrad(s=10)", torch.tensor([2.5, 3.0, 3.14], dtype=torch.float64), 10)
     assert pull.tolist() == pytest.approx([10.0] * 3, rel=1e-3)
+
+
+def test_what_is_said_of_measured_scales_is_what_the_record_holds():
+    lines = (Path(__file__).resolve().parents[1] / "records" / "table1.jsonl").read_text().splitlines()
+    records = {(line["set"], line["loss"]): line for line in map(json.loads, lines)}
+    sets = {name for name, _ in records}
+    low, high = ([records[name, f"arcgrad(s={s})"] for name in sorted(sets)] for s in (5, 30))
+    assert f"on {len(sets)} small tables" in theory.SCALE_EVIDENCE
+    for lines, scale in ((low, 5), (high, 30)):
+        assert f"s={scale} has {np.mean([line['mean'] for line in lines]):.2f} %" in theory.SCALE_EVIDENCE
+    assert min(corrected_t_test(a["folds"], b["folds"], 0.1).p for a, b in zip(low, high, strict=True)) > 0.2

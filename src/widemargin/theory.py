@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from .losses.margin import Margin
 
 
+USUAL_GAP = 0.5
+"""A gap in radians to ask for, where nothing else is known: about 29°."""
+SCALE_EVIDENCE = (
+    "This is theory (Eq. 19). Measured on 15 small tables of 2 to 6 classes: s=5 has 85.28 % on average and s=30 has "
+    "85.21 %, and no test tells them apart on any table (widemargin reproduce table1). Scales of ArcGrad were not "
+    "compared on images or with more classes; compare two or three on your data."
+)
+"""What was measured of the suggested scale, and what was not."""
 _MAX_ABS_VALUE = 1e300
 
 
@@ -69,7 +77,12 @@ def _check_angles(what: str, theta: Any) -> Tensor:
 def suggest_scale(num_classes: int, gap: float) -> float:
     """The scale `s` whose gradient is largest at a mean angular gap of `gap` radians (Eq. 19).
 
-    `s = (W₀((C−1)/e) + 1) / gap`: ask for a wide gap and get a small scale.
+    `s = (W₀((C−1)/e) + 1) / gap`: ask for a wide gap and get a small scale. With 10 classes and a gap of 0.5 take
+    s = 4.2, with 1,000 classes s = 10.8.
+
+    This is theory. What was measured is that the scale matters little on small tables: on the fifteen of the paper's
+    Table I, of 2 to 6 classes, s=5 and s=30 are not told apart (`SCALE_EVIDENCE`), where a gap of 0.5 asks for 2.6 to
+    3.6. Nothing here compares scales of ArcGrad on images or with more classes: where it counts, compare two or three.
 
     >>> round(suggest_scale(num_classes=10, gap=0.5), 4)
     4.202
@@ -78,6 +91,15 @@ def suggest_scale(num_classes: int, gap: float) -> float:
     if gap > math.pi:
         warnings.warn(f"a gap of {gap:g} rad is above π; gaps are in radians, not degrees", stacklevel=2)
     return _optimal_scale_gap_product(num_classes) / gap
+
+
+def scale_advice(num_classes: int, gap: float = USUAL_GAP) -> str:
+    """The suggested scale as a sentence.
+
+    >>> scale_advice(1000)
+    'take s = 10.8 for arcgrad with 1,000 classes (gap 0.5)'
+    """
+    return f"take s = {suggest_scale(num_classes, gap):.3g} for arcgrad with {num_classes:,} classes (gap {gap:g})"
 
 
 def theoretical_gap(num_classes: int, scale: float) -> float:

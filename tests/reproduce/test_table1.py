@@ -2,12 +2,14 @@
 
 import html
 import json
+import math
 from pathlib import Path
 
 import pytest
 
 from widemargin.cli.main import main
 from widemargin.data.tabular.uci import TABLE1_SET_NAMES
+from widemargin.reproduce import table1
 from widemargin.reproduce.paper import ADACOS_WITH_FLOOR, paper_table1
 
 
@@ -59,6 +61,18 @@ def test_table1_next_to_the_papers(data_dir, capsys):
     assert main(arguments) == 0
     assert Path("out/results.jsonl").read_bytes() == before
     assert f"{len(found)} results were there already" in capsys.readouterr().out
+
+
+def test_the_papers_folds_are_plain_even_where_a_class_is_rare(data_dir, monkeypatch):
+    plans = []
+    monkeypatch.setattr(table1, "_run_comparison", lambda plan, *given: plans.append(plan))
+    for words in ([], ["--stratify"]):
+        assert main(["reproduce", "table1", "--data-dir", str(data_dir), "--folds", "20", *words]) == 0
+    plain, stratified = plans
+    assert min(table.smallest_class[1] for table in plain.tables) < plain.folds
+    assert not any(plain.is_stratified(table) for table in plain.tables)
+    assert all(stratified.is_stratified(table) for table in stratified.tables)
+    assert plain.baseline_seconds == math.inf  # every fold, on every row
 
 
 def test_an_unknown_recipe_is_one_line(capsys):

@@ -256,8 +256,11 @@ def test_a_comparison_goes_on_with_what_is_in_its_folder(capsys):
     assert capsys.readouterr().err == "1 of 2 results were there already; overwrite makes them anew\n"
     assert fold_accuracies(both) == fold_accuracies(compare("iris"))
     one = compare("iris", losses="softmax", out="out")
-    assert one.methods == ("softmax",)
-    assert "arcgrad(s=5)" in Path("out/report.html").read_text()  # a smaller comparison does not shrink the page
+    assert one.methods == ("softmax", "arcgrad(s=5)")  # what is there is compared too
+    assert fold_accuracies(one) == fold_accuracies(both)
+    assert (one.verdict, one.kind) == (both.verdict, both.kind)
+    assert one.notes == (f"compared with results that {Path('out/results.jsonl')} holds already: arcgrad(s=5)",)
+    assert "arcgrad(s=5)" in Path("out/report.html").read_text()
     with pytest.raises(wm.InputError, match=r"another seed \(0, now 1\): choose another out folder, or overwrite"):
         compare("iris", seed=1, out="out")
     anew = compare("iris", seed=1, out="out", overwrite=True)
@@ -268,6 +271,72 @@ def test_a_comparison_goes_on_with_what_is_in_its_folder(capsys):
 def test_numpy_numbers_are_as_good_as_pythons():
     found = compare("iris", folds=np.int64(3), seed=np.int32(0), stratify=np.False_, out="out")
     assert fold_accuracies(found) == fold_accuracies(compare("iris"))
+
+
+def rare_class_frame():
+    """Sixty rows of two classes, and four of a third."""
+    draw = np.random.default_rng(0)
+    y = np.r_[np.arange(60) % 2, [2] * 4]
+    return pd.DataFrame({"a": y + draw.normal(0, 0.5, 64), "b": draw.normal(0, 1, 64), "y": np.array(list("pqr"))[y]})
+
+
+def test_folds_are_stratified_where_a_class_has_fewer_rows_than_folds(capsys):
+    auto, never, always = (
+        compare(rare_class_frame(), folds=8, stratify=stratify, quiet=False) for stratify in (None, False, True)
+    )
+    used = [{result.settings["stratify"] for result in report.results} for report in (auto, never, always)]
+    assert used == [{True}, {False}, {True}]
+    assert fold_accuracies(auto) == fold_accuracies(always) != fold_accuracies(never)
+    (note,) = auto.notes
+    assert "the folds are stratified, because class 'r' has 4 rows, fewer than the 8 folds" in note
+    assert never.notes == always.notes == ()
+    assert capsys.readouterr().err == f"note: {note}\n"
+    enough = compare(rare_class_frame(), folds=4)
+    assert ({result.settings["stratify"] for result in enough.results}, enough.notes) == ({False}, ())
+    both = compare({"rare": rare_class_frame(), "iris": "iris"}, folds=8)  # each table for itself
+    assert {(result.set, result.settings["stratify"]) for result in both.results} == {("rare", True), ("iris", False)}
+
+
+def test_the_command_stratifies_as_it_is_told():
+    for words, used in (([], True), (["--stratify"], True), (["--no-stratify"], False)):
+        rare_class_frame().to_csv("rare.csv", index=False)
+        given = ["--folds", "8", "--cv-repeats", "1", "--epochs", "0", "--min-steps", "5", "--no-baselines"]
+        assert main(["compare", "rare.csv", "--losses", "softmax", "--jobs", "1", *given, *words, "--overwrite"]) == 0
+        (line,) = map(json.loads, Path("compare-rare/results.jsonl").read_text().splitlines())
+        assert line["settings"]["stratify"] is used
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"stratify": "yes"}, "stratify must be True, False or None"),
+        ({"baseline_seconds": "60"}, "baseline_seconds must be a number of seconds"),
+        ({"baseline_seconds": True}, "baseline_seconds must be a number of seconds"),
+        ({"baseline_seconds": -1}, "baseline_seconds must be above 0, got -1"),
+        ({"baseline_seconds": float("nan")}, "baseline_seconds must be above 0, got nan"),
+    ],
+)
+def test_wrong_words_on_folds_and_baselines_are_one_line(options, words):
+    with pytest.raises(wm.InputError, match=words) as caught:
+        compare("iris", **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_short_budget_gives_three_folds_and_says_so(capsys):
+    few = compare("iris", baselines=True, baseline_seconds=1e-3, folds=5, out="out")
+    counts = {result.loss: len(result.folds) for result in few.results}
+    assert counts == {**dict.fromkeys((*TWO, "majority"), 5), **dict.fromkeys(BASELINES[1:], 3)}
+    every = compare("iris", baselines=True, baseline_seconds=np.float64(1e3), folds=5)
+    for short, long in zip(few.results, every.results, strict=True):
+        assert long.folds[: len(short.folds)] == short.folds
+        assert short.settings.get("first_folds") == (3 if len(short.folds) == 3 else None)
+        assert "first_folds" not in long.settings
+    again = compare("iris", baselines=True, baseline_seconds=1e-3, folds=5, out="out", quiet=False)
+    assert fold_accuracies(again) == fold_accuracies(few)
+    assert capsys.readouterr().err.startswith("8 of 8 results were there already")
+    assert "the first 3 of these folds" in Path("out/report.html").read_text()
+    longer = compare("iris", baselines=True, baseline_seconds=1e3, folds=5, out="out")
+    assert fold_accuracies(longer) == fold_accuracies(every)
 
 
 def test_notes_are_printed_once_and_kept(capsys):
@@ -410,7 +479,7 @@ def test_two_processes_need_no_main_guard(how):
         env=environment,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    assert [line for line in done.stderr.splitlines() if not line.startswith("cross-validation: ")] == []
     assert done.stdout == f"{[result.folds for result in compare('iris').results]}\n"
 
 

@@ -357,7 +357,7 @@ def test_a_table_with_gaps_and_words_from_file_to_score(tmp_path):
     assert np.mean(score.folds) > 85
     for name in BASELINES:
         small = cross_validate_baseline(table, name, partitions(table.y, 1, 3, 0), 0)
-        assert (np.mean(small.folds) > 85) == (name != MAJORITY), name
+        assert (np.mean(small.folds) > 75) == (name != MAJORITY), name
         assert small.angles == {}
 
 

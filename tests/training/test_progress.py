@@ -17,8 +17,10 @@ import pytest
 from colours import FAST, draw
 from runs import config_of_command
 from widemargin.cli.main import main
+from widemargin.io.progress import ProgressLines
 from widemargin.io.provenance import source_commit
 from widemargin.training.config import TrainConfig
+from widemargin.training.logging import EpochProgress, ProgressReporter
 from widemargin.training.train import train
 
 ENVIRONMENT = {
@@ -90,6 +92,24 @@ def test_a_line_per_epoch_in_a_log(images, tmp_path):
     for line, numbers in zip(said, logged, strict=True):
         assert f"loss {numbers['loss']:.3f}, train {numbers['train_top1']:.1f} %" in line
         assert f"held out {numbers['val']['top1']:.1f} %" in line
+
+
+def test_long_epochs_have_lines_in_between(capsys):
+    now = [0.0]
+    lines = ProgressLines("run", 3, first_seconds=10.0, interval_seconds=30.0, clock=lambda: now[0])
+    reporter = ProgressReporter(lines, 0, 3)
+    for now[0] in (5, 15, 25, 50):
+        reporter.step(0.25, EpochProgress(1.5, 40.0, 900.0))
+    reporter.report_epoch({"epoch": 1, "loss": 1.25, "train_top1": 45.0, "images_per_second": 900.0})
+    now[0] = 60
+    reporter.step(0.25)
+    said = capsys.readouterr().err.splitlines()
+    assert said[:2] == [
+        "run: 0 of 3, 17 %, about 1 min left, loss 1.500, train 40.0 %, 900 images/s",
+        "run: 1 of 3, 33 %, about 2 min left, loss 1.500, train 40.0 %, 900 images/s",
+    ]
+    assert said[2].startswith("epoch 1/3: loss 1.250, ")
+    assert len(said) == 3  # the line of the epoch is not followed by another at once
 
 
 def test_nothing_when_quiet(images, tmp_path):

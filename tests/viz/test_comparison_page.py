@@ -11,6 +11,7 @@ from widemargin.cli.main import main
 from widemargin.losses.registry import list_losses
 from widemargin.tabular.comparison import build_comparison
 from widemargin.tabular.plan import PAPER_LOSSES
+from widemargin.viz.comparison_formats import baseline_notes
 from widemargin.viz.comparison_page import comparison_page
 from widemargin.viz.comparison_terminal import print_comparison
 
@@ -147,3 +148,16 @@ def test_long_names_are_cut_in_pictures_only():
     read = check_page(comparison_page(found))
     assert name in [data for tag, data in read.texts if tag == "td"]
     assert all(len(data) < 45 for tag, data in read.texts if tag == "text" and "arcface" in data)
+
+
+def test_baselines_on_fewer_folds_and_rows_are_named_with_their_numbers():
+    rows = [make_result(loss, noisy_folds(80, k), train=90) for k, loss in enumerate(("softmax", "arcgrad(s=5)"))]
+    for loss, count, fit_rows in (("random_forest", 5, 400), ("mlp", 5, 900), ("svm", 3, 400)):
+        settings = {"first_folds": count, "fit_rows": fit_rows}
+        rows.append(make_result(loss, noisy_folds(70, 9, count), angles={}, train=70, **settings))
+    assert baseline_notes(build_comparison(rows)) == [
+        "random_forest and mlp: the first 5 of these folds",
+        "svm: the first 3 of these folds",
+        "random_forest and svm: fitted to 400 rows of every training part",
+        "mlp: fitted to 900 rows of every training part",
+    ]

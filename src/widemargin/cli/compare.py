@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..io.text import print_escaped
 from ..tabular.config import (
+    DEFAULT_BASELINE_SECONDS,
     add_data_options,
     add_fold_options,
     add_mlp_options,
@@ -35,7 +36,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         default=None,
         help="scikit-learn's classifiers on the same folds: all of them on every fold, or none "
-        "(default: majority class, logistic regression and random forest, on a few)",
+        "(default: all but the SVM, on the folds of the first repeat)",
+    )
+    parser.add_argument(
+        "--baseline-seconds",
+        type=float,
+        default=DEFAULT_BASELINE_SECONDS,
+        metavar="SECONDS",
+        help="time for each baseline on each table: fewer folds, three at the least, and fewer rows if need be "
+        f"(default {DEFAULT_BASELINE_SECONDS:g}; inf for no limit)",
     )
     parser.add_argument(
         "--metric",
@@ -65,6 +74,7 @@ def run(options: argparse.Namespace) -> None:
         tables,
         losses=options.losses,
         baselines=options.baselines,
+        baseline_seconds=options.baseline_seconds,
         metric=options.metric,
         cv_repeats=options.cv_repeats,
         folds=options.folds,

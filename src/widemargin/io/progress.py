@@ -1,33 +1,31 @@
-"""Progress bars on long work, on standard error, so that what is printed can be piped."""
+"""Progress of long work on standard error, so that what is printed can be piped: a bar on a terminal, else lines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .text import escape_unprintable
+from .text import escape_unprintable, one_line, print_stderr
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn, TaskID
 
 
+FIRST_LINE_SECONDS, LINE_INTERVAL_SECONDS = 10.0, 30.0
+"""Without a terminal: when the first line is printed, and how long it is at the least until the next one."""
 _SLOW_SPEED_WINDOW_SECONDS = 600.0  # seconds to look back for a speed where one step may take a minute
 _MAX_TEXT_WIDTH = 80  # columns of counts, time and words at their longest
 
 
 @dataclass(frozen=True)
 class ProgressBar:
-    """Progress callback: `on_progress(fraction, message)`."""
+    """Progress callback that draws a bar: `on_progress(fraction, message)`."""
 
     progress: Progress
     task: TaskID
-
-    @property
-    def is_visible(self) -> bool:
-        """Whether anybody sees it."""
-        return not self.progress.disable
 
     def __call__(self, fraction: float, message: str | None = None) -> None:
         self.progress.advance(self.task, fraction)
@@ -35,11 +33,88 @@ class ProgressBar:
             self.progress.update(self.task, message=message)
 
 
+class ProgressLines:
+    """Progress callback that prints a line now and then: `on_progress(fraction, message)`.
+
+    Args:
+        description: what the work is.
+        total, completed: the whole work, and what of it was done before.
+        first_seconds: no line is printed before, so that shorter work prints none; None for `FIRST_LINE_SECONDS`.
+        interval_seconds: from one line to the next at the least.
+        hidden: print nothing.
+        clock: the time in seconds.
+        write: what prints a line.
+
+    >>> seconds = iter([0, 5, 20, 40, 60])
+    >>> on_progress = ProgressLines("folds", 4, clock=lambda: next(seconds), write=print)
+    >>> for _ in range(4):
+    ...     on_progress(1.0)
+    folds: 2 of 4, 50 %, about 20 s left
+    """
+
+    def __init__(
+        self,
+        description: str,
+        total: float,
+        completed: float = 0.0,
+        *,
+        first_seconds: float | None = None,
+        interval_seconds: float = LINE_INTERVAL_SECONDS,
+        hidden: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        write: Callable[[str], None] = print_stderr,
+    ) -> None:
+        self.description, self.total, self.completed = description, total, completed
+        self.interval_seconds, self.hidden, self.clock, self.write = interval_seconds, hidden, clock, write
+        self.done, self.message, self.start_time = completed, "", clock()
+        self.next_time = self.start_time + (FIRST_LINE_SECONDS if first_seconds is None else first_seconds)
+
+    def __call__(self, fraction: float, message: str | None = None) -> None:
+        self.done += fraction
+        self.message = self.message if message is None else message
+        now = self.clock()
+        if self.hidden or now < self.next_time or self.done >= self.total:
+            return
+        self.write(one_line(self._line(now - self.start_time)))
+        self.next_time = now + self.interval_seconds
+
+    def postpone(self) -> None:
+        """Wait a whole interval for the next line: somebody else has just printed one."""
+        self.next_time = self.clock() + self.interval_seconds
+
+    def _line(self, elapsed_seconds: float) -> str:
+        counts = [f"{int(self.done)} of {self.total:g}"] if self.total > 1 else []
+        parts = [*counts, f"{100 * self.done / self.total:.0f} %"]
+        if self.done > self.completed:
+            left = elapsed_seconds * (self.total - self.done) / (self.done - self.completed)
+            parts.append(f"about {format_duration(left)} left")
+        return f"{self.description}: {', '.join([*parts, self.message] if self.message else parts)}"
+
+
+def format_duration(seconds: float) -> str:
+    """A rough duration as text.
+
+    >>> [format_duration(seconds) for seconds in (0.2, 44, 100, 3500, 3600, 9000)]
+    ['1 s', '44 s', '2 min', '58 min', '1 h', '2 h 30 min']
+    """
+    if seconds < 59.5:
+        return f"{max(1, round(seconds))} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return " ".join(part for part in (f"{hours} h" * (hours > 0), f"{minutes} min" * (minutes > 0)) if part)
+
+
 @contextmanager
 def progress_bar(
-    description: str, total: float, completed: float = 0.0, message: str | None = None, hidden: bool = False
-) -> Iterator[ProgressBar]:
-    """A bar with the time that remains, on a terminal only and unless `hidden`.
+    description: str,
+    total: float,
+    completed: float = 0.0,
+    message: str | None = None,
+    hidden: bool = False,
+    *,
+    first_seconds: float | None = None,
+    interval_seconds: float = LINE_INTERVAL_SECONDS,
+) -> Iterator[ProgressBar | ProgressLines]:
+    """A bar with the time that remains; where standard error is no terminal, lines; nothing if `hidden`.
 
     `message`, even if "", adds a column for messages.
     """
@@ -48,13 +123,20 @@ def progress_bar(
     from rich.progress import Progress
 
     console = Console(stderr=True)
+    if hidden or not console.is_terminal:
+        yield ProgressLines(
+            description,
+            total,
+            completed,
+            first_seconds=first_seconds,
+            interval_seconds=interval_seconds,
+            hidden=hidden,
+        )
+        return
     description = escape(escape_unprintable(description)) if message is None else escape_unprintable(description)
     columns = _plain_columns() if message is None else _columns_with_message(console.width)
-    hidden = hidden or not console.is_terminal
     speed_window = 30.0 if message is None else _SLOW_SPEED_WINDOW_SECONDS
-    with Progress(
-        *columns, console=console, transient=True, disable=hidden, speed_estimate_period=speed_window
-    ) as progress:
+    with Progress(*columns, console=console, transient=True, speed_estimate_period=speed_window) as progress:
         task = progress.add_task(description, total=total, message=message)
         progress.advance(task, completed)
         yield ProgressBar(progress, task)

@@ -9,6 +9,7 @@ and turn markup into text.
 from __future__ import annotations
 
 import html
+import os
 import re
 import sys
 import warnings
@@ -46,6 +47,17 @@ def print_escaped(text: str, *, to_stderr: bool = False) -> None:
         file=sys.stderr if to_stderr else sys.stdout,
         flush=to_stderr,
     )
+
+
+def print_stderr(message: str) -> None:
+    """Print to standard error; a closed pipe must not end work that takes days."""
+    if sys.stderr is None:
+        return
+    try:
+        print(message, file=sys.stderr, flush=True)
+    except OSError:
+        # What could not be written stays in the stream's buffer and would fail again, at the latest at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> None:
                 baselines=False,
                 cv_repeats=options.cv_repeats,
                 folds=options.folds,
-                stratify=options.stratify,
+                stratify=bool(options.stratify),
                 seed=options.seed,
                 mlp_config=config.with_layers(layers),
                 jobs=options.jobs,
@@ -62,7 +62,8 @@ def run(options: argparse.Namespace) -> None:
                 overwrite=options.overwrite,
             )
     results_by_layers = {layers: comparison.results for layers, comparison in by_layers.items()}
-    methods = by_layers[LAYERS[0]].methods
+    # A folder may hold other losses too, from an earlier command, but perhaps not of every depth.
+    methods = [m for m in by_layers[LAYERS[0]].methods if all(m in one.methods for one in by_layers.values())]
     _print_accuracies(methods, results_by_layers)
     page = out / "report.html"
     page.write_text(_page(methods, results_by_layers, options.seed), encoding="utf-8")

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ..tabular.plan import ComparisonPlan
 
 
+_BASELINES = ("logistic_regression", "svm", "random_forest", "mlp")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     from ..tabular.config import add_data_options, add_fold_options, add_mlp_options, add_output_options
@@ -39,7 +42,7 @@ def run(options: argparse.Namespace) -> None:
     start_time = time.perf_counter()
     tables = [load_uci_set(name, options.data_dir) for name in TABLE1_SET_NAMES]
     config = mlp_config_from_options(options)
-    how = (options.cv_repeats, options.folds, options.stratify, options.seed, config, options.jobs)
+    how = (options.cv_repeats, options.folds, bool(options.stratify), options.seed, config, options.jobs)
     plan = ComparisonPlan(tables, list(TABLE1_LOSSES.values()), *how)
     with lock_folder(options.out or "table1"):
         _run_comparison(plan, options, start_time)
@@ -51,7 +54,7 @@ def _run_comparison(plan: ComparisonPlan, options: argparse.Namespace, start_tim
     from ..tabular.comparison import build_comparison
     from ..tabular.config import command_line
     from ..tabular.plan import run_plan
-    from ..tabular.results import BASELINES, MAJORITY, ResultStore
+    from ..tabular.results import ResultStore
     from ..viz.comparison_page import comparison_page
     from ..viz.comparison_terminal import print_comparison
     from .parts import table1_comparison
@@ -71,7 +74,7 @@ def _run_comparison(plan: ComparisonPlan, options: argparse.Namespace, start_tim
         table1_comparison.floor_section(results, floored),
     ]
     if options.baselines:
-        baselines, _ = run_plan(replace(plan, methods=[name for name in BASELINES if name != MAJORITY]), store)
+        baselines, _ = run_plan(replace(plan, methods=_BASELINES), store)
         table1_comparison.print_baselines(results, baselines)
         comparison = build_comparison([*results, *baselines], check_fit=False)
     about = [

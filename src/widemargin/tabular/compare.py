@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..io.errors import InputError, format_value
 from ..io.locks import lock_folder, write_text_atomic
 from ..io.text import print_escaped
 from .comparison import Comparison, build_comparison
-from .config import MLPConfig
+from .config import DEFAULT_BASELINE_SECONDS, MLPConfig
 from .metric_choice import choose_metric
 from .plan import (
     ComparisonPlan,
@@ -39,10 +39,11 @@ def compare(
     target_is_class: bool = False,
     losses: LossList | None = None,
     baselines: bool | None = None,
+    baseline_seconds: float = DEFAULT_BASELINE_SECONDS,
     metric: str | None = None,
     cv_repeats: int = 10,
     folds: int = 10,
-    stratify: bool = False,
+    stratify: bool | None = None,
     seed: int = 0,
     mlp_config: MLPConfig | None = None,
     jobs: int | None = None,
@@ -63,18 +64,22 @@ def compare(
         target_is_class: the target's numbers are classes, however many there are.
         losses: parse strings or losses, or one text list such as "softmax, arcgrad(s=5)"; by default the paper's
             seven (without AdaCos where a table has two classes).
-        baselines: scikit-learn's classifiers on the same folds: True for all of them on every fold, False for none;
-            by default the majority class, logistic regression and a random forest, the last two on a few folds.
+        baselines: scikit-learn's classifiers on the same folds: by default the majority class, logistic regression, a
+            random forest, histogram gradient boosting and a network, the last four on the folds of the first repeat;
+            True for these and an SVM on every fold, False for none.
+        baseline_seconds: time for each baseline on each table. Folds are run in order while it lasts, three at the
+            least; where one fold alone would take longer, the baseline is fitted to a stratified sample of the rows.
         metric: what decides ranks, tests and verdict: "accuracy", "balanced_accuracy", "macro_f1", "log_loss",
             "roc_auc" or "brier"; every table shows them all. By default accuracy, and balanced accuracy where one
             class of a table has 80 % of its rows or more.
         cv_repeats, folds: random partitions, and parts of each.
-        stratify: keep the shares of the classes in every part.
+        stratify: keep the shares of the classes in every part; by default where a class has fewer rows than folds.
         seed: start of every random draw; the same seed gives the same folds and accuracies.
         mlp_config: the network and its training, by default `MLPConfig()`.
         jobs: processes, by default one per core; the numbers do not depend on it.
         out: folder for results.jsonl, report.html and verdict.json; what it holds already is not done again, so that
-            a comparison that was stopped goes on. By default nothing is written.
+            a comparison that was stopped goes on. Losses that it holds with the same settings and that are not in
+            `losses` are compared too. By default nothing is written.
         overwrite: start anew instead of going on with what is in `out`.
         data_dir: folder with the UCI sets (also the variable WIDEMARGIN_DATA).
         quiet: show no progress and print no notes (`Comparison.notes` has them).
@@ -91,6 +96,8 @@ def compare(
         raise InputError(f"mlp_config must be an MLPConfig, got {format_value(mlp_config)}")
     if baselines not in (None, True, False):
         raise InputError(f"baselines must be True, False or None, got {format_value(baselines)}")
+    if stratify not in (None, True, False):
+        raise InputError(f"stratify must be True, False or None, got {format_value(stratify)}")
     for name, folder in (("out", out), ("data_dir", data_dir)):
         if folder is not None and not isinstance(folder, str | os.PathLike):
             raise InputError(f"{name} must be the path of a folder, got {format_value(folder)}")
@@ -106,11 +113,12 @@ def compare(
         methods,
         _check_whole_number("cv_repeats", cv_repeats),
         _check_whole_number("folds", folds),
-        bool(stratify),
+        None if stratify is None else bool(stratify),
         _check_whole_number("seed", seed),
         mlp_config or MLPConfig(),
         (os.cpu_count() or 1) if jobs is None else _check_whole_number("jobs", jobs),
         quick_baselines=not baselines,
+        baseline_seconds=_check_seconds("baseline_seconds", baseline_seconds),
     )
     notes = [*plan.notes(), *metric_notes, *left_out]
     if not quiet:
@@ -118,17 +126,23 @@ def compare(
     with nullcontext() if out is None else lock_folder(out):
         store = ResultStore(out, overwrite)
         results, num_stored = run_plan(plan, store, quiet=quiet)
-        diverged = divergence_notes(results)
+        extra = [
+            result
+            for result in plan.extra_stored_results(store)
+            if deciding == "accuracy" or deciding in result.metrics
+        ]
+        late_notes = [*_extra_result_notes(extra, store), *divergence_notes([*results, *extra])]
         comparison = replace(
-            build_comparison(results, metric=deciding),
-            notes=(*notes, *diverged),
+            build_comparison([*results, *extra], metric=deciding),
+            notes=(*notes, *late_notes),
             data_notes=tuple(map(describe_table, tables)),
             command=call,
         )
         if store.folder is not None:
-            _write_report(comparison, store.folder, plan.extra_stored_results(store))
+            comparison.to_html(store.folder / PAGE_FILE_NAME)
+            write_text_atomic(store.folder / VERDICT_FILE_NAME, comparison.to_json())
     if not quiet:
-        _print_notes(diverged)
+        _print_notes(late_notes)
         if num_stored:
             there = f"{num_stored} of {len(results)} results were there already"
             print_escaped(f"{there}; overwrite makes them anew", to_stderr=True)
@@ -150,22 +164,23 @@ def _check_whole_number(name: str, value: Any) -> int:
     return int(value)
 
 
+def _check_seconds(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InputError(f"{name} must be a number of seconds, got {format_value(value)}")
+    return float(value)
+
+
 def _print_notes(notes: Sequence[str]) -> None:
     for note in notes:
         print_escaped(f"note: {note}", to_stderr=True)
 
 
-def _write_report(comparison: Comparison, folder: Path, extra: Sequence[Result]) -> None:
-    """The page and the verdict; they show all there is, so that a smaller comparison does not shrink them."""
-    metric = comparison.metric
-    extra = [result for result in extra if metric == "accuracy" or metric in result.metrics]
-    if extra:
-        whole = build_comparison([*comparison.results, *extra], metric=metric)
-        comparison = replace(
-            whole, notes=comparison.notes, data_notes=comparison.data_notes, command=comparison.command
-        )
-    comparison.to_html(folder / PAGE_FILE_NAME)
-    write_text_atomic(folder / VERDICT_FILE_NAME, comparison.to_json())
+def _extra_result_notes(extra: Sequence[Result], store: ResultStore) -> list[str]:
+    """Which methods are compared because the folder holds them."""
+    names = list(dict.fromkeys(result.loss for result in extra))
+    if not names:
+        return []
+    return [f"compared with results that {store.path} holds already: {', '.join(names)}"]
 
 
 def _describe_call(data: object, options: Mapping[str, object]) -> str:

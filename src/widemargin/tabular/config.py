@@ -12,6 +12,9 @@ from typing import Any, ClassVar
 from ..io.errors import InputError
 from ..io.options import Config, add_arguments, document_options, given_values, option
 
+DEFAULT_BASELINE_SECONDS = 60.0
+"""Seconds of each baseline on each table."""
+
 
 @document_options
 @dataclass(frozen=True, repr=False)
@@ -147,7 +150,13 @@ def add_fold_options(parser: argparse.ArgumentParser) -> None:
     """How the rows are split into folds."""
     parser.add_argument("--cv-repeats", type=int, default=10, help="random partitions (default 10)")
     parser.add_argument("--folds", type=int, default=10, help="parts of each (default 10)")
-    parser.add_argument("--stratify", action="store_true", help="keep the shares of the classes in every part")
+    parser.add_argument(
+        "--stratify",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="keep the shares of the classes in every part, or never do (default: where a class has fewer rows than "
+        "there are folds; recipes of the paper: never)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="start of every random draw (default 0)")
 
 

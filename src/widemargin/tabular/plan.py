@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from contextlib import closing
@@ -15,7 +16,13 @@ from ..io.worker_pool import ProgressCallback, run_all
 from ..losses.base import Loss
 from ..losses.grammar import Sum, parse_list
 from ..losses.margin import Margin
-from .baselines import MAX_FIT_ROWS, QUICK_BASELINES, cross_validate_baseline, quick_folds
+from .baselines import (
+    DEFAULT_BASELINES,
+    cross_validate_baseline,
+    has_time_for_another_fold,
+    max_fit_rows,
+    mlp_hidden,
+)
 from .batched_objective import check_stacked_loss
 from .config import MLPConfig
 from .crossval import Score, check_cross_validation, cross_validate, partitions
@@ -48,16 +55,21 @@ class ComparisonPlan:
     """Losses as parse strings, and names of baselines."""
     cv_repeats: int = 10
     folds: int = 10
-    stratify: bool = False
+    stratify: bool | None = None
+    """Keep the shares of the classes in every part; None where a class has fewer rows than there are folds."""
     seed: int = 0
     mlp_config: MLPConfig = MLPConfig()
     jobs: int = 1
     quick_baselines: bool = False
-    """Run baselines on the first few folds only; the majority class, which costs nothing, on all of them."""
+    """Run baselines on the folds of the first repeat only; the majority class, which costs nothing, on all of them."""
+    baseline_seconds: float = math.inf
+    """Seconds of each baseline on each table."""
 
     def __post_init__(self) -> None:
         if self.jobs < 1:
             raise InputError(f"jobs must be at least 1, got {self.jobs}")
+        if not self.baseline_seconds > 0:
+            raise InputError(f"baseline_seconds must be above 0, got {self.baseline_seconds:g}")
         for table in self.tables:
             check_cross_validation(table, self.cv_repeats, self.folds, self.seed, self.mlp_config)
         margins = self._margins()
@@ -78,6 +90,7 @@ class ComparisonPlan:
         for table in self.tables:
             said += _imbalance_notes(table)
             said += self._step_notes(table)
+            said += self._stratify_notes(table)
             said += [
                 f"{table.name}: {message}"
                 for margin in margins
@@ -98,40 +111,62 @@ class ComparisonPlan:
             f"({passes:.3g} passes over the training rows); a smaller min_steps lets epochs decide"
         ]
 
-    def fold_count(self, table: Table, method: str) -> int:
-        """On how many folds a method is run: the first so many, repeat after repeat."""
+    def is_stratified(self, table: Table) -> bool:
+        """Whether the folds of a table keep the shares of its classes."""
+        return table.smallest_class[1] < self.folds if self.stratify is None else self.stratify
+
+    def _stratify_notes(self, table: Table) -> list[str]:
+        """A word where the folds are stratified without having been asked for."""
+        if self.stratify is not None or not self.is_stratified(table):
+            return []
+        name, count = table.smallest_class
+        few = f"class {name!r} has {count} rows, fewer than the {self.folds} folds"
+        return [f"{table.name}: the folds are stratified, because {few}; stratify=False (--no-stratify) turns it off"]
+
+    def max_folds(self, method: str) -> int:
+        """On how many folds a method is run at the most: the first so many, repeat after repeat."""
         every = self.cv_repeats * self.folds
-        if not self.quick_baselines or method not in BASELINES or method == MAJORITY:
-            return every
-        return min(every, quick_folds(len(table), self.folds))
+        return min(every, self.folds) if self.quick_baselines and method in BASELINES and method != MAJORITY else every
 
     def settings(self, table: Table, method: str) -> dict[str, Any]:
-        """What a result depends on besides set, loss and seed."""
-        found: dict[str, Any] = {"cv_repeats": self.cv_repeats, "folds": self.folds, "stratify": self.stratify}
-        found["data"] = table.fingerprint
+        """What a result depends on besides set, loss and seed; `first_folds` comes with the result."""
+        found: dict[str, Any] = {"cv_repeats": self.cv_repeats, "folds": self.folds}
+        found |= {"stratify": self.is_stratified(table), "data": table.fingerprint}
         if method not in BASELINES:
             return {**found, "mlp_config": asdict(self.mlp_config)}
-        if self.fold_count(table, method) < self.cv_repeats * self.folds:
-            found["first_folds"] = self.fold_count(table, method)
-        if method != MAJORITY and len(table) - len(table) // self.folds > MAX_FIT_ROWS:
-            found["fit_rows"] = MAX_FIT_ROWS
+        num_rows = len(table) - len(table) // self.folds
+        fit_rows = max_fit_rows(table, method, self.baseline_seconds)
+        if fit_rows is not None and fit_rows < num_rows:
+            found["fit_rows"] = num_rows = fit_rows
+        if method == "mlp" and mlp_hidden(num_rows) != mlp_hidden(0):
+            found["hidden"] = list(mlp_hidden(num_rows))
         return found
 
+    def _find_matching(self, store: ResultStore, table: Table, method: str) -> Result | None:
+        """The result of the same settings that the store holds already, a baseline's on however many folds and rows."""
+        there = store.results.get((table.name, method))
+        settings = self.settings(table, method)
+        if there is not None and method in BASELINES:
+            for name in ("first_folds", "fit_rows", "hidden"):
+                settings.pop(name, None)
+                settings |= {name: there.settings[name]} if name in there.settings else {}
+        return store.find_matching((table.name, method), self.seed, settings)
+
     def find_stored_result(self, store: ResultStore, table: Table, method: str) -> Result | None:
-        """The result that the store holds already, of the same settings; None if there is none, or on too few folds.
+        """The result that the store holds already, of the same settings; None if there is none, or too small a one.
 
         Folds of a seed come in one order: a baseline that was run on more of them than are asked for now is taken as it
-        is, one on fewer is run again.
+        is, and so is one that had no time for more. One on fewer folds or fitted to fewer rows is run again.
         """
-        there = store.results.get((table.name, method))
-        if there is None:
+        found = self._find_matching(store, table, method)
+        if found is None or method not in BASELINES:
+            return found
+        wanted, there = self.settings(table, method), found.settings
+        has_fewer_rows = there.get("fit_rows", math.inf) < wanted.get("fit_rows", math.inf)
+        if has_fewer_rows or ("hidden" in wanted) != ("hidden" in there):
             return None
-        settings = self.settings(table, method)
-        if method in BASELINES:
-            settings.pop("first_folds", None)
-            settings |= {name: value for name, value in there.settings.items() if name == "first_folds"}
-        found = store.find_matching((table.name, method), self.seed, settings)
-        return None if found is None or len(found.folds) < self.fold_count(table, method) else found
+        has_time = has_time_for_another_fold(len(found.folds), found.seconds, self.baseline_seconds)
+        return None if len(found.folds) < self.max_folds(method) and has_time else found
 
     def missing_results(self, store: ResultStore) -> list[tuple[Table, str]]:
         """What the store does not hold yet."""
@@ -153,7 +188,7 @@ class ComparisonPlan:
             if method in self.methods or (none_wanted and method in BASELINES):
                 continue
             try:
-                stored = [self.find_stored_result(store, table, method) for table in self.tables]
+                stored = [self._find_matching(store, table, method) for table in self.tables]
             except InputError:
                 continue
             if all(result is not None for result in stored):
@@ -181,15 +216,16 @@ def run_plan(plan: ComparisonPlan, store: ResultStore, *, quiet: bool = False) -
 
 
 def _run_job(table: Table, method: str, plan: ComparisonPlan, on_progress: ProgressCallback) -> Result:
-    split = partitions(table.y, plan.cv_repeats, plan.folds, plan.seed, plan.stratify)
+    split = partitions(table.y, plan.cv_repeats, plan.folds, plan.seed, plan.is_stratified(table))
+    settings = plan.settings(table, method)
     if method in BASELINES:
-        split = split[: plan.fold_count(table, method)]
-        score: Score = cross_validate_baseline(table, method, split, plan.seed, on_progress)
+        first, seconds = split[: plan.max_folds(method)], math.inf if method == MAJORITY else plan.baseline_seconds
+        score: Score = cross_validate_baseline(table, method, first, plan.seed, on_progress, seconds)
+        settings |= {"first_folds": len(score.folds)} if len(score.folds) < len(split) else {}
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said once, by the plan's notes, and not by every worker
             score = cross_validate(table, method, split, plan.mlp_config, plan.seed, on_progress=on_progress)
-    settings = plan.settings(table, method)
     return make_result(
         table, method, score.folds, score.seconds, plan.seed, settings, score.angles, score.train, score.evaluation
     )
@@ -203,7 +239,7 @@ def canonical_methods(losses: LossList | None, baselines: bool | None = False) -
 
     Args:
         losses: a text list such as "softmax, arcgrad(s=5)", a loss, or a sequence of these; None for the paper's.
-        baselines: True adds all of them, None the quick ones.
+        baselines: True adds all of them, None all but the SVM.
 
     >>> canonical_methods(["softmax", "arcface(m=0.5)"])
     ['softmax', 'arcface(s=64, m=0.5)']
@@ -216,7 +252,7 @@ def canonical_methods(losses: LossList | None, baselines: bool | None = False) -
         if not isinstance(loss, str | Loss | Sum):
             raise InputError(f"losses must be parse strings such as 'arcgrad(s=5)' or losses, got {format_value(loss)}")
         found += [repr(value) for value in parse_list(loss)] if isinstance(loss, str) else [repr(loss)]
-    more = QUICK_BASELINES if baselines is None else BASELINES if baselines else ()
+    more = DEFAULT_BASELINES if baselines is None else BASELINES if baselines else ()
     return list(dict.fromkeys([*found, *more]))
 
 

@@ -26,7 +26,7 @@ from ..metrics.classification import FoldMetrics
 
 MAJORITY = "majority"
 """The baseline that always answers the most frequent class of the table."""
-BASELINES = (MAJORITY, "logistic_regression", "svm", "random_forest", "mlp")
+BASELINES = (MAJORITY, "logistic_regression", "svm", "random_forest", "hist_gradient_boosting", "mlp")
 
 RESULTS_FILE_NAME = "results.jsonl"
 

@@ -25,9 +25,9 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..io.errors import InputError
+from ..io.text import print_stderr
 from ..numerics import distributed
 from .config import TrainConfig
-from .logging import print_stderr
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -2,7 +2,8 @@
 
 The trackers get the same numbers as `metrics.jsonl` under flat names, one point per epoch. A resumed run goes on in the
 same place: points beyond its checkpoint are taken back (TensorBoard), or come again with the number they had, under the
-same id (W&B). People see a progress bar on a terminal, and a line per epoch in the log of a batch job.
+same id (W&B). People see a progress bar on a terminal; in the log of a batch job a line per epoch, and lines
+of long epochs in between.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import os
 import re
 import secrets
 import socket
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +25,8 @@ from ..io import bounded
 from ..io.bounded import MAX_IN_MEMORY_LOG_BYTES, MAX_LOG_BYTES, read_file, read_lines
 from ..io.errors import InputError, unknown_name_error
 from ..io.locks import write_chunks_atomic, write_text_atomic
-from ..io.progress import ProgressBar, progress_bar
+from ..io.progress import ProgressBar, ProgressLines, progress_bar
+from ..io.text import print_stderr
 from ..numerics import distributed
 from .config import TrainConfig
 from .evaluate import selection_metric
@@ -238,7 +239,9 @@ class EpochProgress:
 class ProgressReporter:
     """Shows every step and every epoch to people; without a bar it shows nothing."""
 
-    def __init__(self, epoch_bar: ProgressBar | None = None, start_epoch: int = 0, end_epoch: int = 0) -> None:
+    def __init__(
+        self, epoch_bar: ProgressBar | ProgressLines | None = None, start_epoch: int = 0, end_epoch: int = 0
+    ) -> None:
         self.bar, self.start_epoch, self.end_epoch = epoch_bar, start_epoch, end_epoch
         self.start_time = time.monotonic()
         self.val_text, self.has_warned = "", False
@@ -253,13 +256,14 @@ class ProgressReporter:
         self._warn_on_collapse(line)
         val = line.get("val")
         self.val_text = "" if val is None else f", held out {selection_metric(val):.1f} %"
-        if self.bar is None or self.bar.is_visible:
+        if self.bar is None or isinstance(self.bar, ProgressBar):
             return
         progress = EpochProgress(line["loss"], line["train_top1"], line["images_per_second"])
         each = (time.monotonic() - self.start_time) / (line["epoch"] - self.start_epoch)
         left = round(each * (self.end_epoch - line["epoch"]))
         clock = f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"
         print_stderr(f"epoch {line['epoch']}/{self.end_epoch}: {progress}{self.val_text}, {clock} left")
+        self.bar.postpone()
 
     def _warn_on_collapse(self, line: dict[str, Any]) -> None:
         """Once, when all embeddings have become one point: no loss on pairs or triplets leads out of that."""
@@ -282,14 +286,3 @@ def open_reporter(config: TrainConfig, start_epoch: int, end_epoch: int) -> Iter
 def is_main_process() -> bool:
     """Whether this process prints and writes for all: rank 0, or the only one."""
     return distributed.is_rank_zero()
-
-
-def print_stderr(message: str) -> None:
-    """Print to standard error; a closed pipe must not end a training that takes days."""
-    if sys.stderr is None:
-        return
-    try:
-        print(message, file=sys.stderr, flush=True)
-    except OSError:
-        # What could not be written stays in the stream's buffer and would fail again, at the latest at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

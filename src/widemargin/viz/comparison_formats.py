@@ -118,10 +118,13 @@ def baseline_notes(comparison: Comparison) -> list[str]:
             if len(result.folds) < len(one.results[0].folds):
                 fewer.setdefault(len(result.folds), []).append(result.loss)
         phrases = [f"{' and '.join(names)}: the first {count} of these folds" for count, names in fewer.items()]
-        capped = {result.loss: result.settings["fit_rows"] for result in one.baselines if "fit_rows" in result.settings}
-        if capped:
-            rows = next(iter(capped.values()))
-            phrases.append(f"{' and '.join(capped)}: fitted to {rows} rows of every training part")
+        capped: dict[int, list[str]] = {}
+        for result in one.baselines:
+            if "fit_rows" in result.settings:
+                capped.setdefault(result.settings["fit_rows"], []).append(result.loss)
+        phrases += [
+            f"{' and '.join(names)}: fitted to {rows} rows of every training part" for rows, names in capped.items()
+        ]
         for phrase in phrases:
             datasets_by_phrase.setdefault(phrase, []).append(one.set)
     return [

@@ -253,13 +253,17 @@ def _print_loss(loss_type: type[Loss]) -> None:
 
 
 def print_theory(num_classes: int, scales: list[float], gaps: list[float]) -> None:
-    """Print the gap of each scale and the scale of each gap (Eq. 19); usual values of both when none is given."""
+    """Print the gap of each scale and the scale of each gap (Eq. 19), usual values of both when none is given; advice.
+
+    The advice is for the gaps that are given, or else for the usual one.
+    """
     import warnings
 
     from rich.table import Table
 
-    from ..theory import gap_gradient, suggest_scale, theoretical_gap
+    from ..theory import SCALE_EVIDENCE, USUAL_GAP, gap_gradient, scale_advice, suggest_scale, theoretical_gap
 
+    wanted_gaps = gaps or [USUAL_GAP]
     if not scales and not gaps:
         gaps = [0.1, 0.3, 0.5, 1.0, math.pi / 2]
         scales = [s for s in (1.0, 5.0, 10.0, 30.0, 64.0) if s >= suggest_scale(num_classes, math.pi)]
@@ -280,7 +284,13 @@ def print_theory(num_classes: int, scales: list[float], gaps: list[float]) -> No
         notes += [str(warning.message) for warning in caught]
         steepness = gap_gradient(gap, s, num_classes)
         table.add_row(given, f"{s:.4g}", f"{gap:.4f}", f"{math.degrees(gap):.1f}°", f"{steepness:.3g}")
-    console().print(table)
+    out = console()
+    out.print(table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # noted above
+        for gap in wanted_gaps:
+            out.print(scale_advice(num_classes, gap), style="bold", highlight=False)
+    out.print(SCALE_EVIDENCE, style="dim", highlight=False)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
 

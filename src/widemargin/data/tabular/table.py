@@ -112,6 +112,12 @@ class Table:
         counts = np.bincount(self.y, minlength=len(self.class_names))
         return self.class_names[int(counts.argmax())], float(counts.max() / counts.sum())
 
+    @property
+    def smallest_class(self) -> tuple[str, int]:
+        """The class with the fewest rows, of those that have any, and how many they are."""
+        classes, counts = np.unique(self.y, return_counts=True)
+        return self.class_names[classes[counts.argmin()]], int(counts.min())
+
 
 def class_order(names: Iterable[str]) -> tuple[str, ...]:
     """Different names in their order: as numbers if all of them are, else by the alphabet.
