@@ -44,7 +44,7 @@ def check_parts(parts, expected):
     reference = {
         "_year": series.dt.year,
         "_month": series.dt.month,
-        "_weekday": series.dt.weekday,
+        "_weekday": series.dt.day_of_week,
         "_hour": hours,
         "_days": (series - series.min()).dt.total_seconds() / 86400,
     }
@@ -161,7 +161,7 @@ def test_dates_of_data_frames_and_parquet_are_the_same_numbers(tmp_path):
     table = load_table(frame)
     values = values_of(table)
     np.testing.assert_allclose(values["at_days"][[0, 1, 4, 59]], np.array([0, 31, np.nan, 31 * 59]) / 24)
-    np.testing.assert_array_equal(values["day_weekday"], moments.dt.weekday)
+    np.testing.assert_array_equal(values["day_weekday"], moments.dt.day_of_week)
     np.testing.assert_allclose(values["clock"], moments.dt.hour)
     np.testing.assert_allclose(values["zoned_days"][:2] * 24, [0, 31])
     np.testing.assert_allclose(values["wait"] * 24, np.arange(count) % 13)

@@ -71,7 +71,9 @@ def is_float(word):
 
 @given(st.lists(st.floats(allow_nan=False), min_size=1), st.sampled_from([None, "."]), st.sampled_from(",;\t"))
 def test_what_python_writes_is_read_as_it_is(numbers, decimal, separator):
-    assert read_numbers([repr(number) for number in numbers], "f", decimal=decimal, separator=separator).values == numbers
+    assert (
+        read_numbers([repr(number) for number in numbers], "f", decimal=decimal, separator=separator).values == numbers
+    )
 
 
 @given(st.text(st.sampled_from("0123456789.,-+()eE%$€ '\u00a0kr"), max_size=12))
@@ -112,7 +114,9 @@ def test_columns_that_tell_how_they_are_written(tmp_path, words, expected):
     assert table.columns[0].levels is None
 
 
-@pytest.mark.parametrize("word", ["1,2,3", "12,3456.7", "1.23.456", "$", "5 kg", "--5", "(5", "1_000", "$5%", "1 23", "", "e5"])
+@pytest.mark.parametrize(
+    "word", ["1,2,3", "12,3456.7", "1.23.456", "$", "5 kg", "--5", "(5", "1_000", "$5%", "1 23", "", "e5"]
+)
 def test_words_that_are_no_numbers(word):
     assert parse_formatted(word) is None
 
@@ -148,7 +152,9 @@ def test_plain_points_are_decimal_unless_something_says_otherwise(tmp_path):
     assert read(tmp_path, plain, decimal=",").columns[0].values[0] == 1234
     assert read(tmp_path, table_of(["0.5", "1.234"] * 10), decimal=",").columns[0].values.tolist()[:2] == [0.5, 1.234]
     beside = plain.replace("w;", "length;").replace(";7;", ";7,5;")
-    with pytest.raises(InputError, match=r"column 'price': '1.234' may be 1.234 or 1234, for column 'length' has decimal"):
+    with pytest.raises(
+        InputError, match=r"column 'price': '1.234' may be 1.234 or 1234, for column 'length' has decimal"
+    ):
         read(tmp_path, beside)
     assert read(tmp_path, beside, decimal=",").columns[0].values[0] == 1234
     assert read(tmp_path, beside, decimal=".").columns[0].values[0] == 1.234
