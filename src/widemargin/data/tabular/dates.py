@@ -15,9 +15,10 @@ such as `+01:00` are subtracted. Only parts that vary become columns. Days have 
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -53,6 +54,7 @@ _MONTH_NUMBERS = {name[:end]: k for k, name in enumerate(_MONTHS, 1) for end in 
 
 DAY_FIRST, MONTH_FIRST, FIXED = "day first", "month first", ""
 _SECONDS_PER_DAY = 86400.0
+_WEEKDAY_OF_1970 = 3  # the first of January was a Thursday
 
 
 class _WrittenDate(NamedTuple):
@@ -65,14 +67,6 @@ class _WrittenDate(NamedTuple):
     then: int
     seconds: float
     offset_seconds: int
-
-    def ordinal(self, order: str) -> int | None:
-        """The number of the day; None if there is no such day."""
-        month, day = (self.then, self.first) if order == DAY_FIRST else (self.first, self.then)
-        try:
-            return date(self.year, month, day).toordinal()
-        except ValueError:
-            return None
 
 
 def _parse_date(word: str) -> _WrittenDate | None:
@@ -140,27 +134,73 @@ def read_dates(words: Sequence[str], other_columns: Iterable[Sequence[str]] = ()
     >>> sorted(reading.parts), read_dates(["1.2", "x"]) is None
     (['_days', '_month', '_weekday', '_year'], True)
     """
-    known = {word for word in words if not _is_missing_date(word)}
-    probed = sorted(known)[:: max(1, len(known) // _PROBED_WORDS)]
-    if not any(_parse_date(word) or _TIME_PATTERN.fullmatch(word) for word in probed):
+    probed = list(islice((word for word in words if not _is_missing_date(word)), _PROBED_WORDS))
+    if any(_TIME_PATTERN.fullmatch(word) for word in probed):
+        return _read_times(words)
+    if not any(_parse_date(word) for word in probed):
         return None
-    times = {word: seconds for word in known if (seconds := _parse_time(word)) is not None}
-    if len(times) == len(known):
-        hours = np.array([times.get(word, np.nan) for word in words]) / 3600.0
-        return DateReading({"": hours}, [], "times of day became hours")
-    dates = {word: found for word in known if (found := _parse_date(word)) is not None}
-    signs = {found.sign for found in dates.values()}
-    if len(signs) != 1:
+    dates = _survey_dates(words)
+    if dates is None:
         return None
-    sign = signs.pop()
-    order, remark = _choose_order(dates.values(), sign, other_columns)
-    days = {word: day for word, found in dates.items() if (day := found.ordinal(order)) is not None}
-    unread = [place for place, word in enumerate(words) if word in known and word not in days]
-    if unread:
-        return DateReading({}, unread)
-    parts, start = _date_parts(words, dates, days)
+    order, remark = _choose_order(dates, other_columns)
+    first, then = dates.numbers[:, 1], dates.numbers[:, 2]
+    month, day = (then, first) if order == DAY_FIRST else (first, then)
+    days = _days_since_1970(dates.numbers[:, 0], month, day)
+    is_wrong = np.isnan(days) & ~dates.is_missing
+    if is_wrong.any():
+        return DateReading({}, np.flatnonzero(is_wrong).tolist())
+    parts = _date_parts(dates.numbers, month, days)
+    start = np.datetime64(int(np.nanmin(days)), "D")
     note = f"dates{remark} became {_join([f'days since {start}' if name == '_days' else name[1:] for name in parts])}"
     return DateReading(parts, [], note)
+
+
+def _read_times(words: Sequence[str]) -> DateReading | None:
+    hours = array("d")
+    for word in words:
+        seconds = np.nan if _is_missing_date(word) else _parse_time(word)
+        if seconds is None:
+            return None
+        hours.append(seconds / 3600.0)
+    return DateReading({"": np.array(hours)}, [], "times of day became hours")
+
+
+class _DateColumn(NamedTuple):
+    """The dates of a column in the order of writing."""
+
+    sign: str
+    numbers: NDArray[np.float64]
+    """[n, 5]: the numbers of `_WrittenDate`, NaN for missing dates and for words that are none."""
+    is_missing: NDArray[np.bool_]
+
+    def fitting_orders(self) -> list[str]:
+        """The orders of day and month in which no month is above 12."""
+        if self.sign not in ("-", "/", "."):
+            return [FIXED]
+        first, then = (np.nanmax(self.numbers[:, place]) for place in (1, 2))
+        return [order for order, month in ((DAY_FIRST, then), (MONTH_FIRST, first)) if month <= 12]
+
+
+def _survey_dates(words: Sequence[str]) -> _DateColumn | None:
+    """All dates of a column; None if they are written in several ways, or if many words are none."""
+    numbers, is_missing_date = array("d"), bytearray()
+    signs: set[str] = set()
+    num_wrong = 0
+    for place, word in enumerate(words):
+        is_gap = _is_missing_date(word)
+        written = None if is_gap else _parse_date(word)
+        is_missing_date.append(is_gap)
+        if written is None:
+            num_wrong += not is_gap
+            numbers.extend((np.nan,) * 5)
+        else:
+            signs.add(written.sign)
+            numbers.extend(written[1:])
+        if len(signs) > 1 or num_wrong > max(_PROBED_WORDS, place // 2):
+            return None
+    if not signs:
+        return None
+    return _DateColumn(signs.pop(), np.array(numbers).reshape(-1, 5), np.array(is_missing_date, dtype=bool))
 
 
 def _is_missing_date(word: str) -> bool:
@@ -172,53 +212,48 @@ def _parse_time(word: str) -> float | None:
     return None if match is None else _seconds_of_day(match.groupdict())
 
 
-def _fitting_orders(dates: Iterable[_WrittenDate], sign: str) -> list[str]:
-    """In which orders all dates with this sign are days of the calendar."""
-    if sign not in ("-", "/", "."):
-        return [FIXED]
-    found = [written for written in dates if written.sign == sign]
-    return [
-        order
-        for order in (DAY_FIRST, MONTH_FIRST)
-        if all((one.then if order == DAY_FIRST else one.first) <= 12 for one in found)
-    ]
-
-
-def _choose_order(dates: Iterable[_WrittenDate], sign: str, other_columns: Iterable[Sequence[str]]) -> tuple[str, str]:
+def _choose_order(dates: _DateColumn, other_columns: Iterable[Sequence[str]]) -> tuple[str, str]:
     """The order of day and month, and a remark on it."""
-    orders = _fitting_orders(dates, sign)
+    orders = dates.fitting_orders()
     if orders == [FIXED]:
         return FIXED, ""
     if len(orders) == 1:
         return orders[0], f" ({orders[0]})"
-    if not orders or sign != "/":
+    if not orders or dates.sign != "/":
         return DAY_FIRST, f" ({DAY_FIRST})"
     for words in other_columns:
-        found = [_parse_date(word) for word in {word for word in words if not _is_missing_date(word)}]
-        written = [one for one in found if one is not None and one.sign == sign]
-        others = _fitting_orders(written, sign) if found and len(written) == len(found) else []
-        if len(others) == 1:
-            return others[0], f" ({others[0]}, as in another column)"
+        other = _survey_dates(words)
+        if other is not None and other.sign == dates.sign and len(other.fitting_orders()) == 1:
+            order = other.fitting_orders()[0]
+            return order, f" ({order}, as in another column)"
     return MONTH_FIRST, f" ({MONTH_FIRST}: no day above 12 tells; write 2024-12-31 if the day comes first)"
 
 
+def _days_since_1970(
+    year: NDArray[np.float64], month: NDArray[np.float64], day: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The number of each day; NaN where there is none in the calendar."""
+    is_possible = (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1)
+    months = np.where(is_possible, (year - 1970) * 12 + month - 1, 0).astype(np.int64).astype("datetime64[M]")
+    days = months.astype("datetime64[D]") + np.where(is_possible, day - 1, 0).astype(np.int64)
+    is_possible &= days.astype("datetime64[M]") == months
+    return np.where(is_possible, days.astype(np.int64), np.nan)
+
+
 def _date_parts(
-    words: Sequence[str], dates: dict[str, _WrittenDate], days: dict[str, int]
-) -> tuple[dict[str, NDArray[np.float64]], date]:
-    """The parts of all dates that vary, and the earliest day."""
-    first = min(days.values(), default=1)
-    numbers: dict[str, tuple[float, ...]] = {}
-    for word, ordinal in days.items():
-        written, day = dates[word], date.fromordinal(ordinal)
-        instant = ordinal - first + (written.seconds - written.offset_seconds) / _SECONDS_PER_DAY
-        numbers[word] = (day.year, day.month, day.weekday(), written.seconds / 3600.0, instant)
-    gap = (np.nan,) * 5
-    columns = np.array([numbers.get(word, gap) for word in words]).reshape(-1, 5).T
-    if numbers:
-        columns[4] -= min(number[4] for number in numbers.values())
-    names = ("_year", "_month", "_weekday", "_hour", "_days")
-    parts = {name: column.copy() for name, column in zip(names, columns, strict=True) if _varies(column)}
-    return parts or {"_days": columns[4].copy()}, date.fromordinal(first)
+    numbers: NDArray[np.float64], month: NDArray[np.float64], days: NDArray[np.float64]
+) -> dict[str, NDArray[np.float64]]:
+    """The parts of all dates that vary."""
+    seconds, offsets = numbers[:, 3], numbers[:, 4]
+    elapsed = (days - np.nanmin(days)) + (seconds - offsets) / _SECONDS_PER_DAY
+    parts = {
+        "_year": numbers[:, 0].copy(),
+        "_month": month.copy(),
+        "_weekday": (days + _WEEKDAY_OF_1970) % 7,
+        "_hour": seconds / 3600.0,
+        "_days": elapsed - np.nanmin(elapsed),
+    }
+    return {name: values for name, values in parts.items() if _varies(values)} or {"_days": parts["_days"]}
 
 
 def _varies(values: NDArray[np.float64]) -> bool:

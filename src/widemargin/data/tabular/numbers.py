@@ -17,9 +17,11 @@ signs, if all values but zeros have one. `(5)` is −5 if some numbers of the co
 
 from __future__ import annotations
 
+import math
 import re
+from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +41,8 @@ _NUMBER_PATTERN = re.compile(
     rf"[{_BLANKS}]*(?P<after>{_CURRENCY}|%)?(?P<close>\))?"
 )
 _MAX_NUMBER_LENGTH = 100
+_MAX_CACHED_WORDS = 10_000
+_MAX_PROBED_WORDS = 1000  # without a number among so many, a column has none or hardly any
 _EXPONENT = r"(?:[eE][+-]?[0-9]+)?"
 
 
@@ -151,25 +155,84 @@ def read_numbers(
     values, unread = _parse_plain_numbers(words)
     if not unread and (decimal != "," or not any("." in word for word in words)):
         return NumberReading(values, unread)
-    different = {word for word in words if not is_missing(word)}
-    formats = {word: found for word in different if (found := parse_formatted(word)) is not None}
-    if not formats:
+    survey = _survey_column(words)
+    if survey is None:
         return NumberReading(values, unread)
-    fitting = {sign: sum(sign in formats[word].values for word in words if word in formats) for sign in DECIMAL_SIGNS}
-    count = sum(word in different for word in words)
-    if max(fitting.values()) < count:
-        if len(formats) == len(different):
-            return NumberReading(values, unread, problem=_describe_mixed_signs(formats))
-        best = max(DECIMAL_SIGNS, key=fitting.__getitem__)
-        values, unread = _values_in(words, formats, best)
-        return NumberReading(values, unread)
-    problem = _find_mixed_units(formats)
+    signs = [sign for sign in DECIMAL_SIGNS if survey.num_fitting[sign] == survey.num_known]
+    problem = "" if survey.num_numbers < survey.num_known else _find_problem(survey, mixes_signs=not signs)
     if problem:
-        return NumberReading(*_parse_plain_numbers(words), problem=problem)
-    signs = [sign for sign in DECIMAL_SIGNS if fitting[sign] == count]
-    chosen = signs[0] if len(signs) == 1 else _choose_decimal(formats, where, decimal, separator, plain=not unread)
-    shown = chosen if any(len(found.values) == 1 for found in formats.values()) else ""
-    return NumberReading(*_values_in(words, formats, chosen), _describe_reading(formats, chosen), "", shown)
+        return NumberReading(values, unread, problem=problem)
+    if not signs:
+        best = max(DECIMAL_SIGNS, key=survey.num_fitting.__getitem__)
+        return NumberReading(list(survey.values[best]), survey.unread_places(best, words))
+    chosen = signs[0] if len(signs) == 1 else _choose_decimal(survey, where, decimal, separator, plain=not unread)
+    shown = chosen if any(survey.words_fitting_only.values()) else ""
+    return NumberReading(list(survey.values[chosen]), [], _describe_reading(survey, chosen), "", shown)
+
+
+@dataclass
+class _ColumnSurvey:
+    """What the words of a column are with each decimal sign; a few bytes for each, since a table may have millions."""
+
+    values: dict[str, array[float]] = field(default_factory=lambda: {sign: array("d") for sign in DECIMAL_SIGNS})
+    """NaN where a word is no number."""
+    num_fitting: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DECIMAL_SIGNS, 0))
+    num_known: int = 0
+    num_numbers: int = 0
+    words_fitting_only: dict[str, str] = field(default_factory=lambda: dict.fromkeys(DECIMAL_SIGNS, ""))
+    """An example for each decimal sign, if there is one."""
+    groups: dict[str, set[str]] = field(default_factory=lambda: {sign: set() for sign in DECIMAL_SIGNS})
+    ambiguous_words: dict[str, str] = field(default_factory=dict)
+    """An example for each sign that stands in one."""
+    currencies: set[str] = field(default_factory=set)
+    percent: set[bool] = field(default_factory=set)
+    """Whether numbers other than 0 have a percent sign."""
+    parentheses: set[bool] = field(default_factory=set)
+    has_comma: bool = False
+
+    def add_number(self, word: str, number: FormattedNumber) -> None:
+        """Count a number and what stands in it."""
+        self.num_numbers += 1
+        for sign in number.values:
+            self.num_fitting[sign] += 1
+        for sign, group in number.groups.items():
+            self.groups[sign].add(group)
+        if len(number.values) == 1:
+            only = next(iter(number.values))
+            self.words_fitting_only[only] = self.words_fitting_only[only] or word
+        elif number.is_ambiguous:
+            self.ambiguous_words.setdefault("," if "," in word else ".", word)
+        if number.currency:
+            self.currencies.add(number.currency)
+        if any(number.values.values()):
+            self.percent.add(number.has_percent)
+        self.parentheses.add(number.has_parentheses)
+        self.has_comma = self.has_comma or "," in word
+
+    def unread_places(self, decimal: str, words: Sequence[str]) -> list[int]:
+        """Places of words that are no numbers with this decimal sign."""
+        values = self.values[decimal]
+        return [place for place, word in enumerate(words) if math.isnan(values[place]) and not is_missing(word)]
+
+
+def _survey_column(words: Sequence[str]) -> _ColumnSurvey | None:
+    """All words of a column in both readings; None if there are hardly any numbers."""
+    survey = _ColumnSurvey()
+    cache: dict[str, FormattedNumber | None] = {}
+    for word in words:
+        number = None
+        if not is_missing(word):
+            survey.num_known += 1
+            number = cache[word] if word in cache else parse_formatted(word)
+            if len(cache) < _MAX_CACHED_WORDS:
+                cache[word] = number
+            if number is not None:
+                survey.add_number(word, number)
+            elif survey.num_known == _MAX_PROBED_WORDS and not survey.num_numbers:
+                return None
+        for sign, values in survey.values.items():
+            values.append(number.values.get(sign, np.nan) if number is not None else np.nan)
+    return survey if survey.num_numbers else None
 
 
 def find_thousands_points(words: Sequence[str]) -> str:
@@ -213,60 +276,37 @@ def _parse_plain_numbers(words: Sequence[str]) -> tuple[list[float], list[int]]:
     return numbers, non_numeric
 
 
-def _values_in(
-    words: Sequence[str], formats: dict[str, FormattedNumber], decimal: str
-) -> tuple[list[float], list[int]]:
-    """All words with this decimal sign, and the places of those that are no numbers with it."""
-    known = {word: found.values[decimal] for word, found in formats.items() if decimal in found.values}
-    values = [known.get(word, np.nan) for word in words]
-    return values, [place for place, word in enumerate(words) if word not in known and not is_missing(word)]
-
-
-def _choose_decimal(
-    formats: dict[str, FormattedNumber], where: str, decimal: str | None, separator: str, *, plain: bool
-) -> str:
+def _choose_decimal(survey: _ColumnSurvey, where: str, decimal: str | None, separator: str, *, plain: bool) -> str:
     """The decimal sign of a column that fits both."""
-    ambiguous = sorted(word for word, found in formats.items() if found.is_ambiguous)
-    if not ambiguous:
+    if not survey.ambiguous_words:
         return "."
     if decimal is not None:
         return decimal
-    if plain or (separator == "," and any("," in word for word in ambiguous)):
+    if plain or (separator == "," and "," in survey.ambiguous_words):
         return "."
-    raise ambiguous_number_error(where, ambiguous[0])
+    raise ambiguous_number_error(where, next(iter(survey.ambiguous_words.values())))
 
 
-def _find_mixed_units(formats: dict[str, FormattedNumber]) -> str:
+def _find_problem(survey: _ColumnSurvey, *, mixes_signs: bool) -> str:
     """Why the numbers of a column cannot be compared with each other."""
-    currencies = sorted({found.currency for found in formats.values()} - {""})
-    if len(currencies) > 1:
-        return f"several currencies, such as {currencies[0]} and {currencies[1]}"
-    percent = [found.has_percent for found in formats.values() if any(found.values.values())]
-    if any(percent) and not all(percent):
+    if mixes_signs:
+        comma, point = (quote_cell(survey.words_fitting_only[sign]) for sign in (",", "."))
+        return f"decimal commas and decimal points in one column, such as {comma} and {point}"
+    if len(survey.currencies) > 1:
+        return f"several currencies, such as {' and '.join(sorted(survey.currencies)[:2])}"
+    if len(survey.percent) > 1:
         return "percent signs in some of its numbers only"
-    if all(found.has_parentheses for found in formats.values()):
-        return "all of its numbers in parentheses"
-    return ""
+    return "all of its numbers in parentheses" if survey.parentheses == {True} else ""
 
 
-def _describe_mixed_signs(formats: dict[str, FormattedNumber]) -> str:
-    comma, point = (
-        min((word for word, found in formats.items() if sign not in found.values), key=len) for sign in DECIMAL_SIGNS
-    )
-    return f"decimal commas and decimal points in one column, such as {quote_cell(comma)} and {quote_cell(point)}"
-
-
-def _describe_reading(formats: dict[str, FormattedNumber], decimal: str) -> tuple[str, ...]:
+def _describe_reading(survey: _ColumnSurvey, decimal: str) -> tuple[str, ...]:
     """What was taken out of the numbers of a column."""
-    groups = sorted({found.groups[decimal] for found in formats.values() if decimal in found.groups})
-    notes = [f"{group} between thousands were taken out" for group in groups]
-    if decimal == "," and any("," in word for word in formats):
+    notes = [f"{group} between thousands were taken out" for group in sorted(survey.groups[decimal])]
+    if decimal == "," and survey.has_comma:
         notes.append("decimal commas were read as decimal points")
-    currency = next((found.currency for found in formats.values() if found.currency), "")
-    if currency:
-        notes.append(f"the currency sign {currency} was taken out")
-    if any(found.has_percent for found in formats.values()):
+    notes += [f"the currency sign {currency} was taken out" for currency in survey.currencies]
+    if True in survey.percent:
         notes.append("percent signs were taken out (5 % is 5)")
-    if any(found.has_parentheses for found in formats.values()):
+    if True in survey.parentheses:
         notes.append("numbers in parentheses were read as negative")
     return tuple(notes)
