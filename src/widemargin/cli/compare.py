@@ -31,7 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--target-is-class", action="store_true", help="the target's numbers are classes, however many there are"
     )
     parser.add_argument(
-        "--decimal", choices=[",", "."], help="decimal sign of columns that can be read both ways, such as 1,234"
+        "--decimal",
+        choices=[",", "."],
+        metavar="SIGN",
+        help=", or . where a column can be read both ways, such as 1,234",
     )
     parser.add_argument(
         "--losses",
