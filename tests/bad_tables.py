@@ -158,6 +158,14 @@ CASES: dict[str, Case] = {
         file("id,label\n" + "".join(f"{k},{CLASSES[k % 2]}\n" for k in range(30))), "no column to learn from"
     ),
     "only constants": Case(file("x,z,label\n" + "1,u,a\n1,u,b\n" * 9), "no column to learn from"),
+    "two readings of a comma": Case(
+        file(with_column("price", lambda k: f"{k % 7 + 1}#{k:03d}").replace(",", ";").replace("#", ",")),
+        "column 'price': '1,000' may be 1 or 1000",
+    ),
+    "a day that is none": Case(
+        file(with_column("day", lambda k: f"2024-02-{k % 30 + 1:02d}")), "'2024-02-30' is no date"
+    ),
+    "a letter as separator": Case(file("sep=x\n" + good()), "row 1: 'x' cannot separate fields"),
     # odd but fine
     "good": Case(file(good())),
     "byte order mark": Case(file(b"\xef\xbb\xbf" + good().encode())),
@@ -169,6 +177,11 @@ CASES: dict[str, Case] = {
     "thousands": Case(
         file(with_column("price", lambda k: f'"{k % 7 + 1},{k:03d}"')), note="'price': commas between thousands"
     ),
+    "prices": Case(file(with_column("price", lambda k: f'"$1,{k:03d}.50"')), note="the currency sign $ was taken out"),
+    "dates": Case(
+        file(with_column("day", lambda k: f"{k % 28 + 1:02d}.11.2024")), note="'day': dates (day first) became"
+    ),
+    "Excel's first line": Case(file("sep=;\n" + good().replace(",", ";"))),
     "tabs": Case(file(good().replace(",", "\t"), "data.tsv")),
     "pipes": Case(file(good().replace(",", "|"))),
     "Windows line ends": Case(file(good().replace("\n", "\r\n"))),

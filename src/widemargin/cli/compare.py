@@ -21,11 +21,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.description = "Cross-validate losses on tables, ten times ten folds, and say honestly which differ."
     parser.add_argument(
-        "data", nargs="*", metavar="DATA", help="CSV, TSV or Parquet files or pipes, or names of sets (iris)"
+        "data",
+        nargs="*",
+        metavar="DATA",
+        help="CSV, TSV or Parquet files, pipes or https addresses, - for standard input, or names of sets (iris)",
     )
+    parser.add_argument("--list", action="store_true", help="print the known sets and leave")
     parser.add_argument("--target", metavar="COLUMN", help="column with the classes (default: the last)")
     parser.add_argument(
         "--target-is-class", action="store_true", help="the target's numbers are classes, however many there are"
+    )
+    parser.add_argument(
+        "--decimal",
+        choices=[",", "."],
+        metavar="SIGN",
+        help=", or . where a column can be read both ways, such as 1,234",
     )
     parser.add_argument(
         "--losses",
@@ -61,13 +71,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Compare, and print the table."""
+    if options.list:
+        _print_known_sets(options.data_dir)
+        return
     from ..data.tabular.load import load_tables
     from ..tabular.compare import PAGE_FILE_NAME, compare, default_folder
     from ..tabular.results import RESULTS_FILE_NAME
     from ..viz.comparison_terminal import print_comparison
 
     tables = load_tables(
-        options.data or "iris", options.target, target_is_class=options.target_is_class, data_dir=options.data_dir
+        options.data or "iris",
+        options.target,
+        target_is_class=options.target_is_class,
+        decimal=options.decimal,
+        data_dir=options.data_dir,
     )
     folder = Path(options.out or default_folder(tables))
     comparison = compare(
@@ -88,3 +105,14 @@ def run(options: argparse.Namespace) -> None:
     )
     print_comparison(comparison)
     print_escaped(f"wrote {folder / PAGE_FILE_NAME} and {folder / RESULTS_FILE_NAME}")
+
+
+def _print_known_sets(data_dir: str | None) -> None:
+    from ..data.tabular.uci import list_uci_sets
+
+    sets = list_uci_sets(data_dir)
+    width = max(len(entry.name) for entry in sets)
+    print(f"{'name':{width}}  {'rows':>6}  {'columns':>7}  {'classes':>7}  data")
+    for entry in sets:
+        place = "here" if entry.is_present else "downloaded when used"
+        print(f"{entry.name:{width}}  {entry.rows:>6}  {entry.columns:>7}  {entry.classes:>7}  {place}")

@@ -82,11 +82,21 @@ def _has_sha256(path: Path, sha256: str, max_bytes: int) -> bool:
         return False
 
 
-def fetch(url: str, path: Path, *, sha256: str | None = None, max_bytes: int = MAX_DOWNLOAD_BYTES) -> Path:
-    """`path`, downloaded from `url` unless it is there already; tried three times when the network falters."""
+def fetch(
+    url: str,
+    path: Path,
+    *,
+    sha256: str | None = None,
+    max_bytes: int = MAX_DOWNLOAD_BYTES,
+    use_mirror: bool = True,
+) -> Path:
+    """`path`, downloaded from `url` unless it is there already; tried three times when the network falters.
+
+    The mirror has the known data sets; an address that a user gives is fetched without it.
+    """
     if path.is_file() and (sha256 is None or _has_sha256(path, sha256, max_bytes)):
         return path
-    address = mirror_url(url)
+    address = mirror_url(url) if use_mirror else url
     if not is_allowed_url(address):
         raise FetchError(address, "only https addresses are fetched")
     for attempt in range(1, DOWNLOAD_ATTEMPTS + 1):

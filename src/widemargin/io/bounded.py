@@ -120,6 +120,20 @@ def read_stream(path: str | Path, max_bytes: int, timeout: float | None = None) 
         return _read_bounded(file, path, max_bytes)
 
 
+def read_standard_input(max_bytes: int, timeout: float | None = None) -> bytes:
+    """All bytes of standard input, a pipe or a file as in `read_stream`; a terminal is not waited for."""
+    name = "stdin"
+    with os.fdopen(os.dup(0), "rb") as file:
+        kind = os.fstat(file.fileno()).st_mode
+        if os.isatty(file.fileno()):
+            raise NotAFileError(f"{name}: a terminal; send a file or a pipe to it, as in `cat FILE | …`")
+        if stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind):
+            return _read_pipe(file, name, max_bytes, PIPE_TIMEOUT_SECONDS if timeout is None else timeout)
+        if not stat.S_ISREG(kind):
+            raise NotAFileError(f"{name}: not a file or pipe but {_file_type_name(kind)}")
+        return _read_bounded(file, name, max_bytes)
+
+
 def check_not_sparse(file: BinaryIO, path: str | Path) -> None:
     """Refuse a large sparse file: one of almost nothing but holes takes no disk space, but fills a reader's memory."""
     size = os.fstat(file.fileno()).st_size

@@ -37,6 +37,7 @@ def compare(
     *,
     target: str | None = None,
     target_is_class: bool = False,
+    decimal: str | None = None,
     losses: LossList | None = None,
     baselines: bool | None = None,
     baseline_seconds: float = DEFAULT_BASELINE_SECONDS,
@@ -58,10 +59,11 @@ def compare(
     Every mistake in the data or the settings is an `InputError` of one line that says what to do.
 
     Args:
-        data: CSV, TSV or Parquet file; name of a UCI set such as "iris"; pandas DataFrame; tuple `(X, y)`;
-            scikit-learn Bunch; `Table`; or a list of these, or a dict of them by name.
+        data: CSV, TSV or Parquet file, its https address, or "-" for standard input; name of a UCI set such as "iris";
+            pandas DataFrame; tuple `(X, y)`; scikit-learn Bunch; `Table`; a list of these, or a dict of them by name.
         target: column of classes of a file or DataFrame, by default the last one.
         target_is_class: the target's numbers are classes, however many there are.
+        decimal: "," or ".", the decimal sign of columns that can be read both ways, such as one of only `1,234`.
         losses: parse strings or losses, or one text list such as "softmax, arcgrad(s=5)"; by default the paper's
             seven (without AdaCos where a table has two classes).
         baselines: scikit-learn's classifiers on the same folds: by default the majority class, logistic regression, a
@@ -103,7 +105,7 @@ def compare(
             raise InputError(f"{name} must be the path of a folder, got {format_value(folder)}")
     call = _describe_call(data, locals()) if command is None else command
     methods = canonical_methods(losses, baselines)
-    tables = load_tables(data, target, target_is_class=target_is_class, data_dir=data_dir)
+    tables = load_tables(data, target, target_is_class=target_is_class, decimal=decimal, data_dir=data_dir)
     deciding, metric_notes = choose_metric(metric, tables)
     left_out: list[str] = []
     if losses is None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ...io.errors import InputError, format_value
+from .numbers import check_decimal
 from .read import build_table, read_table
 from .table import Table, check_cells, quote_cell
 from .text import Cells, Grid, resolve_column_names
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TableData: TypeAlias = "str | Path | pd.DataFrame | tuple[Any, Any] | Mapping[str, Any] | Table"
-"""A path, the name of a UCI set, a pandas DataFrame, a tuple `(X, y)`, a Bunch or a `Table`."""
+"""A path, an address, the name of a UCI set, a pandas DataFrame, a tuple `(X, y)`, a Bunch or a `Table`."""
 
 DEFAULT_NAME = "table"
+SECONDS_PER_DAY = 86400.0
 _KINDS = "a path, the name of a set, a DataFrame, (X, y), a scikit-learn Bunch or a Table"
 
 
@@ -35,13 +37,14 @@ def load_tables(
     target: str | None = None,
     *,
     target_is_class: bool = False,
+    decimal: str | None = None,
     data_dir: str | Path | None = None,
 ) -> list[Table]:
     """One table or several as `Table`s, each with a name of its own.
 
     Args:
         data: whatever `load_table` takes, a list of these, or a dict of them by name.
-        target, target_is_class, data_dir: as in `load_table`, for all of them.
+        target, target_is_class, decimal, data_dir: as in `load_table`, for all of them.
 
     >>> [table.name for table in load_tables({"mine": ([[1, 2], [3, 4], [5, 7], [9, 8]], "abab")})]
     ['mine']
@@ -56,7 +59,9 @@ def load_tables(
     tables = []
     for place, (name, value) in enumerate(named, 1):
         default = name or (DEFAULT_NAME if len(named) == 1 else f"{DEFAULT_NAME}_{place}")
-        table = load_table(value, target, target_is_class=target_is_class, data_dir=data_dir, default_name=default)
+        table = load_table(
+            value, target, target_is_class=target_is_class, decimal=decimal, data_dir=data_dir, default_name=default
+        )
         tables.append(table if name is None else replace(table, name=name))
     names = [table.name for table in tables]
     for one in names:
@@ -70,15 +75,18 @@ def load_table(
     target: str | None = None,
     *,
     target_is_class: bool = False,
+    decimal: str | None = None,
     data_dir: str | Path | None = None,
     default_name: str = DEFAULT_NAME,
 ) -> Table:
     """A table from anything that holds one.
 
     Args:
-        data: CSV, TSV or Parquet file; name of a UCI set; pandas DataFrame; `(X, y)`; scikit-learn Bunch; `Table`.
+        data: CSV, TSV or Parquet file, its https address, or "-" for standard input; name of a UCI set (`list_uci_sets`
+            has them); pandas DataFrame; `(X, y)`; scikit-learn Bunch; `Table`.
         target: column of classes of a file or a DataFrame, by default the last one.
         target_is_class: the target's numbers are classes, however many there are.
+        decimal: "," or ".", the decimal sign of columns that can be read both ways, such as one of only `1,234`.
         data_dir: folder to look for UCI sets in.
         default_name: the table's name where the data has none.
 
@@ -86,11 +94,12 @@ def load_table(
     >>> table.class_names, [column.name for column in table.columns]
     (('a', 'b'), ['c1', 'c2'])
     """
+    check_decimal(decimal)
     column = None if target is None else str(target)  # a DataFrame's may be a number
     if isinstance(data, str | Path) and not _is_uci_name(data):
-        return read_table(data, column, target_is_class=target_is_class)
+        return read_table(data, column, target_is_class=target_is_class, decimal=decimal)
     if _is_frame(data):
-        return build_table(frame_grid(data, default_name), default_name, column, target_is_class)
+        return build_table(frame_grid(data, default_name), default_name, column, target_is_class, decimal)
     if target is not None:
         known = f"the classes of {data} are known" if isinstance(data, str | Path) else "this has its classes already"
         raise InputError(f"target is for files and DataFrames; {known}")
@@ -99,9 +108,9 @@ def load_table(
     if isinstance(data, Table):
         return data
     if _is_bunch(data):
-        return _bunch_table(data, default_name, target_is_class)
+        return _bunch_table(data, default_name, target_is_class, decimal)
     if isinstance(data, tuple) and len(data) == 2:
-        return _arrays_table(*data, default_name, target_is_class)
+        return _arrays_table(*data, default_name, target_is_class, decimal)
     raise InputError(f"data must be {_KINDS} (several: a list or dict of these), got {format_value(data)}")
 
 
@@ -119,7 +128,7 @@ def _is_bunch(data: object) -> bool:
     return isinstance(data, Mapping) and hasattr(data, "data") and hasattr(data, "target")
 
 
-def _bunch_table(bunch: Any, default_name: str, target_is_class: bool) -> Table:
+def _bunch_table(bunch: Any, default_name: str, target_is_class: bool, decimal: str | None) -> Table:
     """A Bunch of scikit-learn: its classes are named by `target_names` where it has them."""
     names, y = bunch.get("target_names"), bunch.target
     codes = np.asarray(y)
@@ -128,10 +137,12 @@ def _bunch_table(bunch: Any, default_name: str, target_is_class: bool) -> Table:
     columns = bunch.get("feature_names")
     file_name = Path(str(bunch.get("filename") or default_name)).name
     known = default_name if default_name != DEFAULT_NAME else file_name.split(".", maxsplit=1)[0] or default_name
-    return _arrays_table(bunch.data, y, known, target_is_class, columns)
+    return _arrays_table(bunch.data, y, known, target_is_class, decimal, columns)
 
 
-def _arrays_table(x: Any, y: Any, name: str, target_is_class: bool, column_names: Any = None) -> Table:
+def _arrays_table(
+    x: Any, y: Any, name: str, target_is_class: bool, decimal: str | None, column_names: Any = None
+) -> Table:
     """Rows X [n, F] and labels y [n]."""
     import pandas as pd
 
@@ -151,14 +162,17 @@ def _arrays_table(x: Any, y: Any, name: str, target_is_class: bool, column_names
     wanted_names = (str(getattr(y, "name", None) or "y"), *(f"y{'_' * count}" for count in range(len(taken) + 1)))
     label_name = next(free for free in wanted_names if free.strip() not in taken)
     frame = frame.assign(**{label_name: labels.to_numpy()})
-    return build_table(frame_grid(frame, name), name, None, target_is_class)
+    return build_table(frame_grid(frame, name), name, None, target_is_class, decimal)
 
 
 # ---------------------------------------------------------------- a DataFrame as a grid of cells
 
 
 def frame_grid(frame: pd.DataFrame, name: str) -> Grid:
-    """The columns of a DataFrame; numbers stay numbers, all else becomes words, as in a Parquet file."""
+    """The columns of a DataFrame; numbers stay numbers, all else becomes words, as in a Parquet file.
+
+    Dates and times are words in ISO form, from which `dates` makes numbers; durations are numbers of days.
+    """
     rows, width = frame.shape
     check_cells(rows, width, name)
     names = resolve_column_names([str(column).strip() for column in frame.columns], name)
@@ -199,6 +213,8 @@ def _series_cells(column: pd.Series[Any]) -> Cells:
     if isinstance(kind, pd.CategoricalDtype) and types.is_numeric_dtype(kind.categories.dtype):
         kind = np.dtype(np.float64) if column.hasnans else kind.categories.dtype
         column = column.astype(kind)
+    if types.is_timedelta64_dtype(kind):
+        return np.asarray(column.dt.total_seconds().to_numpy(dtype=np.float64)) / SECONDS_PER_DAY
     if types.is_bool_dtype(kind):
         pass
     elif types.is_integer_dtype(kind) and not column.hasnans and str(kind).lower() != "uint64":

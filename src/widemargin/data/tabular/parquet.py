@@ -183,6 +183,7 @@ class _ThriftReader:
 # ---------------------------------------------------------------- columns, read by pyarrow
 
 _ROWS_PER_BLOCK = 1 << 16
+_NANOSECONDS_PER_DAY = 86400e9
 _MAX_WORD_LENGTH = 131_072  # characters, as in CSV
 
 
@@ -283,6 +284,9 @@ def _to_column_cells(pa: Any, column: Any, memory: MemoryBudget) -> Cells:
         return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
     elif types.is_null(kind):
         return np.full(len(column), np.nan)
+    elif types.is_duration(kind):
+        days = column.cast(pa.duration("ns"), safe=False).cast(pa.int64()).cast(pa.float64(), safe=False)
+        return np.asarray(days.to_numpy(), dtype=np.float64) / _NANOSECONDS_PER_DAY
     found: list[str] = []
     for words in _iter_word_blocks(pa, column, memory):
         found += words

@@ -9,30 +9,26 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-import zlib
+import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from io import StringIO
 from itertools import chain, islice
-from pathlib import Path
 from sys import getsizeof
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...io.bounded import TooLargeError, gunzip_bounded, read_stream
 from ...io.errors import InputError
-from ...io.text import escape_unprintable
-from .table import MemoryBudget, check_cells, is_missing, parse_number, quote_cell
+from .numbers import looks_like_number
+from .table import MemoryBudget, check_cells, is_missing, quote_cell
 
 MAX_TABLE_BYTES = 1 << 30  # bytes of a table, unpacked
 MAX_ROW_CHARACTERS = 1 << 24  # characters: fifty thousand columns of three hundred
 _TEXT_CHUNK_BYTES = 1 << 20
 BYTES_NOT_IN_CP1252 = (b"\x81", b"\x8d", b"\x8f", b"\x90", b"\x9d")
 PARQUET_MAGIC = b"PAR1"
-GZIP_MAGIC = b"\x1f\x8b"
 ZIP_MAGIC = b"PK\x03\x04"
 
 EXCEL_MESSAGE = "an Excel workbook; export its sheet as CSV"
@@ -57,48 +53,6 @@ BYTE_ORDER_MARKS = (  # byte order marks; UTF-32 begins as UTF-16 does, so it is
     (codecs.BOM_UTF16_BE, "utf-16"),
     (codecs.BOM_UTF8, "utf-8-sig"),
 )
-
-
-def printable_path(path: str | Path) -> str:
-    """A path as messages and pages show it: as it was given, on one line."""
-    return escape_unprintable(str(path))
-
-
-def read_table_bytes(path: Path, suggest_names: Callable[[], Iterable[str]] = tuple) -> tuple[bytes, int]:
-    """All bytes of a file or pipe, unpacked if gzipped, and how many there were before that.
-
-    `suggest_names` gives names to suggest besides the files around it.
-    """
-    file = printable_path(path)
-    try:
-        data = read_stream(path, MAX_TABLE_BYTES)
-    except TooLargeError:
-        raise InputError(f"{file}: larger than {MAX_TABLE_BYTES >> 30} GiB; take a sample of its rows") from None
-    except FileNotFoundError:
-        raise InputError(f"{file}: no such file{_suggest_file(path, suggest_names)}") from None
-    except InputError:
-        if path.is_dir():
-            raise InputError(f"{file}: a folder; give a CSV, TSV or Parquet file") from None
-        raise
-    except (OSError, ValueError) as error:  # ValueError: a null character in the path
-        raise InputError(f"{file}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    stored_bytes = len(data)
-    if data.startswith(GZIP_MAGIC):
-        try:
-            data = gunzip_bounded(data, MAX_TABLE_BYTES, file)
-        except (OSError, EOFError, zlib.error):
-            raise InputError(f"{file}: a damaged gzip file; compress or download it again") from None
-    return data, stored_bytes
-
-
-def _suggest_file(path: Path, suggest_names: Callable[[], Iterable[str]]) -> str:
-    try:
-        sibling_names = [entry.name for entry in path.absolute().parent.iterdir() if not entry.name.startswith(".")]
-    except OSError:
-        sibling_names = []
-    lowered = {name.lower(): name for name in (*sibling_names, *suggest_names())}
-    near = get_close_matches(path.name.lower(), lowered, n=1, cutoff=0.6)
-    return f"; did you mean {lowered[near[0]]!r}?" if near else "; give a file or the name of a data set"
 
 
 @dataclass(frozen=True)
@@ -195,6 +149,8 @@ Cells = Sequence[str] | NDArray[np.int64] | NDArray[np.float64]
 
 SEPARATORS = ("\t", ";", "|", ",")  # the comma last: where others fit as well, it is the decimal comma
 SAMPLE_ROWS, SAMPLE_BYTES = 50, 1 << 22  # rows and bytes looked at to find the separator
+_DECLARATION_PATTERN = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
+_MAX_DECLARATION_BYTES = 64
 _BUFFERED_CELLS = 1 << 16  # cells that are read before they become parts of columns
 _MAX_INTERNED_WORDS = 10_000  # different words of a column that are known again, however many rows there are
 _BYTES_PER_WORD = 100  # bytes of a dictionary for each
@@ -209,14 +165,16 @@ class Grid:
     columns: list[Cells]
     line_numbers: Sequence[int]  # where each row begins
     notes: list[str] = field(default_factory=list)
-    separator: str = ","
+    separator: str = ""  # of a table in text
 
 
 def parse_grid(text: EncodedText, memory: MemoryBudget) -> Grid:
     """The cells of a table in text, or an error with the row where it stops being one."""
-    file, separator = memory.file, _detect_separator(text)
+    file, declared = memory.file, _declared_separator(text, memory.file)
+    separator = declared or _detect_separator(text)
     table = _ColumnBuilder(file, separator, memory)
-    for line, cells in _iter_records(text.lines(), separator, file):
+    lines_to_skip = 1 if declared else 0
+    for line, cells in _iter_records(islice(text.lines(), lines_to_skip, None), separator, file, lines_to_skip):
         table.add_row(line, cells)
     columns, lines, first = table.finish()
     names = [f"c{place}" for place in range(1, len(columns) + 1)]
@@ -298,8 +256,10 @@ class _ColumnBuilder:
         return kept
 
 
-def _iter_records(lines: Iterable[str], separator: str, file: str) -> Iterator[tuple[int, list[str]]]:
-    """Every row that is not blank, with the line it begins in."""
+def _iter_records(
+    lines: Iterable[str], separator: str, file: str, lines_before: int = 0
+) -> Iterator[tuple[int, list[str]]]:
+    """Every row that is not blank, with the line it begins in; `lines_before` have been read already."""
     row_length = 0
 
     def limit_row_length() -> Iterator[str]:
@@ -313,13 +273,13 @@ def _iter_records(lines: Iterable[str], separator: str, file: str) -> Iterator[t
             yield line
 
     reader = csv.reader(limit_row_length(), delimiter=separator, skipinitialspace=True, strict=True)
-    first_line = 1
+    first_line = 1 + lines_before
     try:
         for cells in reader:
             stripped = [cell.strip() for cell in cells]
             if len(stripped) > 1 or (stripped and stripped[0]):
                 yield first_line, stripped
-            first_line, row_length = reader.line_num + 1, 0
+            first_line, row_length = reader.line_num + 1 + lines_before, 0
     except csv.Error as error:
         if "field limit" in str(error):
             why = f"a field of more than {csv.field_size_limit():,} characters; is a quote left open?"
@@ -328,6 +288,17 @@ def _iter_records(lines: Iterable[str], separator: str, file: str) -> Iterator[t
         else:
             why = f"wrong quotes ({error}); write a quote inside a quoted field twice"
         raise InputError(f"{file}: row {first_line}: {why}") from None
+
+
+def _declared_separator(text: EncodedText, file: str) -> str:
+    """The separator that a first line such as `sep=;` names, as Excel writes it; empty without such a line."""
+    first = next(iter(StringIO(text.decode_start(_MAX_DECLARATION_BYTES), newline="")), "")
+    match = _DECLARATION_PATTERN.fullmatch(first.rstrip("\r\n"))
+    if match is None:
+        return ""
+    if match[1].isalnum() or match[1] in "\"'.-+ ":
+        raise InputError(f"{file}: row 1: {quote_cell(match[1])} cannot separate fields; write sep=, or sep=;")
+    return match[1]
 
 
 def _detect_separator(text: EncodedText) -> str:
@@ -367,19 +338,19 @@ def _is_first_row_data(rows: list[list[str]]) -> bool:
     """Whether the first row is no header: numbers where the others have numbers, and not mere column numbers.
 
     A header may hold numbers too (years, or the 0, 1, 2 … of a table without names), so words among
-    them need a sign of data: a decimal point or the same number twice.
+    them need a sign of data: a decimal sign or the same number twice.
     """
     first = rows[0]
-    numeric = [parse_number(cell) is not None for cell in first]
+    numeric = [looks_like_number(cell) for cell in first]
     if not any(numeric) or first in ([str(i + start) for i in range(len(first))] for start in (0, 1)):
         return False
     if all(numeric):
         return True
     numbers = [cell for cell, is_number in zip(first, numeric, strict=True) if is_number]
-    if len(set(numbers)) == len(numbers) and not any("." in cell for cell in numbers):
+    if len(set(numbers)) == len(numbers) and not any({".", ","} & set(cell) for cell in numbers):
         return False
     following = list(zip(*islice(rows, 1, SAMPLE_ROWS), strict=True))
     return bool(following) and all(
-        is_missing(cell) or is_number == all(is_missing(other) or parse_number(other) is not None for other in below)
+        is_missing(cell) or is_number == all(is_missing(other) or looks_like_number(other) for other in below)
         for cell, is_number, below in zip(first, numeric, following, strict=True)
     )

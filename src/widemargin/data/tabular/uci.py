@@ -9,6 +9,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,12 +19,46 @@ from ..download import FetchError, atomic_write, cache_dir, fetch, mirror_url, s
 from .table import Column, Table, class_order, encode_levels
 from .uci_sets import MAX_UCI_BYTES, TABLE1_SET_NAMES, UCI_SETS, UciSet, UciSource, find_zip_members
 
-__all__ = ["TABLE1_SET_NAMES", "UCI_SETS", "load_uci_set", "uci_set_names"]
+__all__ = ["TABLE1_SET_NAMES", "UCI_SETS", "UciSetInfo", "list_uci_sets", "load_uci_set", "uci_set_names"]
 
 
 def uci_set_names() -> tuple[str, ...]:
     """Every name `load_uci_set` knows."""
     return tuple(sorted([*UCI_SETS, "iris"]))
+
+
+class UciSetInfo(NamedTuple):
+    """What `list_uci_sets` tells about a set."""
+
+    name: str
+    rows: int
+    columns: int
+    classes: int
+    is_present: bool
+    """Whether it can be loaded without the network."""
+
+
+def list_uci_sets(data_dir: str | Path | None = None) -> tuple[UciSetInfo, ...]:
+    """The sets that `load_uci_set` and `wm.compare` know by name, and which of them need no download.
+
+    >>> [entry[1:] for entry in list_uci_sets() if entry.name == "iris"]
+    [(150, 4, 3, True)]
+    """
+    found = []
+    for name in uci_set_names():
+        entry = UCI_SETS["iris_uci" if name == "iris" else name]
+        classes, columns, rows = entry.shape
+        found.append(UciSetInfo(name, rows, columns, classes, name == "iris" or _is_present(entry, data_dir)))
+    return tuple(found)
+
+
+def _is_present(entry: UciSet, data_dir: str | Path | None) -> bool:
+    """Whether a set is in a folder, in the cache, or generated."""
+    for folder in _uci_folders(data_dir):
+        originals = [source.file_names for source in entry.sources]
+        if any(all((folder / file).is_file() for file in files) for files in ((entry.file_name,), *originals)):
+            return True
+    return not entry.sources or _load_from_cache(entry) is not None
 
 
 def load_uci_set(name: str, data_dir: str | Path | None = None) -> Table:
