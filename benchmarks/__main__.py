@@ -13,6 +13,7 @@ BENCHMARKS = {
     "backward": "backward passes written by hand against autograd of their definitions",
     "numerics": "gradient errors against fp64, and what is finite",
     "crossval": "time per fit against plain PyTorch and scikit-learn",
+    "tables": "compare's default settings on tables of many shapes, beside scikit-learn's classifiers",
     "protocol": "how compare's default MLPConfig was chosen, on inner folds",
     "coverage": "how often intervals of verification hold the truth",
     "head": "time, memory and gradients of heads, ours and others'",

@@ -12,8 +12,9 @@ from ..tabular.config import (
     add_fold_options,
     add_mlp_options,
     add_output_options,
+    add_tuning_options,
     command_line,
-    mlp_config_from_options,
+    mlp_values_from_options,
 )
 
 
@@ -62,7 +63,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what decides: accuracy, balanced_accuracy, macro_f1, log_loss, roc_auc or brier "
         "(default: accuracy; balanced_accuracy where one class has 80 %% of the rows)",
     )
-    add_fold_options(parser)
+    add_fold_options(parser, follow_rows=True)
+    add_tuning_options(parser)
+    parser.add_argument(
+        "--calibrate",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="fit a temperature to the probabilities of every model, within its training part (default: yes)",
+    )
     add_output_options(parser, "compare-NAME")
     add_data_options(parser)
     add_mlp_options(parser)
@@ -97,7 +105,10 @@ def run(options: argparse.Namespace) -> None:
         folds=options.folds,
         stratify=options.stratify,
         seed=options.seed,
-        mlp_config=mlp_config_from_options(options),
+        mlp_config=mlp_values_from_options(options),
+        tune=options.tune,
+        tune_trials=options.tune_trials,
+        calibrate=options.calibrate,
         jobs=options.jobs,
         out=folder,
         overwrite=options.overwrite,

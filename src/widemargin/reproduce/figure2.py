@@ -38,12 +38,12 @@ def run(options: argparse.Namespace) -> None:
     from ..io.errors import InputError
     from ..io.locks import lock_folder
     from ..tabular.compare import compare
-    from ..tabular.config import mlp_config_from_options
+    from ..tabular.config import MLPConfig, mlp_values_from_options
 
     if options.layers is not None or options.hidden is not None:
         raise InputError("figure2 goes through 3 to 10 layers by itself; leave out --layers and --hidden")
     table = load_uci_set("iris_uci", options.data_dir)
-    config = mlp_config_from_options(options)
+    config = MLPConfig(**mlp_values_from_options(options))
     out = Path(options.out or "figure2")
     by_layers: dict[int, Comparison] = {}
     with lock_folder(out):
@@ -57,6 +57,7 @@ def run(options: argparse.Namespace) -> None:
                 stratify=bool(options.stratify),
                 seed=options.seed,
                 mlp_config=config.with_layers(layers),
+                calibrate=False,
                 jobs=options.jobs,
                 out=out / f"layers-{layers}",
                 overwrite=options.overwrite,

@@ -23,25 +23,32 @@ _BASELINES = ("logistic_regression", "svm", "random_forest", "mlp")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    from ..tabular.config import add_data_options, add_fold_options, add_mlp_options, add_output_options
+    from ..tabular.config import (
+        add_data_options,
+        add_fold_options,
+        add_mlp_options,
+        add_output_options,
+        add_tuning_options,
+    )
 
     parser.add_argument("--baselines", action="store_true", help="add scikit-learn's classifiers on the same folds")
     add_fold_options(parser)
     add_output_options(parser, "table1")
     add_data_options(parser)
     add_mlp_options(parser)
+    add_tuning_options(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Check the plan, then run it with the output folder locked."""
     from ..data.tabular.uci import TABLE1_SET_NAMES, load_uci_set
     from ..io.locks import lock_folder
-    from ..tabular.config import mlp_config_from_options
+    from ..tabular.config import mlp_values_from_options
     from ..tabular.plan import ComparisonPlan
 
     start_time = time.perf_counter()
     tables = [load_uci_set(name, options.data_dir) for name in TABLE1_SET_NAMES]
-    config = mlp_config_from_options(options)
+    config = mlp_values_from_options(options)
     how = (options.cv_repeats, options.folds, bool(options.stratify), options.seed, config, options.jobs)
     plan = ComparisonPlan(tables, list(TABLE1_LOSSES.values()), *how)
     with lock_folder(options.out or "table1"):
@@ -50,10 +57,11 @@ def run(options: argparse.Namespace) -> None:
 
 def _run_comparison(plan: ComparisonPlan, options: argparse.Namespace, start_time: float) -> None:
     """Train, print ours beside theirs, write the page."""
+    from ..io.text import print_escaped
     from ..io.worker_pool import peak_memory
     from ..tabular.comparison import build_comparison
-    from ..tabular.config import command_line
-    from ..tabular.plan import run_plan
+    from ..tabular.config import DEFAULT_TUNE_SECONDS, command_line
+    from ..tabular.plan import plan_tuning, run_plan
     from ..tabular.results import ResultStore
     from ..viz.comparison_page import comparison_page
     from ..viz.comparison_terminal import print_comparison
@@ -62,6 +70,10 @@ def _run_comparison(plan: ComparisonPlan, options: argparse.Namespace, start_tim
     store = ResultStore(options.out or "table1", options.overwrite)
     before = len(store.results)
     binary = [table for table in plan.tables if len(table.class_names) == 2]
+    if options.tune is not None or options.tune_trials is not None:
+        plan, notes = plan_tuning(plan, store, options.tune or DEFAULT_TUNE_SECONDS, options.tune_trials)
+        for note in notes:
+            print_escaped(f"note: {note}", to_stderr=True)
     results, _ = run_plan(plan, store)
     floored, _ = run_plan(replace(plan, tables=binary, methods=[ADACOS_WITH_FLOOR]), store)
     seconds, memory = time.perf_counter() - start_time, peak_memory(options.jobs)

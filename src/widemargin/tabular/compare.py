@@ -16,7 +16,7 @@ from ..io.errors import InputError, format_value
 from ..io.locks import lock_folder, write_text_atomic
 from ..io.text import print_escaped
 from .comparison import Comparison, build_comparison
-from .config import DEFAULT_BASELINE_SECONDS, MLPConfig
+from .config import DEFAULT_BASELINE_SECONDS, DEFAULT_TUNE_SECONDS, MLPConfig
 from .metric_choice import choose_metric
 from .plan import (
     ComparisonPlan,
@@ -25,9 +25,11 @@ from .plan import (
     describe_table,
     divergence_notes,
     drop_adacos_for_two_classes,
+    plan_tuning,
     run_plan,
 )
 from .results import Result, ResultStore
+from .tune import MAX_TRIALS
 
 PAGE_FILE_NAME, VERDICT_FILE_NAME = "report.html", "verdict.json"
 
@@ -42,11 +44,14 @@ def compare(
     baselines: bool | None = None,
     baseline_seconds: float = DEFAULT_BASELINE_SECONDS,
     metric: str | None = None,
-    cv_repeats: int = 10,
-    folds: int = 10,
+    cv_repeats: int | None = None,
+    folds: int | None = None,
     stratify: bool | None = None,
     seed: int = 0,
-    mlp_config: MLPConfig | None = None,
+    mlp_config: MLPConfig | Mapping[str, Any] | None = None,
+    tune: float | bool | None = None,
+    tune_trials: int | None = None,
+    calibrate: bool = True,
     jobs: int | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
@@ -74,10 +79,17 @@ def compare(
         metric: what decides ranks, tests and verdict: "accuracy", "balanced_accuracy", "macro_f1", "log_loss",
             "roc_auc" or "brier"; every table shows them all. By default accuracy, and balanced accuracy where one
             class of a table has 80 % of its rows or more.
-        cv_repeats, folds: random partitions, and parts of each.
+        cv_repeats, folds: random partitions, and parts of each; by default ten of ten, with more than 2,000 rows fewer
+            partitions, one from 20,000 on, and from 50,000 on of five parts.
         stratify: keep the shares of the classes in every part; by default where a class has fewer rows than folds.
         seed: start of every random draw; the same seed gives the same folds and accuracies.
-        mlp_config: the network and its training, by default `MLPConfig()`.
+        mlp_config: the network and its training. By default both follow the size of each table by the rule of
+            `MLPConfig.for_table`; a dict such as `{"lr": 0.01}` fixes some settings, an `MLPConfig` all of them.
+        tune: seconds per table (True for 300) in which every loss gets a rate, a decay, an `s` and an `m` of its own,
+            chosen on inner folds of each training part; every loss has equally many trials.
+        tune_trials: the number of trials itself, which makes a tuned comparison reproducible.
+        calibrate: scale the logits of every model by a temperature, fitted on inner folds or on the rows held out for
+            early stopping, so that log loss, Brier score and calibration mean something for losses with a scale.
         jobs: processes, by default one per core; the numbers do not depend on it.
         out: folder for results.jsonl, report.html and verdict.json; what it holds already is not done again, so that
             a comparison that was stopped goes on. Losses that it holds with the same settings and that are not in
@@ -94,8 +106,8 @@ def compare(
     >>> bool(report.table()["mean"].min() > 90), report.kind
     (True, 'no_evidence')
     """
-    if mlp_config is not None and not isinstance(mlp_config, MLPConfig):
-        raise InputError(f"mlp_config must be an MLPConfig, got {format_value(mlp_config)}")
+    config = _check_mlp_config(mlp_config)
+    seconds, trials = _check_tuning(tune, tune_trials)
     if baselines not in (None, True, False):
         raise InputError(f"baselines must be True, False or None, got {format_value(baselines)}")
     if stratify not in (None, True, False):
@@ -113,20 +125,27 @@ def compare(
     plan = ComparisonPlan(
         tables,
         methods,
-        _check_whole_number("cv_repeats", cv_repeats),
-        _check_whole_number("folds", folds),
+        None if cv_repeats is None else _check_whole_number("cv_repeats", cv_repeats),
+        None if folds is None else _check_whole_number("folds", folds),
         None if stratify is None else bool(stratify),
         _check_whole_number("seed", seed),
-        mlp_config or MLPConfig(),
+        config,
         (os.cpu_count() or 1) if jobs is None else _check_whole_number("jobs", jobs),
         quick_baselines=not baselines,
         baseline_seconds=_check_seconds("baseline_seconds", baseline_seconds),
+        calibrate=bool(calibrate),
+        metric=deciding,
     )
     notes = [*plan.notes(), *metric_notes, *left_out]
     if not quiet:
         _print_notes(notes)
     with nullcontext() if out is None else lock_folder(out):
         store = ResultStore(out, overwrite)
+        if seconds is not None or trials is not None:
+            plan, tuning_notes = plan_tuning(plan, store, seconds or DEFAULT_TUNE_SECONDS, trials)
+            notes += tuning_notes
+            if not quiet:
+                _print_notes(tuning_notes)
         results, num_stored = run_plan(plan, store, quiet=quiet)
         extra = [
             result
@@ -158,6 +177,29 @@ def default_folder(tables: Sequence[Table]) -> str:
     'compare-iris'
     """
     return "compare-" + "-".join(table.name for table in tables[:3])
+
+
+def _check_mlp_config(given: Any) -> MLPConfig | dict[str, Any]:
+    """Settings of the models: all of them, or those that were given."""
+    if given is None:
+        return {}
+    if isinstance(given, MLPConfig):
+        return given
+    if not isinstance(given, Mapping):
+        raise InputError(f"mlp_config must be an MLPConfig or a dict of its fields, got {format_value(given)}")
+    values = dict(given)
+    MLPConfig(**values)  # one with a mistake is refused before any table is read
+    return values
+
+
+def _check_tuning(tune: Any, tune_trials: Any) -> tuple[float | None, int | None]:
+    """Seconds and number of trials; None for what is not asked for."""
+    trials = None if tune_trials is None else _check_whole_number("tune_trials", tune_trials)
+    if trials is not None and not 1 <= trials <= MAX_TRIALS:
+        raise InputError(f"tune_trials must be from 1 to {MAX_TRIALS}, got {trials}")
+    if tune is None or tune is False:
+        return None, trials
+    return DEFAULT_TUNE_SECONDS if tune is True else _check_seconds("tune", tune), trials
 
 
 def _check_whole_number(name: str, value: Any) -> int:

@@ -140,24 +140,62 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_mlp_options(parser: argparse.ArgumentParser) -> None:
-    """How the models are trained; the defaults are those of `MLPConfig`, the same for all tables."""
-    group = parser.add_argument_group("network and training (the same defaults for all tables)")
+    """How the models are trained; what is not given follows the table by `MLPConfig.for_table`."""
+    group = parser.add_argument_group(
+        f"network and training (defaults: up to {SMALL_ROWS:,} training rows; they follow the size of larger tables)"
+    )
     group.add_argument("--layers", type=int, help="matrices, the class weights included (default 3)")
     add_arguments(group, MLPConfig)
 
 
-def add_fold_options(parser: argparse.ArgumentParser) -> None:
-    """How the rows are split into folds."""
-    parser.add_argument("--cv-repeats", type=int, default=10, help="random partitions (default 10)")
-    parser.add_argument("--folds", type=int, default=10, help="parts of each (default 10)")
+def add_fold_options(parser: argparse.ArgumentParser, *, follow_rows: bool = False) -> None:
+    """How the rows are split into folds; with `follow_rows` a table's own number of rows decides how often."""
+    repeats, folds = (None, None) if follow_rows else (MAX_CV_REPEATS, MAX_FOLDS)
+    fewer_repeats = ", fewer for tables of more than 2,000 rows, once from 20,000 on" if follow_rows else ""
+    fewer_folds = f", {MIN_FOLDS_OF_LARGE_TABLES} from {MANY_ROWS:,} rows on" if follow_rows else ""
+    help_repeats = f"random partitions (default {MAX_CV_REPEATS}{fewer_repeats})"
+    parser.add_argument("--cv-repeats", type=int, default=repeats, help=help_repeats)
+    parser.add_argument("--folds", type=int, default=folds, help=f"parts of each (default {MAX_FOLDS}{fewer_folds})")
     parser.add_argument(
         "--stratify",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="keep the shares of the classes in every part, or never do (default: where a class has fewer rows than "
-        "there are folds; recipes of the paper: never)",
+        help="keep the shares of the classes in every part (default: where a class has fewer rows than folds)",
     )
     parser.add_argument("--seed", type=int, default=0, help="start of every random draw (default 0)")
+
+
+MAX_CV_REPEATS, MAX_FOLDS = 10, 10
+MIN_FOLDS_OF_LARGE_TABLES, MANY_ROWS = 5, 50_000
+
+
+def default_repeats_and_folds(num_rows: int) -> tuple[int, int]:
+    """How often, and into how many parts, a table is split: means of large test parts need fewer of them.
+
+    >>> [default_repeats_and_folds(rows) for rows in (150, 2_000, 5_000, 20_000, 100_000)]
+    [(10, 10), (10, 10), (4, 10), (1, 10), (1, 5)]
+    """
+    repeats = max(1, min(MAX_CV_REPEATS, round(20_000 / max(1, num_rows))))
+    return repeats, MAX_FOLDS if num_rows < MANY_ROWS else MIN_FOLDS_OF_LARGE_TABLES
+
+
+DEFAULT_TUNE_SECONDS = 300.0
+
+
+def add_tuning_options(parser: argparse.ArgumentParser) -> None:
+    """Whether, and for how long, losses are tuned."""
+    parser.add_argument(
+        "--tune",
+        type=float,
+        nargs="?",
+        const=DEFAULT_TUNE_SECONDS,
+        metavar="SECONDS",
+        help="give every loss its own rate, decay, s and m by inner folds, equally many trials for each, in about so "
+        f"many seconds per table (default {DEFAULT_TUNE_SECONDS:g})",
+    )
+    parser.add_argument(
+        "--tune-trials", type=int, metavar="COUNT", help="trials of every loss, instead of a number of seconds"
+    )
 
 
 def add_output_options(parser: argparse.ArgumentParser, default: str) -> None:
@@ -172,13 +210,13 @@ def command_line(options: argparse.Namespace) -> str:
     return shlex.join(("widemargin", *options.argv))
 
 
-def mlp_config_from_options(options: argparse.Namespace) -> MLPConfig:
-    """The default `MLPConfig` with the options that were given."""
-    found = MLPConfig(**given_values(options, MLPConfig))
+def mlp_values_from_options(options: argparse.Namespace) -> dict[str, Any]:
+    """The fields of `MLPConfig` that were given; the table's size decides about the others."""
+    given = given_values(options, MLPConfig)
     if options.layers is None:
-        return found
+        return given
     if options.hidden is None:
-        return found.with_layers(options.layers)
+        return {**given, "hidden": MLPConfig().with_layers(options.layers).hidden}
     if options.layers != len(options.hidden) + 1:
         raise InputError(f"--layers {options.layers} does not fit --hidden with {len(options.hidden)} widths")
-    return found
+    return given

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ..data.tabular.encode import check_width
 from ..data.tabular.table import Table, join_names
 from ..io.errors import InputError, format_value
 from ..io.progress import progress_bar
@@ -24,9 +25,10 @@ from .baselines import (
     mlp_hidden,
 )
 from .batched_objective import check_stacked_loss
-from .config import MLPConfig
-from .crossval import Score, check_cross_validation, cross_validate, partitions
+from .config import MLPConfig, default_repeats_and_folds
+from .crossval import Partition, Score, check_cross_validation, cross_validate, partitions
 from .results import BASELINES, MAJORITY, Result, ResultStore, make_result
+from .tune import choose_trials, seconds_per_trial, tune_and_cross_validate
 
 # The methods of the paper's Table I, spelled out.
 PAPER_LOSSES = (
@@ -53,17 +55,25 @@ class ComparisonPlan:
     tables: Sequence[Table]
     methods: Sequence[str]
     """Losses as parse strings, and names of baselines."""
-    cv_repeats: int = 10
-    folds: int = 10
+    cv_repeats: int | None = 10
+    folds: int | None = 10
+    """None lets the rows of each table decide, see `default_repeats_and_folds`."""
     stratify: bool | None = None
     """Keep the shares of the classes in every part; None where a class has fewer rows than there are folds."""
     seed: int = 0
-    mlp_config: MLPConfig = MLPConfig()
+    mlp_config: MLPConfig | Mapping[str, Any] = field(default_factory=dict)
+    """All settings of the models, or those that do not follow the table (see `MLPConfig.for_table`)."""
     jobs: int = 1
     quick_baselines: bool = False
     """Run baselines on the folds of the first repeat only; the majority class, which costs nothing, on all of them."""
     baseline_seconds: float = math.inf
     """Seconds of each baseline on each table."""
+    calibrate: bool = False
+    """Scale the logits of every model by a temperature that is fitted within its training part."""
+    metric: str = "accuracy"
+    """What tuning goes by."""
+    trials: Mapping[str, int] = field(default_factory=dict)
+    """By name of the table, how many trials of every loss are made to tune it; a table without is not tuned."""
 
     def __post_init__(self) -> None:
         if self.jobs < 1:
@@ -71,15 +81,40 @@ class ComparisonPlan:
         if not self.baseline_seconds > 0:
             raise InputError(f"baseline_seconds must be above 0, got {self.baseline_seconds:g}")
         for table in self.tables:
-            check_cross_validation(table, self.cv_repeats, self.folds, self.seed, self.mlp_config)
+            check_cross_validation(table, *self.repeats_and_folds(table), self.seed, self.config_for(table))
         margins = self._margins()
         for table in self.tables:
             for margin in margins:
                 margin.check_num_classes(len(table.class_names))
 
+    def repeats_and_folds(self, table: Table) -> tuple[int, int]:
+        """How often a table is split, and into how many parts."""
+        repeats, folds = default_repeats_and_folds(len(table))
+        return (
+            repeats if self.cv_repeats is None else self.cv_repeats,
+            folds if self.folds is None else self.folds,
+        )
+
+    def num_training_rows(self, table: Table) -> int:
+        """Rows of a training part."""
+        folds = self.repeats_and_folds(table)[1]
+        return len(table) - len(table) // folds if folds > 0 else len(table)
+
+    def config_for(self, table: Table) -> MLPConfig:
+        """The settings of the models on a table."""
+        if isinstance(self.mlp_config, MLPConfig):
+            return self.mlp_config
+        width, num_classes = check_width(table), len(table.class_names)
+        return MLPConfig.for_table(self.num_training_rows(table), width, num_classes, **self.mlp_config)
+
+    def split(self, table: Table) -> list[Partition]:
+        """The folds of a table, repeat after repeat."""
+        return partitions(table.y, *self.repeats_and_folds(table), self.seed, self.is_stratified(table))
+
     def _margins(self) -> list[Margin]:
         """The margins of all losses, each of which must be able to choose between classes."""
-        smoothing = self.mlp_config.label_smoothing
+        config = self.mlp_config
+        smoothing = config.label_smoothing if isinstance(config, MLPConfig) else config.get("label_smoothing", 0.0)
         sums = [check_stacked_loss(method, smoothing) for method in self.methods if method not in BASELINES]
         return [loss for total in sums for _, loss in total.parts if isinstance(loss, Margin)]
 
@@ -100,9 +135,9 @@ class ComparisonPlan:
 
     def _step_notes(self, table: Table) -> list[str]:
         """A word where chosen epochs have no effect, because the default of `min_steps` asks for more."""
-        config, num_rows = self.mlp_config, len(table) - len(table) // self.folds
+        config, num_rows = self.config_for(table), self.num_training_rows(table)
         steps, batch = config.steps_and_batch(num_rows)
-        defaults = MLPConfig()
+        defaults = MLPConfig.for_table(num_rows, check_width(table), len(table.class_names))
         if config.epochs == defaults.epochs or config.min_steps != defaults.min_steps or steps > config.min_steps:
             return []
         passes = steps * batch / num_rows
@@ -113,28 +148,31 @@ class ComparisonPlan:
 
     def is_stratified(self, table: Table) -> bool:
         """Whether the folds of a table keep the shares of its classes."""
-        return table.smallest_class[1] < self.folds if self.stratify is None else self.stratify
+        return table.smallest_class[1] < self.repeats_and_folds(table)[1] if self.stratify is None else self.stratify
 
     def _stratify_notes(self, table: Table) -> list[str]:
         """A word where the folds are stratified without having been asked for."""
         if self.stratify is not None or not self.is_stratified(table):
             return []
         name, count = table.smallest_class
-        few = f"class {name!r} has {count} rows, fewer than the {self.folds} folds"
+        few = f"class {name!r} has {count} rows, fewer than the {self.repeats_and_folds(table)[1]} folds"
         return [f"{table.name}: the folds are stratified, because {few}; stratify=False (--no-stratify) turns it off"]
 
-    def max_folds(self, method: str) -> int:
+    def max_folds(self, table: Table, method: str) -> int:
         """On how many folds a method is run at the most: the first so many, repeat after repeat."""
-        every = self.cv_repeats * self.folds
-        return min(every, self.folds) if self.quick_baselines and method in BASELINES and method != MAJORITY else every
+        repeats, folds = self.repeats_and_folds(table)
+        return folds if self.quick_baselines and method in BASELINES and method != MAJORITY else repeats * folds
 
     def settings(self, table: Table, method: str) -> dict[str, Any]:
         """What a result depends on besides set, loss and seed; `first_folds` comes with the result."""
-        found: dict[str, Any] = {"cv_repeats": self.cv_repeats, "folds": self.folds}
+        repeats, folds = self.repeats_and_folds(table)
+        found: dict[str, Any] = {"cv_repeats": repeats, "folds": folds}
         found |= {"stratify": self.is_stratified(table), "data": table.fingerprint}
         if method not in BASELINES:
-            return {**found, "mlp_config": asdict(self.mlp_config)}
-        num_rows = len(table) - len(table) // self.folds
+            found |= {"mlp_config": asdict(self.config_for(table))}
+            found |= {"calibrate": True} if self.calibrate else {}
+            return found | ({"tuning": {"trials": self.trials[table.name]}} if table.name in self.trials else {})
+        num_rows = self.num_training_rows(table)
         fit_rows = max_fit_rows(table, method, self.baseline_seconds)
         if fit_rows is not None and fit_rows < num_rows:
             found["fit_rows"] = num_rows = fit_rows
@@ -150,6 +188,8 @@ class ComparisonPlan:
             for name in ("first_folds", "fit_rows", "hidden"):
                 settings.pop(name, None)
                 settings |= {name: there.settings[name]} if name in there.settings else {}
+        if there is not None and "tuning" in settings and isinstance(there.settings.get("tuning"), dict):
+            settings["tuning"] = {**there.settings["tuning"], **settings["tuning"]}  # what was chosen is a result
         return store.find_matching((table.name, method), self.seed, settings)
 
     def find_stored_result(self, store: ResultStore, table: Table, method: str) -> Result | None:
@@ -166,7 +206,7 @@ class ComparisonPlan:
         if has_fewer_rows or ("hidden" in wanted) != ("hidden" in there):
             return None
         has_time = has_time_for_another_fold(len(found.folds), found.seconds, self.baseline_seconds)
-        return None if len(found.folds) < self.max_folds(method) and has_time else found
+        return None if len(found.folds) < self.max_folds(table, method) and has_time else found
 
     def missing_results(self, store: ResultStore) -> list[tuple[Table, str]]:
         """What the store does not hold yet."""
@@ -196,6 +236,44 @@ class ComparisonPlan:
         return found
 
 
+def plan_tuning(
+    plan: ComparisonPlan, store: ResultStore, seconds: float, trials: int | None
+) -> tuple[ComparisonPlan, list[str]]:
+    """The plan with a number of trials for every table, the same for all its losses, and notes on them.
+
+    Args:
+        seconds: budget for the tuning of each table, on all the plan's processes together.
+        trials: the number itself, instead of what the budget allows.
+
+    A folder that holds tuned results of a table already decides, so that what is added to it had as many trials.
+    """
+    losses = [method for method in plan.methods if method not in BASELINES]
+    found: dict[str, int] = {}
+    notes = []
+    for table in plan.tables:
+        stored = [store.results[key].settings for key in store.results if key[0] == table.name]
+        known = [entry["tuning"].get("trials") for entry in stored if isinstance(entry.get("tuning"), dict)]
+        if known and trials is None and isinstance(known[0], int):
+            found[table.name] = known[0]
+            continue
+        count = trials
+        if count is None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                each = seconds_per_trial(table, losses, plan.split(table), plan.config_for(table), plan.seed)
+            count = choose_trials(seconds, each / min(plan.jobs, len(losses)))
+            if count == 1:
+                notes.append(
+                    f"{table.name}: {seconds:g} s are not enough to tune (a second trial of every loss takes about "
+                    f"{each / plan.jobs:.0f} s more); the losses are run as they are given. Take more seconds or fewer "
+                    "folds, repeats or losses"
+                )
+                continue
+            notes.append(f"{table.name}: tuned with {count} trials of every loss; tune_trials={count} repeats that")
+        found[table.name] = count
+    return replace(plan, trials=found), notes
+
+
 def run_plan(plan: ComparisonPlan, store: ResultStore, *, quiet: bool = False) -> tuple[list[Result], int]:
     """Every method on every table, with a progress bar; what the store holds already is not done again.
 
@@ -216,16 +294,34 @@ def run_plan(plan: ComparisonPlan, store: ResultStore, *, quiet: bool = False) -
 
 
 def _run_job(table: Table, method: str, plan: ComparisonPlan, on_progress: ProgressCallback) -> Result:
-    split = partitions(table.y, plan.cv_repeats, plan.folds, plan.seed, plan.is_stratified(table))
-    settings = plan.settings(table, method)
+    split, settings = plan.split(table), plan.settings(table, method)
     if method in BASELINES:
-        first, seconds = split[: plan.max_folds(method)], math.inf if method == MAJORITY else plan.baseline_seconds
+        first, seconds = (
+            split[: plan.max_folds(table, method)],
+            math.inf if method == MAJORITY else plan.baseline_seconds,
+        )
         score: Score = cross_validate_baseline(table, method, first, plan.seed, on_progress, seconds)
         settings |= {"first_folds": len(score.folds)} if len(score.folds) < len(split) else {}
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said once, by the plan's notes, and not by every worker
-            score = cross_validate(table, method, split, plan.mlp_config, plan.seed, on_progress=on_progress)
+            config = plan.config_for(table)
+            if table.name in plan.trials:
+                score, tuning = tune_and_cross_validate(
+                    table,
+                    method,
+                    split,
+                    config,
+                    plan.seed,
+                    trials=plan.trials[table.name],
+                    metric=plan.metric,
+                    on_progress=on_progress,
+                )
+                settings["tuning"] = tuning.to_dict()
+            else:
+                score = cross_validate(
+                    table, method, split, config, plan.seed, on_progress=on_progress, calibrate=plan.calibrate
+                )
     return make_result(
         table, method, score.folds, score.seconds, plan.seed, settings, score.angles, score.train, score.evaluation
     )

@@ -47,6 +47,7 @@ MARGIN_RANGE = 2.0
 """A trial's `m` lies between 0 and the first trial's times this."""
 TRIAL_COUNTS = (1, 2, 4, 8, 16, 32, 64)
 """Numbers of trials that a budget in seconds is turned into, so that machines of like speed try the same."""
+MAX_TRIALS = 1024
 HOLDOUT_FOLDS = 5
 """Where a table is large enough for early stopping, one of so many parts is the inner test part, once."""
 _PILOT_STEPS, _PILOT_MODELS = 20, 8

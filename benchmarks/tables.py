@@ -1,0 +1,162 @@
+"""The default settings of `compare` on tables of many shapes (`table_shapes`), beside scikit-learn's classifiers.
+
+For every table and seed the loss is chosen on inner folds of the training rows, trained on all of them and tested on
+rows that nothing has seen; baselines are fitted to the same training rows. Finished lines are not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from widemargin.data.tabular.encode import check_width
+from widemargin.io.worker_pool import ProgressCallback, run_all
+from widemargin.tabular.baselines import DEFAULT_BASELINES, cross_validate_baseline
+from widemargin.tabular.config import MLPConfig
+from widemargin.tabular.crossval import Partition, cross_validate, partitions
+from widemargin.tabular.plan import PAPER_LOSSES, drop_adacos_for_two_classes
+
+from .table_shapes import REAL_SETS, REPORT_SEEDS, SHAPES, TableSplit, draw_splits, take_rows
+
+OURS = "chosen loss"
+NAMES = (*SHAPES, *REAL_SETS)
+BASELINE_SECONDS = 120.0
+MAX_POINTS_BEHIND = 1.0
+"""Percent points by which the chosen loss may be behind the best baseline."""
+LARGE_ROWS = 50_000
+"""Training rows from which on one of five inner parts is tested on, and not each of three."""
+
+
+def evaluate_baseline(splits: Sequence[TableSplit], method: str, seed: int) -> dict[str, Any]:
+    """Mean test accuracy of a baseline on the splits of a table."""
+    scores = [
+        cross_validate_baseline(
+            split.table, method, [Partition(split.training, split.test)], seed, seconds=BASELINE_SECONDS
+        )
+        for split in splits
+    ]
+    return {"accuracy": _mean(score.folds[0] for score in scores), "seconds": sum(s.seconds for s in scores)}
+
+
+def evaluate_chosen_loss(splits: Sequence[TableSplit], seed: int) -> dict[str, Any]:
+    """Mean test accuracy of the loss that has the highest mean on inner folds, on the splits of a table."""
+    accuracies, chosen, seconds = [], [], 0.0
+    for split in splits:
+        inner_table = take_rows(split.table, split.training)
+        methods, _ = drop_adacos_for_two_classes(PAPER_LOSSES, [inner_table])
+        inner = _inner_split(inner_table.y, seed)
+        means: dict[str, float] = {}
+        for loss in methods:
+            config = _config(split, len(inner[0].training))
+            score = cross_validate(inner_table, loss, inner, config, seed)
+            means[loss], seconds = float(np.mean(score.folds)), seconds + score.seconds
+        best = max(means, key=lambda loss: means[loss])
+        whole = [Partition(split.training, split.test)]
+        score = cross_validate(split.table, best, whole, _config(split, len(split.training)), seed)
+        accuracies.append(score.folds[0])
+        chosen.append({"loss": best, "inner": means, "accuracy": score.folds[0], "train": score.train[0]})
+        seconds += score.seconds
+    return {"accuracy": _mean(accuracies), "seconds": seconds, "chosen": chosen}
+
+
+def _inner_split(y: np.ndarray, seed: int) -> list[Partition]:
+    if len(y) >= LARGE_ROWS:
+        return partitions(y, 1, 5, seed, stratify=True)[:1]
+    return partitions(y, 2 if len(y) < 1_000 else 1, 5 if len(y) < 1_000 else 3, seed, stratify=True)
+
+
+def _config(split: TableSplit, num_rows: int) -> MLPConfig:
+    return MLPConfig.for_table(num_rows, check_width(split.table), len(split.table.class_names))
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
+
+
+def _evaluate(name: str, seed: int, method: str, on_progress: ProgressCallback) -> dict[str, Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        splits = draw_splits(name, seed)
+        result = evaluate_chosen_loss(splits, seed) if method == OURS else evaluate_baseline(splits, method, seed)
+    on_progress(1.0)
+    return {"set": name, "seed": seed, "method": method, **result}
+
+
+def run_missing(
+    names: Sequence[str], seeds: Sequence[int], methods: Sequence[str], path: Path, jobs: int
+) -> list[dict[str, Any]]:
+    """Evaluate every method on every table and seed that the file does not have yet; returns all lines asked for."""
+    from widemargin.io.progress import progress_bar
+
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    known = {(line["set"], line["seed"], line["method"]) for line in lines}
+    wanted = [(name, seed, method) for name in names for method in methods for seed in seeds]
+    missing = [work for work in wanted if work not in known]
+    with (
+        progress_bar("tables", len(wanted), len(wanted) - len(missing)) as on_progress,
+        path.open("a", encoding="utf-8") as file,
+    ):
+        for line in run_all(_evaluate, missing, jobs, on_progress):
+            lines.append(line)
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+    return [line for line in lines if (line["set"], line["seed"], line["method"]) in set(wanted)]
+
+
+def summarise(lines: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """For every table the mean accuracies, the best baseline, and how far the chosen loss is ahead of it."""
+    rows = []
+    for name in names:
+        by_method: dict[str, list[float]] = {}
+        for line in lines:
+            if line["set"] == name:
+                by_method.setdefault(line["method"], []).append(line["accuracy"])
+        means = {method: float(np.mean(values)) for method, values in by_method.items()}
+        baselines = {method: mean for method, mean in means.items() if method != OURS}
+        best = max(baselines, key=lambda method: baselines[method])
+        ahead = means[OURS] - baselines[best]
+        rows.append({"set": name, "means": means, "best": best, "ahead": ahead, "seeds": len(by_method[OURS])})
+    return rows
+
+
+def print_summary(rows: Sequence[dict[str, Any]]) -> None:
+    """A line per table, and on how many the chosen loss is at most a point behind the best baseline."""
+    from rich.table import Table as Grid
+
+    from widemargin.viz.terminal import console
+
+    grid = Grid(title="Test accuracy in percent, mean over seeds", title_justify="left")
+    methods = [OURS, *DEFAULT_BASELINES]
+    for column in ("table", *methods, "ahead by"):
+        grid.add_column(column, justify="left" if column == "table" else "right", overflow="fold")
+    for row in rows:
+        cells = [f"{row['means'][method]:.2f}" if method in row["means"] else "–" for method in methods]
+        grid.add_row(row["set"], *cells, f"{row['ahead']:+.2f}")
+    console(width=140).print(grid)
+    good = sum(row["ahead"] >= -MAX_POINTS_BEHIND for row in rows)
+    print(f"at most {MAX_POINTS_BEHIND:g} point behind the best baseline, or ahead: {good} of {len(rows)} tables")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options."""
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(REPORT_SEEDS), help="tables are drawn from these")
+    parser.add_argument("--sets", nargs="+", default=list(NAMES), choices=NAMES, metavar="NAME", help="only these")
+    parser.add_argument("--methods", nargs="+", choices=(OURS, *DEFAULT_BASELINES), metavar="NAME", help="only these")
+    parser.add_argument("--out", default="tables.jsonl", help="file with a line for every result; what it has is kept")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure and print."""
+    methods = options.methods or [OURS, *DEFAULT_BASELINES]
+    lines = run_missing(options.sets, options.seeds, methods, Path(options.out), options.jobs)
+    if {OURS} < {line["method"] for line in lines}:
+        print_summary(summarise(lines, options.sets))
