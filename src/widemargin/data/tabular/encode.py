@@ -26,6 +26,10 @@ SHRINKAGE = 0.1
 MIN_STD_TO_RANGE, MIN_STD_TO_MEAN = 1e-15, 1e-7
 
 
+# Columns of less weight than that are left out of the projection of a wide table.
+MIN_RELEVANCE = 1e-3
+
+
 class EncodedTable(NamedTuple):
     """A matrix of all rows; NaN where a number is missing."""
 
@@ -130,9 +134,13 @@ def projection(
             x = np.where(np.isnan(x), scales.fill[k], x)
         x = x * scales.scale[k] + scales.shift[k]
         weights = column_relevance(x, y[part], num_classes) ** screening if screening else np.ones(x.shape[1])
-        matrices.append(weights[:, None] * _principal_axes(x * weights, max_components))
-    width = min(matrix.shape[1] for matrix in matrices)
-    return np.stack([matrix[:, :width] for matrix in matrices])
+        matters = weights > MIN_RELEVANCE  # most columns of a screened table do not, and cost most of the time
+        axes = _principal_axes(x[:, matters] * weights[matters], max_components)
+        matrix = np.zeros((x.shape[1], axes.shape[1]))
+        matrix[matters] = weights[matters, None] * axes
+        matrices.append(matrix)
+    width = max(matrix.shape[1] for matrix in matrices)
+    return np.stack([np.pad(matrix, ((0, 0), (0, width - matrix.shape[1]))) for matrix in matrices])
 
 
 def _principal_axes(x: NDArray[np.float64], max_components: int) -> NDArray[np.float64]:
