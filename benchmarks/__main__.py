@@ -14,6 +14,8 @@ BENCHMARKS = {
     "numerics": "gradient errors against fp64, and what is finite",
     "crossval": "time per fit against plain PyTorch and scikit-learn",
     "tables": "compare's default settings on tables of many shapes, beside scikit-learn's classifiers",
+    "table_verdicts": "whether compare's verdicts contradict each other under the default and under tuned settings",
+    "table_speed": "a table of 100,000 rows, against scikit-learn's network of the same sizes",
     "protocol": "how compare's default MLPConfig was chosen, on inner folds",
     "coverage": "how often intervals of verification hold the truth",
     "head": "time, memory and gradients of heads, ours and others'",
