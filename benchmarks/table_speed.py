@@ -31,7 +31,8 @@ def measure(seed: int, losses: Sequence[str], threads: int) -> list[dict[str, An
     x = np.stack([column.values for column in split.table.columns], axis=1)
     y = split.table.y
     torch.set_num_threads(threads)
-    lines, hidden = [], ()
+    lines: list[dict[str, Any]] = []
+    hidden: tuple[int, ...] = ()
     with threadpool_limits(threads):
         for loss in losses:
             model = MarginClassifier(loss, early_stopping=True, random_state=seed)

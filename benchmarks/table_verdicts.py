@@ -1,4 +1,4 @@
-"""Do verdicts of `compare` depend on its settings? The default beside twice the tuning budget, on tables of many shapes.
+"""Do verdicts of `compare` depend on its settings? The default beside twice the tuning budget, on many shapes.
 
 Two runs contradict each other on a pair of losses if both find a difference (corrected resampled t-test, Holm over all
 pairs, 5 %) and the signs are opposite. Larger tables are cut to `MAX_ROWS` rows so that 16 tables take half an hour.
@@ -97,8 +97,8 @@ def print_lines(lines: Sequence[dict[str, Any]]) -> None:
         grid.add_column(column, justify="left" if column == "table" else "right", overflow="fold")
     for line in lines:
         best = [f"{max(line[key].values()):.2f}" for key in ("means_default", "means_tuned")]
-        counts = (line[f"significant_{run}"] for run in ("default", "tuned", "both"))
-        shown = (line["rows"], line["trials"], line["pairs"], *counts, len(line["opposite"]))
+        found = (line[f"significant_{run}"] for run in ("default", "tuned", "both"))
+        shown = (line["rows"], line["trials"], line["pairs"], *found, len(line["opposite"]))
         grid.add_row(line["set"], *map(str, shown), *best)
     console(width=130).print(grid)
     print(f"pairs with opposite winners: {sum(len(line['opposite']) for line in lines)}")

@@ -50,7 +50,7 @@ TRIAL_COUNTS = (1, 2, 4, 8, 16, 32, 64)
 MAX_TRIALS = 1024
 HOLDOUT_FOLDS = 5
 """Where a table is large enough for early stopping, one of so many parts is the inner test part, once."""
-_PILOT_STEPS, _PILOT_MODELS = 20, 8
+_PILOT_STEPS, _PILOT_MODELS = 10, 64  # as many models as share a step when several trials are made
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def seconds_per_trial(
     total = 0.0
     for loss in losses:
         models = StackedModels(encoded, table, loss, config, seed)
-        jobs = [TrainingJob(part.training, (seed, k)) for k, part in enumerate(inner[:_PILOT_MODELS])]
+        jobs = [TrainingJob(inner[k % len(inner)].training, (seed, k)) for k in range(_PILOT_MODELS)]
         total += models.time_steps(jobs, _PILOT_STEPS) * len(inner) / len(jobs)
     return total
 
