@@ -207,7 +207,10 @@ def tuning_sections(comparison: Comparison) -> list[str]:
                 parts.append(page.details(one.set, _tuning_table(known)))
             else:
                 parts.append(_tuning_table(known))
-    why = "Chosen anew in every training part, which the test part had no share in: median and range over the folds."
+    why = (
+        "Chosen anew in every training part, which the test part had no share in: median and range over the folds. "
+        "Where many trials are as good as the best, the optimum is flat and the numbers matter little."
+    )
     return [page.heading("What tuning chose", why), *parts] if parts else []
 
 
@@ -221,7 +224,7 @@ def _tuning_table(known: Sequence[tuple[Result, dict[str, Any]]]) -> str:
         texts += [_median_and_range(numbers[name]) if name in numbers else "–" for name in names]
         rows.append([(result.loss, ""), *((text, "") for text in texts)])
     flatness = [
-        page.paragraph(f"{result.loss}: {_describe_numbers(tuning['flatness'])}.", "note")
+        page.paragraph(f"{result.loss}: {_describe_flatness(tuning['flatness'])}.", "note")
         for result, tuning in known
         if isinstance(tuning.get("flatness"), dict) and tuning["flatness"]
     ]
@@ -243,8 +246,16 @@ def _median_and_range(values: Sequence[float]) -> str:
     return low if low == high else f"{median(values):.3g} ({low} – {high})"
 
 
-def _describe_numbers(values: Mapping[str, Any]) -> str:
-    def words(value: Any) -> str:
-        return f"{value:.3g}" if isinstance(value, float) else str(value)
+def _describe_flatness(values: Mapping[str, Any]) -> str:
+    """How flat the optimum is, in a sentence; a number that is missing is left out.
 
-    return ", ".join(f"{str(name).replace('_', ' ')} {words(value)}" for name, value in values.items())
+    >>> _describe_flatness({"within_one_se": 0.45, "default_behind": 0.4, "median_behind": 1.25})
+    '45 % of the trials are within one standard error of the best; behind the best on inner folds: first trial 0.4, \
+median 1.25'
+    """
+    known = {name: value for name, value in values.items() if isinstance(value, int | float)}
+    behind = [("first trial", "default_behind"), ("median", "median_behind")]
+    words = ", ".join(f"{what} {known[name]:.3g}" for what, name in behind if name in known)
+    share = [f"{known['within_one_se']:.0%}".replace("%", " %")] if "within_one_se" in known else []
+    parts = [f"{text} of the trials are within one standard error of the best" for text in share]
+    return "; ".join(parts + ([f"behind the best on inner folds: {words}"] if words else []))
