@@ -30,7 +30,7 @@ NAMES = (*SHAPES, *REAL_SETS)
 BASELINE_SECONDS = 120.0
 MAX_POINTS_BEHIND = 1.0
 """Percent points by which the chosen loss may be behind the best baseline."""
-MAX_INNER_ROWS = 40_000
+MAX_INNER_ROWS = 20_000
 """Training rows among which the loss is chosen: of larger tables a stratified sample, and one inner part of five."""
 
 
