@@ -98,7 +98,7 @@ class ComparisonPlan:
     def num_training_rows(self, table: Table) -> int:
         """Rows of a training part."""
         folds = self.repeats_and_folds(table)[1]
-        return len(table) - len(table) // folds if folds > 0 else len(table)
+        return len(table) - len(table) // folds if folds > 1 else len(table)  # fewer are refused, with a message
 
     def config_for(self, table: Table) -> MLPConfig:
         """The settings of the models on a table."""
