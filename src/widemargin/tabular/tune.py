@@ -106,7 +106,7 @@ def draw_trials(loss: str | Sum | Loss, config: MLPConfig, count: int, seed: int
     first = {"lr": config.lr, "weight_decay": config.weight_decay, **{name: v for name, (v, _, _) in numbers.items()}}
     points = qmc.Halton(4, seed=seed).random(max(1, count))
     trials = [first]
-    for u_lr, u_decay, u_s, u_m in points[: count - 1]:
+    for u_lr, u_decay, u_s, u_m in points[: count - 1].tolist():
         trial = {
             "lr": config.lr * LR_RANGE ** (2 * u_lr - 1),
             "weight_decay": config.weight_decay * DECAY_RANGE ** (2 * u_decay - 1),
