@@ -23,6 +23,7 @@ from widemargin.metrics.fewshot import few_shot_metrics, knn_accuracy
 from widemargin.metrics.retrieval import retrieval_metrics
 from widemargin.metrics.verification import verification_metrics
 from widemargin.models.attach import attach
+from widemargin.tabular.compare import compare
 from widemargin.tabular.config import MLPConfig
 from widemargin.tabular.estimator import MarginClassifier
 from widemargin.training.config import TrainConfig
@@ -33,6 +34,7 @@ from .invalid_batches import make_valid_batch
 NOT_POSITIVE_INTS: tuple[Any, ...] = (0, -1, 2.5, "3", None, True, [3], math.nan, 10**40, torch.tensor(3.5))
 NOT_POSITIVE: tuple[Any, ...] = (0, -1.0, "1", None, True, [1.0], math.nan, math.inf, 1j, 10**400)
 NOT_FINITE: tuple[Any, ...] = ("1", None, True, [1.0], math.nan, math.inf, 1j, 10**400)
+NEGATIVE: tuple[Any, ...] = (-1, "1", True, [1.0], math.nan, math.inf, 1j)
 NOT_A_LOSS: tuple[Any, ...] = (None, 3, "", "arcfase", ["arcface"], b"arcface", "arcface(", object)
 
 
@@ -46,6 +48,10 @@ def _y() -> Any:
 
 def _fit_classifier(**options: Any) -> Any:
     return MarginClassifier(**options).fit(_x().numpy(), _y().numpy())
+
+
+def _compare_table(**options: Any) -> Any:
+    return compare((_x().numpy(), _y().numpy()), losses="softmax", folds=2, jobs=1, quiet=True, **options)
 
 
 _ANGLES = torch.linspace(0.1, 3, 5)
@@ -62,6 +68,31 @@ ARGUMENT_CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
     ),
     "MLPConfig(hidden)": (lambda v: MLPConfig(hidden=v), (None, 3, (), "64", (0,), (8, 2.5), (True,), [[8]])),
     "MLPConfig(dropout)": (lambda v: MLPConfig(dropout=v), (-0.1, 1.0, "0.1", None, math.nan, True, [0.1])),
+    "MLPConfig(val_fraction)": (lambda v: MLPConfig(val_fraction=v), (*NEGATIVE, None, 1.0)),
+    "MLPConfig(patience)": (lambda v: MLPConfig(patience=v), NOT_POSITIVE_INTS),
+    "MLPConfig(screening)": (lambda v: MLPConfig(screening=v), (*NEGATIVE, None)),
+    "MLPConfig(max_components)": (lambda v: MLPConfig(max_components=v), (-1, 2.5, "3", None, True, 10**40)),
+    "compare(mlp_config)": (
+        lambda v: _compare_table(mlp_config=v),
+        (
+            3,
+            "lr=1",
+            [1],
+            {"lrr": 1},
+            {3: 1},
+            {"lr": 0},
+            {"lr": None},
+            {"val_fraction": 1},
+            {"hidden": 8},
+            {"kind": "x"},
+        ),
+    ),
+    "compare(tune)": (lambda v: _compare_table(tune=v), (0, -1.0, "1", [1.0], math.nan, 1j, -math.inf, torch.ones(2))),
+    "compare(tune_trials)": (
+        lambda v: _compare_table(tune_trials=v),
+        (0, -1, 2.5, "3", True, [3], math.nan, 1025, 10**40, torch.tensor(3)),
+    ),
+    "compare(calibrate)": (lambda v: _compare_table(calibrate=v), (None, "no", 2, 0.5, [True], math.nan)),
     "Head(embedding_dim)": (lambda v: Head(v, 3), NOT_POSITIVE_INTS),
     "Head(num_classes)": (lambda v: Head(4, v), (*NOT_POSITIVE_INTS, 1)),
     "Head(margin)": (lambda v: Head(4, 3, v), (*NOT_A_LOSS, "triplet", "arcface + center")),
@@ -102,9 +133,12 @@ ARGUMENT_CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
     "list_losses": (list_losses, (3, "margin", ["margins"], b"margins")),
     "parse_list": (parse_list, NOT_A_LOSS),
     "MarginClassifier(loss)": (lambda v: _fit_classifier(loss=v), NOT_A_LOSS),
-    "MarginClassifier(hidden)": (lambda v: _fit_classifier(hidden=v), ((), (0,), "64", 3, None, (2.5,), (True,))),
-    "MarginClassifier(lr)": (lambda v: _fit_classifier(lr=v), NOT_POSITIVE),
-    "MarginClassifier(batch)": (lambda v: _fit_classifier(batch=v), (0, -1, 2.5, "3", None, True)),
+    "MarginClassifier(hidden)": (lambda v: _fit_classifier(hidden=v), ((), (0,), "64", 3, (2.5,), (True,))),
+    "MarginClassifier(lr)": (lambda v: _fit_classifier(lr=v), tuple(v for v in NOT_POSITIVE if v is not None)),
+    "MarginClassifier(batch)": (lambda v: _fit_classifier(batch=v), (0, -1, 2.5, "3", True)),
+    "MarginClassifier(patience)": (lambda v: _fit_classifier(patience=v), NOT_POSITIVE_INTS),
+    "MarginClassifier(screening)": (lambda v: _fit_classifier(screening=v), NEGATIVE),
+    "MarginClassifier(max_components)": (lambda v: _fit_classifier(max_components=v), (-1, 2.5, "3", True, 10**40)),
     "MarginClassifier(device)": (lambda v: _fit_classifier(device=v), ("nowhere", 3.5, ["cpu"])),
     "MarginClassifier(validation_fraction)": (
         lambda v: _fit_classifier(early_stopping=True, validation_fraction=v),

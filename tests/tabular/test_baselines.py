@@ -120,7 +120,7 @@ class FakeClock:
     def fit_predict(self, model, encoded, y, training, fit_rows, predict_rows):
         self.now += self.seconds_per_fit
         self.fits += 1
-        return y[predict_rows]
+        return y[predict_rows], None
 
 
 @given(seconds=st.floats(0.01, 1000), each=st.floats(0.01, 100), num_folds=st.integers(2, 20))

@@ -1,6 +1,7 @@
 """`wm.compare` from Python: every kind of data gives what its CSV gives, in memory as in a folder."""
 
 import json
+import math
 import os
 import pickle
 import subprocess
@@ -195,7 +196,18 @@ def test_losses_as_text_values_or_both():
         ("iris", {"jobs": True}, "jobs must be a whole number, got True"),
         ("iris", {"baselines": "svm"}, "baselines must be True, False or None, got 'svm'"),
         ("iris", {"data_dir": 3}, "data_dir must be the path of a folder, got 3"),
-        ("iris", {"mlp_config": {"lr": 1}}, "mlp_config must be an MLPConfig, got {'lr': 1}"),
+        ("iris", {"mlp_config": [1]}, "mlp_config must be an MLPConfig or a dict of its fields, got [1]"),
+        ("iris", {"mlp_config": {3: 1}}, "mlp_config must be an MLPConfig or a dict of its fields, got {3: 1}"),
+        ("iris", {"mlp_config": {"lrr": 1}}, "unknown field of MLPConfig 'lrr'; did you mean 'lr'?"),
+        ("iris", {"mlp_config": {"val_fraction": 1.0}}, "val_fraction must be a number of at least 0 and below 1"),
+        ("iris", {"mlp_config": {"hidden": (10**5, 10**5)}}, "iris: a model has"),
+        ("iris", {"tune": "long"}, "tune must be a number of seconds, got 'long'"),
+        ("iris", {"tune": 0}, "tune must be above 0 seconds, got 0"),
+        ("iris", {"tune": math.nan}, "tune must be above 0 seconds, got nan"),
+        ("iris", {"tune_trials": 2.5}, "tune_trials must be a whole number, got 2.5"),
+        ("iris", {"tune_trials": 0}, "tune_trials must be from 1 to 1024, got 0"),
+        ("iris", {"tune_trials": 1025}, "tune_trials must be from 1 to 1024, got 1025"),
+        ("iris", {"calibrate": "no"}, "calibrate must be True or False, got 'no'"),
         ("haberman", {"data_dir": "nowhere"}, "data_dir: nowhere is no folder"),
     ],
 )

@@ -127,7 +127,7 @@ def test_settings_that_underfit_give_no_statement_anywhere(capsys):
     options = "--hidden 256 64 --batch 64 --lr 0.005 --weight-decay 0.01 --dropout 0 --epochs 20"
     assert f"Try, with another --out: {options}." in found.verdict
     ComparisonPlan(
-        [], [], mlp_config=config.mlp_config_from_options(build_parser().parse_args(["compare", *options.split()]))
+        [], [], mlp_config=config.mlp_values_from_options(build_parser().parse_args(["compare", *options.split()]))
     )  # they exist
     out, read, text = print_and_render(found, capsys)
     words = " ".join(data for tag, data in read.texts if tag != "style")

@@ -54,12 +54,29 @@ def test_feature_names_are_kept_and_compared():
     check_dataframe_column_names_consistency("MarginClassifier", quick_classifier())
 
 
-def test_defaults_are_those_of_the_config():
-    model, config = MarginClassifier(), MLPConfig()
-    for name in ("hidden", "epochs", "min_steps", "batch", "lr", "warmup", "weight_decay", "dropout"):
-        assert getattr(model, name) == getattr(config, name), name
-    assert model.label_smoothing == config.label_smoothing
-    assert model.fit(X, Y).score(X, Y) > 0.95
+def test_what_is_not_given_follows_the_size_of_x():
+    model = MarginClassifier(random_state=0).fit(X, Y)
+    assert model.config_ == MLPConfig()
+    assert model.score(X, Y) > 0.95
+    draw = np.random.default_rng(0)
+    x, y = draw.standard_normal((1_500, 3)), np.arange(1_500) % 3
+    given = {"hidden": [8, 4], "min_steps": 5, "epochs": 0, "patience": 4}
+    model = MarginClassifier(**given, random_state=0).fit(x, y)
+    assert model.config_ == MLPConfig.for_table(1_500, 3, 3, **{**given, "hidden": (8, 4)})
+    assert model.config_.lr < MLPConfig().lr
+    assert model.get_params()["lr"] is None  # parameters stay as they were given
+
+
+@pytest.mark.parametrize(
+    ("count", "early_stopping", "held_out"), [(3_999, None, 0), (4_000, None, 0.1), (4_000, False, 0)]
+)
+def test_rows_are_held_out_where_the_rule_does_so(count, early_stopping, held_out):
+    x, y = np.random.default_rng(0).standard_normal((count, 2)), np.arange(count) % 2
+    model = MarginClassifier(
+        hidden=(4,), epochs=0, min_steps=3, early_stopping=early_stopping, validation_fraction=0.5, random_state=0
+    ).fit(x, y)
+    assert model.config_.val_fraction == held_out
+    assert (model.validation_scores_ is not None) == (held_out > 0)
 
 
 # ---------------------------------------------------------------- the same model as a comparison's
@@ -182,7 +199,7 @@ def test_the_course_is_written_down(capsys):
     assert model.loss_curve_[-1] < model.loss_curve_[0]
     assert model.validation_scores_ is None
     assert "step 14 of 14, loss" in capsys.readouterr().out
-    quick_classifier(patience=0).fit(X, Y)  # nothing to be patient about
+    quick_classifier().fit(X, Y)
     assert capsys.readouterr().out == ""
 
 
@@ -314,7 +331,10 @@ def test_random_state_is_all_the_chance_there_is(loss):
         ({"loss": "cross_entropy", "label_smoothing": 0.1}, "label_smoothing"),
         ({"device": "quantum"}, "device='cpu'"),
         ({"early_stopping": True, "validation_fraction": 1.0}, "validation_fraction"),
-        ({"early_stopping": True, "patience": 0}, "patience"),
+        ({"early_stopping": True, "patience": 0}, "patience must be a whole number of at least 1, got 0"),
+        ({"patience": "long"}, "patience must be a whole number of at least 1, got 'long'"),
+        ({"screening": -1}, "screening must be a number of at least 0"),
+        ({"max_components": 2.5}, "max_components must be a whole number"),
     ],
 )
 def test_a_wrong_setting_is_one_line_when_fitting(wrong, message):

@@ -231,8 +231,8 @@ def baseline_line(plan, count, seconds=1.0, **settings):
 def test_a_baseline_on_more_folds_serves_and_one_on_fewer_is_run_again(tmp_path):
     every, few = make_plan(), make_plan(quick_baselines=True)  # 2 repeats of 5 folds, or the 5 of the first one
     iris = every.tables[0]
-    assert (every.max_folds("svm"), few.max_folds("svm")) == (10, 5)
-    assert few.max_folds("softmax") == few.max_folds(MAJORITY) == 10
+    assert (every.max_folds(iris, "svm"), few.max_folds(iris, "svm")) == (10, 5)
+    assert few.max_folds(iris, "softmax") == few.max_folds(iris, MAJORITY) == 10
     store = ResultStore(tmp_path)
     store.add(baseline_line(few, 5, first_folds=5))
     assert few.find_stored_result(store, iris, "svm") is not None

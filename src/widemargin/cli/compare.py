@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--metric",
         metavar="NAME",
         help="what decides: accuracy, balanced_accuracy, macro_f1, log_loss, roc_auc or brier "
-        "(default: accuracy; balanced_accuracy where one class has 80 %% of the rows)",
+        "(default: accuracy; balanced_accuracy where one class has 80 % of the rows)",
     )
     add_fold_options(parser, follow_rows=True)
     add_tuning_options(parser)

@@ -110,6 +110,8 @@ def compare(
     seconds, trials = _check_tuning(tune, tune_trials)
     if baselines not in (None, True, False):
         raise InputError(f"baselines must be True, False or None, got {format_value(baselines)}")
+    if calibrate not in (True, False):
+        raise InputError(f"calibrate must be True or False, got {format_value(calibrate)}")
     if stratify not in (None, True, False):
         raise InputError(f"stratify must be True, False or None, got {format_value(stratify)}")
     for name, folder in (("out", out), ("data_dir", data_dir)):
@@ -185,7 +187,7 @@ def _check_mlp_config(given: Any) -> MLPConfig | dict[str, Any]:
         return {}
     if isinstance(given, MLPConfig):
         return given
-    if not isinstance(given, Mapping):
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise InputError(f"mlp_config must be an MLPConfig or a dict of its fields, got {format_value(given)}")
     values = dict(given)
     MLPConfig(**values)  # one with a mistake is refused before any table is read
@@ -199,7 +201,10 @@ def _check_tuning(tune: Any, tune_trials: Any) -> tuple[float | None, int | None
         raise InputError(f"tune_trials must be from 1 to {MAX_TRIALS}, got {trials}")
     if tune is None or tune is False:
         return None, trials
-    return DEFAULT_TUNE_SECONDS if tune is True else _check_seconds("tune", tune), trials
+    seconds = DEFAULT_TUNE_SECONDS if tune is True else _check_seconds("tune", tune)
+    if not seconds > 0:
+        raise InputError(f"tune must be above 0 seconds, got {seconds:g}")
+    return seconds, trials
 
 
 def _check_whole_number(name: str, value: Any) -> int:

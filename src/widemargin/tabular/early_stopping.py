@@ -33,7 +33,10 @@ def train_validation_split(
     spare = np.delete(order, first)
     count = min(len(spare), max(1, round(fraction * len(y))))
     if not count:
-        raise InputError("early stopping needs a class with at least two rows to hold one out; hold nothing out")
+        raise InputError(
+            "early stopping needs a class with at least two rows to hold one out; set val_fraction=0 "
+            "(in MarginClassifier early_stopping=False)"
+        )
     chosen = spare[((np.arange(count) + 0.5) * len(spare) / count).astype(np.int64)]  # at equal distances: stratified
     return np.setdiff1d(order, chosen), np.sort(chosen)
 

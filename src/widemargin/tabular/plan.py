@@ -98,7 +98,7 @@ class ComparisonPlan:
     def num_training_rows(self, table: Table) -> int:
         """Rows of a training part."""
         folds = self.repeats_and_folds(table)[1]
-        return len(table) - len(table) // folds if folds > 0 else len(table)
+        return len(table) - len(table) // folds if folds > 1 else len(table)  # fewer are refused, with a message
 
     def config_for(self, table: Table) -> MLPConfig:
         """The settings of the models on a table."""
@@ -188,8 +188,6 @@ class ComparisonPlan:
             for name in ("first_folds", "fit_rows", "hidden"):
                 settings.pop(name, None)
                 settings |= {name: there.settings[name]} if name in there.settings else {}
-        if there is not None and "tuning" in settings and isinstance(there.settings.get("tuning"), dict):
-            settings["tuning"] = {**there.settings["tuning"], **settings["tuning"]}  # what was chosen is a result
         return store.find_matching((table.name, method), self.seed, settings)
 
     def find_stored_result(self, store: ResultStore, table: Table, method: str) -> Result | None:
@@ -316,6 +314,7 @@ def _run_job(table: Table, method: str, plan: ComparisonPlan, on_progress: Progr
                     trials=plan.trials[table.name],
                     metric=plan.metric,
                     on_progress=on_progress,
+                    calibrate=plan.calibrate,
                 )
                 settings["tuning"] = tuning.to_dict()
             else:

@@ -106,7 +106,7 @@ def draw_trials(loss: str | Sum | Loss, config: MLPConfig, count: int, seed: int
     first = {"lr": config.lr, "weight_decay": config.weight_decay, **{name: v for name, (v, _, _) in numbers.items()}}
     points = qmc.Halton(4, seed=seed).random(max(1, count))
     trials = [first]
-    for u_lr, u_decay, u_s, u_m in points[: count - 1]:
+    for u_lr, u_decay, u_s, u_m in points[: count - 1].tolist():
         trial = {
             "lr": config.lr * LR_RANGE ** (2 * u_lr - 1),
             "weight_decay": config.weight_decay * DECAY_RANGE ** (2 * u_decay - 1),
@@ -138,8 +138,9 @@ def tune_and_cross_validate(
     trials: int,
     metric: str = "accuracy",
     on_progress: Callable[[float], None] | None = None,
+    calibrate: bool = True,
 ) -> tuple[Score, Tuning]:
-    """Tune on inner folds of every training part, then train and test as `cross_validate` does, calibrated."""
+    """Tune on inner folds of every training part, then train and test as `cross_validate` does."""
     begun = time.perf_counter()
     models = StackedModels(encode(table), table, loss, config, seed)
     tried = draw_trials(loss, config, trials, seed)
@@ -151,9 +152,10 @@ def tune_and_cross_validate(
     )
     settings = _model_settings([tried[choice.trial] for choice in choices])
     jobs = [TrainingJob(part.training, (seed, k)) for k, part in enumerate(split)]
-    temperatures = None if config.val_fraction else [choice.temperature for choice in choices]
+    has_temperatures = calibrate and not config.val_fraction  # otherwise from the rows held out, or none
+    temperatures = [choice.temperature for choice in choices] if has_temperatures else None
     score = evaluate_models(
-        models, split, jobs, temperatures, scale_progress(on_progress, share), begun, calibrate=True, settings=settings
+        models, split, jobs, temperatures, scale_progress(on_progress, share), begun, calibrate, settings
     )
     flatness = {
         name: float(np.mean([getattr(choice, name) for choice in choices]))

@@ -154,7 +154,10 @@ def _principal_axes(x: NDArray[np.float64], max_components: int) -> NDArray[np.f
     else:
         values, vectors = np.linalg.eigh(x.T @ x)
         axes = vectors[:, ::-1][:, :count]
-    variance = float(np.maximum(values[::-1][:count], 0.0).sum()) / (rows * count)
+    values = np.maximum(values[::-1][:count], 0.0)
+    # Beyond the rank of the matrix, which is centred, axes are what rounding left of them.
+    axes = np.where(values > max(x.shape) * np.finfo(np.float64).eps * values[:1], axes, 0.0)
+    variance = float(values.sum()) / (rows * count)
     scaled: NDArray[np.float64] = axes / np.sqrt(variance) if variance > 0 else axes
     return scaled
 
@@ -191,7 +194,8 @@ def column_relevance(x: NDArray[np.float64], y: NDArray[np.int64], num_classes: 
     varies = between + within > 0
     ratio = np.zeros(columns)
     tiny = np.finfo(np.float64).tiny
-    ratio[varies] = (between[varies] / (groups - 1)) / np.maximum(within[varies] / (rows - groups), tiny)
+    with np.errstate(over="ignore"):  # no variance within the classes: infinite
+        ratio[varies] = (between[varies] / (groups - 1)) / np.maximum(within[varies] / (rows - groups), tiny)
     p = fdtrc(groups - 1, rows - groups, ratio)
     unrelated = min(1.0, 2.0 * float((p > 0.5).mean()) + 1.0 / columns)  # J. D. Storey, JRSS B 64, 2002
     order = np.argsort(p, kind="stable")
