@@ -164,14 +164,16 @@ def test_the_weights_kept_are_those_of_the_best_check():
         stopping.check()
         own = [trainer.logits(torch.from_numpy(rows).expand(3, -1))[k] for k, rows in enumerate(held_out)]
         truth = [torch.from_numpy(table.y[rows]) for rows in held_out]
-        seen.append([
-            (
-                (z.argmax(1) == y).double().mean().item(),
-                -torch.nn.functional.cross_entropy(z, y).item(),
-                trainer.network.weights[0][k].clone(),
-            )
-            for k, (z, y) in enumerate(zip(own, truth, strict=True))
-        ])
+        seen.append(
+            [
+                (
+                    (z.argmax(1) == y).double().mean().item(),
+                    -torch.nn.functional.cross_entropy(z, y).item(),
+                    trainer.network.weights[0][k].clone(),
+                )
+                for k, (z, y) in enumerate(zip(own, truth, strict=True))
+            ]
+        )
     np.testing.assert_allclose(stopping.accuracies, [[model[0] for model in check] for check in seen], atol=1e-12)
     stopping.restore()
     for k in range(3):
