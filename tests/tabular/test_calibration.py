@@ -14,15 +14,8 @@ from small_tables import mixed_table
 from widemargin.data.tabular.encode import encode
 from widemargin.data.tabular.load import load_table
 from widemargin.tabular.config import MLPConfig
-from widemargin.tabular.crossval import (
-    INNER_FOLDS,
-    StackedModels,
-    TrainingJob,
-    cross_validate,
-    inner_partitions,
-    part_logits,
-    partitions,
-)
+from widemargin.tabular.crossval import INNER_FOLDS, cross_validate, inner_partitions, partitions
+from widemargin.tabular.model_stacks import StackedModels, TrainingJob, part_logits
 
 CONFIG = MLPConfig(hidden=(16, 8), epochs=0, min_steps=60)
 ways_to_calibrate = pytest.mark.parametrize("val_fraction", [0.0, 0.2])

@@ -13,8 +13,8 @@ from widemargin.losses.grammar import Sum, parse
 from widemargin.losses.margin import Margin
 from widemargin.tabular.batched import ModelSettings, StackedTrainer
 from widemargin.tabular.config import MLPConfig
-from widemargin.tabular.crossval import StackedModels, TrainingJob, build_stacked_table
 from widemargin.tabular.early_stopping import EarlyStopping, train_validation_split, train_with_validation
+from widemargin.tabular.model_stacks import StackedModels, TrainingJob, build_stacked_table
 
 CONFIG = MLPConfig(hidden=(32, 24), epochs=0, min_steps=30, batch=8, lr=0.01, weight_decay=0.2, dropout=0.2)
 LRS, DECAYS = (0.01, 0.004, 0.03), (0.2, 1.5, 0.0)
