@@ -14,7 +14,7 @@ from widemargin.head.backends.base import NormalizedEmbeddings, compute_margin_l
 from widemargin.head.backends.dense import DenseBackend
 from widemargin.head.backends.stacked import StackedBackend
 from widemargin.losses.registry import list_losses
-from widemargin.tabular import batched, crossval
+from widemargin.tabular import batched, crossval, model_stacks
 from widemargin.tabular.batched import StackedTable, StackedTrainer, stack_angles
 from widemargin.tabular.batched_objective import StackedHead, StackedObjective
 from widemargin.tabular.config import MLPConfig
@@ -325,7 +325,7 @@ def test_folds_do_not_depend_on_how_many_train_at_once(monkeypatch):
     config = replace(CONFIG, hidden=(8, 4), min_steps=40)
     shares = []
     at_once = crossval.cross_validate(data, "adacos", split, config, 5, torch.float64, shares.append)
-    monkeypatch.setattr(crossval, "_MAX_STACK_WEIGHTS", 3 * (F * 8 + 8 * 4 + 4 * C))
+    monkeypatch.setattr(model_stacks, "_MAX_STACK_WEIGHTS", 3 * (F * 8 + 8 * 4 + 4 * C))
     in_blocks = crossval.cross_validate(data, "adacos", split, config, 5, torch.float64, shares.append)
     assert at_once.folds == in_blocks.folds
     assert at_once.angles == pytest.approx(in_blocks.angles, rel=1e-9)

@@ -46,7 +46,7 @@ def test_every_setting_is_within_its_domain(rows, columns, classes):
 
 
 def check_close(one, other, ratio):
-    """Settings of neighbouring sizes: rounded to three digits or to eight units, and otherwise by a power of `ratio`."""
+    """Settings of neighbouring sizes: but for rounding (three digits, eight units) they differ by `ratio` at most."""
     for name in CONTINUOUS:
         assert within(getattr(one, name), getattr(other, name), ratio * 1.011), name
     assert abs(one.batch - other.batch) <= 1 + one.batch * (ratio - 1)

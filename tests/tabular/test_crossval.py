@@ -20,19 +20,18 @@ from widemargin.data.tabular.table import Column
 from widemargin.data.tabular.uci import load_uci_set
 from widemargin.io.errors import InputError
 from widemargin.losses.registry import list_losses
-from widemargin.tabular import crossval
+from widemargin.tabular import crossval, model_stacks
 from widemargin.tabular.baselines import cross_validate_baseline
 from widemargin.tabular.batched import StackedTrainer
 from widemargin.tabular.config import MLPConfig
 from widemargin.tabular.crossval import (
     Partition,
-    build_stacked_table,
     check_cross_validation,
     cross_validate,
     partitions,
-    predictions,
     stratified_sample,
 )
+from widemargin.tabular.model_stacks import build_stacked_table, predictions
 from widemargin.tabular.results import BASELINES, MAJORITY
 
 SMALL = MLPConfig(hidden=(16, 8), epochs=0, min_steps=40)
@@ -264,10 +263,10 @@ def test_several_stacks_are_one_stack(loss, limit, monkeypatch):
     split = partitions(table.y, 1, 7, 3)
     whole = cross_validate(table, loss, split, SMALL, 3, torch.float64)
     sizes = []
-    real = crossval.StackedTrainer
-    monkeypatch.setattr(crossval, "StackedTrainer", lambda *given: sizes.append(len(given[2])) or real(*given))
+    real = model_stacks.StackedTrainer
+    monkeypatch.setattr(model_stacks, "StackedTrainer", lambda *given: sizes.append(len(given[2])) or real(*given))
     weights, draws = 13 * 16 + 16 * 8 + 8 * 3, 40 * 16
-    monkeypatch.setattr(crossval, limit, 3 * (weights if limit == "_MAX_STACK_WEIGHTS" else draws))
+    monkeypatch.setattr(model_stacks, limit, 3 * (weights if limit == "_MAX_STACK_WEIGHTS" else draws))
     several = cross_validate(table, loss, split, SMALL, 3, torch.float64)
     assert len(sizes) > 1
     assert max(sizes) <= 3
@@ -300,7 +299,7 @@ def test_every_margin_runs(loss, classes):
 
 @pytest.mark.parametrize("limit", [1 << 22, 500])
 def test_reported_progress_sums_to_one(limit, monkeypatch):
-    monkeypatch.setattr(crossval, "_MAX_STACK_WEIGHTS", limit)
+    monkeypatch.setattr(model_stacks, "_MAX_STACK_WEIGHTS", limit)
     table = mixed_table()
     shares = []
     cross_validate(table, "softmax", partitions(table.y, 1, 5, 0), SMALL, on_progress=shares.append)
@@ -338,7 +337,7 @@ def test_predictions_in_pieces_are_those_at_once(monkeypatch):
     stack.run()
     at_once = predictions(stack, test)
     assert at_once.shape == (4, 16)
-    monkeypatch.setattr(crossval, "_PREDICT_CHUNK_VALUES", 1)
+    monkeypatch.setattr(model_stacks, "_PREDICT_CHUNK_VALUES", 1)
     np.testing.assert_array_equal(predictions(stack, test), at_once)
 
 
@@ -385,7 +384,7 @@ def test_training_accuracy_is_that_of_the_models_on_what_they_learnt_from(monkey
     assert score.train == pytest.approx(wanted)
     assert score.train != score.folds
     monkeypatch.setattr(crossval, "MAX_TRAIN_ACCURACY_ROWS", 30)  # of 120
-    monkeypatch.setattr(crossval, "_MAX_STACK_WEIGHTS", 1)  # each model in a stack of its own, the same draws
+    monkeypatch.setattr(model_stacks, "_MAX_STACK_WEIGHTS", 1)  # each model in a stack of its own, the same draws
     for few in (cross_validate(table, "softmax", split, SMALL, 3, torch.float64) for _ in range(2)):
         seen = [stratified_sample(part.training, table.y, 30, [3, k, 4]) for k, part in enumerate(split)]
         answers = predictions(stack, seen)

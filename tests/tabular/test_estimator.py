@@ -23,7 +23,7 @@ import widemargin as wm
 from widemargin import MarginClassifier
 from widemargin.data.tabular.encode import encode
 from widemargin.data.tabular.table import Column, Table
-from widemargin.tabular import crossval
+from widemargin.tabular import crossval, model_stacks
 from widemargin.tabular.batched import StackedTrainer
 from widemargin.tabular.config import MLPConfig
 from widemargin.tabular.early_stopping import train_validation_split
@@ -97,7 +97,7 @@ def test_fit_is_a_fold_of_a_comparison(loss, gaps, monkeypatch):
     x, data, split = iris_folds(gaps)
     model = quick_classifier(loss, random_state=4).fit(x[split[0].training], Y[split[0].training])
     config = MLPConfig(hidden=(24, 8), epochs=1, min_steps=60)
-    rows = crossval.build_stacked_table(encode(data), data.y, 3, [part.training for part in split], torch.float64)
+    rows = model_stacks.build_stacked_table(encode(data), data.y, 3, [part.training for part in split], torch.float64)
     stack = StackedTrainer(loss, rows, [part.training for part in split], [(4, k) for k in range(5)], config)
     stack.run()
     np.testing.assert_allclose(model.class_weights_, stack.objective.head.weight[0].detach(), rtol=1e-9, atol=1e-9)

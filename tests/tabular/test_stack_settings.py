@@ -13,8 +13,8 @@ from widemargin.losses.grammar import Sum, parse
 from widemargin.losses.margin import Margin
 from widemargin.tabular.batched import ModelSettings, StackedTrainer
 from widemargin.tabular.config import MLPConfig
-from widemargin.tabular.crossval import StackedModels, TrainingJob, build_stacked_table
 from widemargin.tabular.early_stopping import EarlyStopping, train_validation_split, train_with_validation
+from widemargin.tabular.model_stacks import StackedModels, TrainingJob, build_stacked_table
 
 CONFIG = MLPConfig(hidden=(32, 24), epochs=0, min_steps=30, batch=8, lr=0.01, weight_decay=0.2, dropout=0.2)
 LRS, DECAYS = (0.01, 0.004, 0.03), (0.2, 1.5, 0.0)
@@ -164,14 +164,16 @@ def test_the_weights_kept_are_those_of_the_best_check():
         stopping.check()
         own = [trainer.logits(torch.from_numpy(rows).expand(3, -1))[k] for k, rows in enumerate(held_out)]
         truth = [torch.from_numpy(table.y[rows]) for rows in held_out]
-        seen.append([
-            (
-                (z.argmax(1) == y).double().mean().item(),
-                -torch.nn.functional.cross_entropy(z, y).item(),
-                trainer.network.weights[0][k].clone(),
-            )
-            for k, (z, y) in enumerate(zip(own, truth, strict=True))
-        ])
+        seen.append(
+            [
+                (
+                    (z.argmax(1) == y).double().mean().item(),
+                    -torch.nn.functional.cross_entropy(z, y).item(),
+                    trainer.network.weights[0][k].clone(),
+                )
+                for k, (z, y) in enumerate(zip(own, truth, strict=True))
+            ]
+        )
     np.testing.assert_allclose(stopping.accuracies, [[model[0] for model in check] for check in seen], atol=1e-12)
     stopping.restore()
     for k in range(3):

@@ -67,7 +67,7 @@ def train_snapshots(scale: float, seed: int, phases: Mapping[str, float]) -> lis
     from ..numerics import angles
     from ..tabular.batched import StackedTrainer
     from ..tabular.config import MLPConfig
-    from ..tabular.crossval import build_stacked_table
+    from ..tabular.model_stacks import build_stacked_table
     from ..theory import theoretical_gap
 
     table = load_uci_set("iris")

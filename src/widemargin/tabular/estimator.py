@@ -28,8 +28,8 @@ from ..losses.grammar import Sum, parse
 from ..metrics.angles import Angles, angles
 from .batched import StackedTable
 from .config import MLPConfig
-from .crossval import build_stacked_table
 from .early_stopping import train_validation_split
+from .model_stacks import build_stacked_table
 from .single import ColumnScaler, check_magnitude, train_single
 
 _RULE_PARAMETERS = (

@@ -28,18 +28,8 @@ from ..metrics.classification import METRICS, compute_metrics, fit_temperature, 
 from .batched import ModelSettings
 from .batched_objective import check_stacked_loss
 from .config import MLPConfig
-from .crossval import (
-    INNER_FOLDS,
-    Partition,
-    Score,
-    StackedModels,
-    TrainingJob,
-    evaluate_models,
-    inner_partitions,
-    part_logits,
-    predictions,
-    scale_progress,
-)
+from .crossval import INNER_FOLDS, Partition, Score, evaluate_models, inner_partitions, scale_progress
+from .model_stacks import StackedModels, TrainingJob, part_logits, predictions
 
 LR_RANGE, DECAY_RANGE, SCALE_RANGE = 4.0, 10.0, 4.0
 """A trial's rate, decay and `s` lie between the first trial's over this and times this."""
