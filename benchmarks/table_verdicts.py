@@ -1,7 +1,7 @@
 """Do verdicts of `compare` depend on its settings? The default beside twice the tuning budget, on many shapes.
 
 Two runs contradict each other on a pair of losses if both find a difference (corrected resampled t-test, Holm over all
-pairs, 5 %) and the signs are opposite. Larger tables are cut to `MAX_ROWS` rows so that all take a quarter of an hour on two cores.
+pairs, 5 %) and the signs are opposite. Larger tables are cut to `MAX_ROWS` rows, so that it takes a quarter of an hour.
 """
 
 from __future__ import annotations
