@@ -18,7 +18,7 @@ import numpy as np
 
 from widemargin.data.tabular.encode import check_width
 from widemargin.io.worker_pool import ProgressCallback, run_all
-from widemargin.tabular.baselines import DEFAULT_BASELINES, cross_validate_baseline
+from widemargin.tabular.baselines import DEFAULT_BASELINES, cross_validate_baseline, max_fit_rows
 from widemargin.tabular.config import MLPConfig
 from widemargin.tabular.crossval import Partition, cross_validate, partitions, stratified_sample
 from widemargin.tabular.plan import PAPER_LOSSES, drop_adacos_for_two_classes
@@ -34,15 +34,16 @@ MAX_INNER_ROWS = 20_000
 """Training rows among which the loss is chosen: of larger tables a stratified sample, and one inner part of five."""
 
 
-def evaluate_baseline(splits: Sequence[TableSplit], method: str, seed: int) -> dict[str, Any]:
-    """Mean test accuracy of a baseline on the splits of a table."""
+def evaluate_baseline(splits: Sequence[TableSplit], method: str, seed: int, seconds: float) -> dict[str, Any]:
+    """Mean test accuracy of a baseline on the splits of a table, with so many seconds for each (see `baselines`)."""
     scores = [
-        cross_validate_baseline(
-            split.table, method, [Partition(split.training, split.test)], seed, seconds=BASELINE_SECONDS
-        )
+        cross_validate_baseline(split.table, method, [Partition(split.training, split.test)], seed, seconds=seconds)
         for split in splits
     ]
-    return {"accuracy": _mean(score.folds[0] for score in scores), "seconds": sum(s.seconds for s in scores)}
+    fit_rows = max_fit_rows(splits[0].table, method, seconds)
+    limits = {} if fit_rows is None or fit_rows >= len(splits[0].training) else {"fit_rows": fit_rows}
+    took = sum(score.seconds for score in scores)
+    return {"accuracy": _mean(score.folds[0] for score in scores), "seconds": took, **limits}
 
 
 def evaluate_chosen_loss(splits: Sequence[TableSplit], seed: int) -> dict[str, Any]:
@@ -81,17 +82,27 @@ def _mean(values: Iterable[float]) -> float:
     return float(np.mean(list(values)))
 
 
-def _evaluate(name: str, seed: int, method: str, on_progress: ProgressCallback) -> dict[str, Any]:
+def _evaluate(
+    name: str, seed: int, method: str, baseline_seconds: float, on_progress: ProgressCallback
+) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         splits = draw_splits(name, seed)
-        result = evaluate_chosen_loss(splits, seed) if method == OURS else evaluate_baseline(splits, method, seed)
+        if method == OURS:
+            result = evaluate_chosen_loss(splits, seed)
+        else:
+            result = evaluate_baseline(splits, method, seed, baseline_seconds)
     on_progress(1.0)
     return {"set": name, "seed": seed, "method": method, **result}
 
 
 def run_missing(
-    names: Sequence[str], seeds: Sequence[int], methods: Sequence[str], path: Path, jobs: int
+    names: Sequence[str],
+    seeds: Sequence[int],
+    methods: Sequence[str],
+    path: Path,
+    jobs: int,
+    baseline_seconds: float = BASELINE_SECONDS,
 ) -> list[dict[str, Any]]:
     """Evaluate every method on every table and seed that the file does not have yet; returns all lines asked for."""
     from widemargin.io.progress import progress_bar
@@ -104,7 +115,7 @@ def run_missing(
         progress_bar("tables", len(wanted), len(wanted) - len(missing)) as on_progress,
         path.open("a", encoding="utf-8") as file,
     ):
-        for line in run_all(_evaluate, missing, jobs, on_progress):
+        for line in run_all(_evaluate, [(*work, baseline_seconds) for work in missing], jobs, on_progress):
             lines.append(line)
             file.write(json.dumps(line) + "\n")
             file.flush()
@@ -150,6 +161,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=list(REPORT_SEEDS), help="tables are drawn from these")
     parser.add_argument("--sets", nargs="+", default=list(NAMES), choices=NAMES, metavar="NAME", help="only these")
     parser.add_argument("--methods", nargs="+", choices=(OURS, *DEFAULT_BASELINES), metavar="NAME", help="only these")
+    parser.add_argument(
+        "--baseline-seconds", type=float, default=BASELINE_SECONDS, help=f"per fit (default {BASELINE_SECONDS:g})"
+    )
     parser.add_argument("--out", default="tables.jsonl", help="file with a line for every result; what it has is kept")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
     parser.set_defaults(run=run)
@@ -158,6 +172,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure and print."""
     methods = options.methods or [OURS, *DEFAULT_BASELINES]
-    lines = run_missing(options.sets, options.seeds, methods, Path(options.out), options.jobs)
+    lines = run_missing(options.sets, options.seeds, methods, Path(options.out), options.jobs, options.baseline_seconds)
     if {OURS} < {line["method"] for line in lines}:
         print_summary(summarise(lines, options.sets))
