@@ -16,7 +16,8 @@ def blocks(file: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / file).read_text(), re.DOTALL)
 
 
-def test_readme_examples_run_one_after_the_other():
+def test_readme_examples_run_one_after_the_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # one of them writes a folder
     space: dict[str, object] = {}
     for block in blocks("README.md"):
         exec(compile(block, "README.md", "exec"), space)
