@@ -171,7 +171,9 @@ class ComparisonPlan:
         if method not in BASELINES:
             found |= {"mlp_config": asdict(self.config_for(table))}
             found |= {"calibrate": True} if self.calibrate else {}
-            return found | ({"tuning": {"trials": self.trials[table.name]}} if table.name in self.trials else {})
+            if table.name in self.trials:
+                found["tuning"] = {"trials": self.trials[table.name], "metric": self.metric}
+            return found
         num_rows = self.num_training_rows(table)
         fit_rows = max_fit_rows(table, method, self.baseline_seconds)
         if fit_rows is not None and fit_rows < num_rows:
@@ -316,7 +318,7 @@ def _run_job(table: Table, method: str, plan: ComparisonPlan, on_progress: Progr
                     on_progress=on_progress,
                     calibrate=plan.calibrate,
                 )
-                settings["tuning"] = tuning.to_dict()
+                settings["tuning"] |= tuning.to_dict()
             else:
                 score = cross_validate(
                     table, method, split, config, plan.seed, on_progress=on_progress, calibrate=plan.calibrate

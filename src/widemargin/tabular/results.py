@@ -240,12 +240,17 @@ def _read_results(path: Path) -> dict[tuple[str, str], Result]:
 def _flatten_settings(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
     """All settings by name, those of `mlp_config` among them, so that the one which differs can be named.
 
-    Of tuning only the number of trials is a setting; what was chosen is a result.
+    Of tuning only the number of trials and the metric are settings; what was chosen is a result.
     """
     tuning = settings.get("tuning")
-    trials = tuning.get("trials") if isinstance(tuning, dict) else tuning
-    nested = {"mlp_config": None, "tuning": None}
-    return {"seed": seed, **settings, **nested, "tune_trials": trials, **settings.get("mlp_config", {})}
+    known = tuning if isinstance(tuning, dict) else {}
+    nested = {
+        "mlp_config": None,
+        "tuning": None,
+        "tune_trials": known.get("trials"),
+        "tune_metric": known.get("metric"),
+    }
+    return {"seed": seed, **settings, **nested, **settings.get("mlp_config", {})}
 
 
 def format_result_line(result: Result) -> str:
