@@ -248,7 +248,7 @@ def _flatten_settings(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
         "mlp_config": None,
         "tuning": None,
         "tune_trials": known.get("trials"),
-        "tune_metric": known.get("metric"),
+        "tuned_metric": known.get("metric"),
     }
     return {"seed": seed, **settings, **nested, **settings.get("mlp_config", {})}
 
