@@ -1,4 +1,4 @@
-"""Do verdicts of `compare` depend on its settings? The default beside twice the tuning budget, on many shapes.
+"""Do verdicts of `compare` depend on its settings? The default beside tuned losses, on tables of many shapes.
 
 Two runs contradict each other on a pair of losses if both find a difference (corrected resampled t-test, Holm over all
 pairs, 5 %) and the signs are opposite. Larger tables are cut to `MAX_ROWS` rows, so that it takes a quarter of an hour.
@@ -25,7 +25,8 @@ from widemargin.tabular.crossval import stratified_sample
 from .table_shapes import REAL_SETS, SHAPES, draw_splits, take_rows
 
 NAMES = (*SHAPES, *REAL_SETS)
-MAX_ROWS, MAX_CELLS = 5_000, 2_000_000
+MAX_ROWS, MAX_CELLS = 3_000, 2_000_000
+SMALL_ROWS, TRIALS_OF_SMALL_TABLES, TRIALS = 1_000, 16, 4
 FOLDS = 5
 ALPHA = 0.05
 
@@ -49,22 +50,22 @@ def differences(comparison: Comparison) -> dict[tuple[str, str], tuple[float, fl
     }
 
 
-def compare_verdicts(name: str, seed: int, budget: float, jobs: int) -> dict[str, Any]:
+def compare_verdicts(name: str, seed: int, jobs: int) -> dict[str, Any]:
     """The significant pairs of both runs, and those on which they contradict each other."""
     table = draw_table(name, seed)
     options: dict[str, Any] = {"baselines": False, "metric": "accuracy", "folds": FOLDS, "seed": seed, "jobs": jobs}
     options |= {"cv_repeats": 2 if len(table) <= 2_000 else 1, "calibrate": False, "quiet": True}
-    default, tuned = compare(table, **options), compare(table, tune=2.0 * budget, **options)
+    trials = TRIALS_OF_SMALL_TABLES if len(table) <= SMALL_ROWS else TRIALS
+    default, tuned = compare(table, **options), compare(table, tune_trials=trials, **options)
     by_run = [differences(default), differences(tuned)]
     significant = [{pair for pair, (_, p) in run.items() if p < ALPHA} for run in by_run]
     opposite = [
         pair for pair in significant[0] & significant[1] if np.sign(by_run[0][pair][0]) != np.sign(by_run[1][pair][0])
     ]
-    tuning = tuned.sets[0].results[0].settings.get("tuning", {})
     return {
         "set": name,
         "rows": len(table),
-        "trials": tuning.get("trials", 1),
+        "trials": trials,
         "pairs": len(by_run[0]),
         "significant_default": len(significant[0]),
         "significant_tuned": len(significant[1]),
@@ -108,7 +109,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.add_argument("--seed", type=int, default=100, help="what tables are drawn from (default 100)")
     parser.add_argument("--sets", nargs="+", default=list(NAMES), choices=NAMES, metavar="NAME", help="only these")
-    parser.add_argument("--budget", type=float, default=15.0, help="seconds of tuning per table, doubled (default 15)")
     parser.add_argument("--out", default="verdicts.jsonl", help="file with a line per table; what it has is kept")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
     parser.set_defaults(run=run)
@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> None:
     known = {line["set"]: line for line in lines}
     for name in options.sets:
         if name not in known:
-            known[name] = compare_verdicts(name, options.seed, options.budget, options.jobs)
+            known[name] = compare_verdicts(name, options.seed, options.jobs)
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(known[name]) + "\n")
     print_lines([known[name] for name in options.sets])
