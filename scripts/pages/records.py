@@ -218,8 +218,30 @@ def results_table(lines: Sequence[Line]) -> list[str]:
     return small_print(table(["loss", "runs", *(name.replace("_", " ") for name in names)], rows))
 
 
+def table_shapes(lines: Sequence[Line]) -> list[str]:
+    """Tables of many shapes: mean test accuracy over seeds of the chosen loss and of the baselines."""
+    by_table: dict[str, dict[str, list[float]]] = {}
+    for line in lines:
+        by_table.setdefault(line["set"], {}).setdefault(line["method"], []).append(line["accuracy"])
+    methods = list(dict.fromkeys(line["method"] for line in lines))
+    rows = [
+        [f"`{name}`", *(f"{sum(own[m]) / len(own[m]):.2f}" if m in own else "–" for m in methods)]
+        for name, own in by_table.items()
+    ]
+    return small_print(table(["table", *(method.replace("_", " ") for method in methods)], rows))
+
+
+def table_verdicts(lines: Sequence[Line]) -> list[str]:
+    """Pairs of losses that a test tells apart under the default and under tuned settings."""
+    names = ("rows", "trials", "pairs", "significant_default", "significant_tuned", "significant_both")
+    rows = [[f"`{line['set']}`", *(str(line[name]) for name in names), str(len(line["opposite"]))] for line in lines]
+    return table(["table", *(name.replace("_", ", ") for name in names), "opposite winners"], rows)
+
+
 TABLES: dict[str, tuple[str, Callable[[Any], list[str]]]] = {
     "table1.jsonl": ("Table I: fifteen tables, seven losses", table1),
+    "tables.jsonl": ("Tables of many shapes: the chosen loss and baselines", table_shapes),
+    "table_verdicts.jsonl": ("Tables of many shapes: default and tuned settings", table_verdicts),
     "headline.jsonl": ("The headline: CIFAR-10 within an hour", headline),
     "table7_cpu.jsonl": ("Tables VI and VII in CPU size", table7),
     "figure2.json": ("Figure 2: depth", figure2),

@@ -121,7 +121,7 @@ def test_what_tuning_chose_is_a_median_and_a_range():
         "trials": 20,
         "inner": "5 folds",
         "chosen": [{"lr": lr, "s": 5.0, "odd": "x", "no": math.nan} for lr in (0.01, 0.02, 0.04)],
-        "flatness": {"share_within_one_point": 0.625},
+        "flatness": {"within_one_se": 0.625, "default_behind": 0.4},
     }
     rows = [make_result("softmax", noisy_folds(90), tuning=tuning), make_result("adacos", noisy_folds(80, 1))]
     rows += [make_result("arcgrad(s=5)", noisy_folds(85, 2), tuning={"chosen": [HOSTILE], "flatness": 3})]
@@ -130,7 +130,7 @@ def test_what_tuning_chose_is_a_median_and_a_range():
     for text in ("20", "5 folds", "0.02 (0.01 – 0.04)", "5"):
         assert text in shown
     assert "odd" not in shown
-    assert any("share within one point 0.625" in data for _, data in read.texts)
+    assert any("62 % of the trials" in data and "first trial 0.4" in data for _, data in read.texts)
 
 
 # Colours

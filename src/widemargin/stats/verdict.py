@@ -259,7 +259,7 @@ class FoldScores(NamedTuple):
         lead = errors - abs(perfect - float(np.mean(folds[:count])))
         return lead >= MIN_LEAD_OVER_MAJORITY * errors
 
-    def signed(self) -> FoldScores:
+    def negate_losses(self) -> FoldScores:
         """The same with scores of which the higher is the better one."""
         if self.higher_is_better:
             return self
@@ -285,7 +285,7 @@ def verdict_if_not_comparable(scores: FoldScores, test_fraction: Split, alpha: f
 has more than 38.8 % there (a), or 40.2 % on the rows it has learnt from (corrected resampled t-test, Holm over the \
 baselines, adjusted p = 0.000601).
     """
-    alpha, signed = check_fraction("alpha", alpha), scores.signed()
+    alpha, signed = check_fraction("alpha", alpha), scores.negate_losses()
     return _verdict_if_behind_baseline(signed, test_fraction, alpha) or _verdict_if_at_chance(
         signed, test_fraction, alpha
     )
