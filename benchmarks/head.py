@@ -8,12 +8,14 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 from rich.table import Table
 
 from widemargin.io.progress import progress_bar
+from widemargin.losses.registry import list_losses
 from widemargin.viz.terminal import console
 
 from .head_timing import (
@@ -21,7 +23,9 @@ from .head_timing import (
     count_progress_calls,
     list_head_implementations,
     measure_extra_memory,
+    round_ratios,
     time_heads,
+    time_over_limit,
 )
 from .numerics import TARGET_LOSSES
 
@@ -42,7 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shapes", nargs="+", metavar="N,D,C", help="samples, dimensions, classes (default: six of them)"
     )
-    parser.add_argument("--losses", nargs="+", metavar="LOSS", help="default arcface cosface adacos arcgrad")
+    parser.add_argument(
+        "--losses",
+        nargs="+",
+        metavar="LOSS",
+        help="default arcface cosface adacos arcgrad; all: every margin of the package",
+    )
     parser.add_argument(
         "--backends", nargs="+", choices=("auto", "dense", "stream"), default=["auto"], help="of our heads"
     )
@@ -63,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
     shapes = [_parse_shape(text) for text in options.shapes] if options.shapes else list(SHAPES)
     print_heads(
         shapes,
-        options.losses or BENCHMARK_LOSSES,
+        list_losses("margins") if options.losses == ["all"] else options.losses or BENCHMARK_LOSSES,
         options.backends,
         options.rounds,
         not options.no_peers,
@@ -176,13 +185,15 @@ def print_times(row: dict[str, Any]) -> None:
     seconds, memory = row["seconds"], row.get("mebibytes", {})
     title = f"{samples} samples, {embedding_dim} dimensions, {num_classes:,} classes; {row['threads']} threads"
     grid = Table(title=title, title_justify="left", title_style="bold")
-    for name in ("head", "ms", "/ limit", "/ linear + cross_entropy", "MiB beyond the gradient"):
+    for name in ("head", "ms", "/ limit", "rounds: median (range)", "/ linear + cross_entropy", "MiB beyond the gradient"):
         grid.add_column(name, justify="left" if name == "head" else "right")
     plain = seconds.get("linear + cross_entropy")
     for name, spent in seconds.items():
         over_plain = f"{spent / plain:.2f}" if plain else "–"
         extra = f"{memory[name]:.1f}" if name in memory else "–"
-        grid.add_row(name, f"{1e3 * spent:.2f}", f"{spent / seconds['limit']:.2f}", over_plain, extra)
+        ratios = round_ratios(row, name)
+        in_rounds = f"{median(ratios):.2f} ({ratios[0]:.2f} – {ratios[-1]:.2f})" if ratios else "–"
+        grid.add_row(name, f"{1e3 * spent:.2f}", f"{time_over_limit(row, name):.2f}", in_rounds, over_plain, extra)
     console().print(grid)
 
 

@@ -11,6 +11,8 @@ from widemargin.viz import page
 from widemargin.viz.charts import loss_colour
 from widemargin.viz.lines import LineSpec, draw_log_lines
 
+from .head_timing import time_over_limit
+
 _TABLE_ONLY_SUFFIXES = ("kept gradient", "compiled")  # ways of the same head, which would crowd the pictures
 _REFERENCE_COLORS = {"limit": "#888888", "linear + cross_entropy": "#555555"}
 
@@ -20,9 +22,11 @@ def heads_page(record: dict[str, Any]) -> str:
     rows = record["heads"]
     dims = [row["shape"][1] for row in rows]
     wide = [row for row in rows if row["shape"][1] == max(set(dims), key=dims.count)]  # one line, one dimension
-    ratios = [{**row, "ratio": {n: s / row["seconds"]["limit"] for n, s in row["seconds"].items()}} for row in wide]
+    ratios = [{**row, "ratio": {name: time_over_limit(row, name) for name in row["seconds"]}} for row in wide]
     body = [
-        page.heading("Time", "A step's time over that of three bare matrix products; 1 is the limit."),
+        page.heading(
+            "Time", "A step's time over that of three bare matrix products with the same weights; 1 is the limit."
+        ),
         page.figure(draw_log_lines(_lines(ratios, "ratio"), "classes", "time / limit", "Time over the limit")),
     ]
     if any("mebibytes" in row for row in wide):
@@ -72,7 +76,7 @@ def _table(row: dict[str, Any]) -> str:
         [
             (name, ""),
             (f"{1e3 * spent:.2f}", ""),
-            (f"{spent / seconds['limit']:.2f}", ""),
+            (f"{time_over_limit(row, name):.2f}", ""),
             (f"{max(0.0, memory[name]):.1f}" if name in memory else "–", ""),
         ]
         for name, spent in seconds.items()
@@ -100,7 +104,8 @@ def _predicted_memory_table(rows: list[dict[str, Any]]) -> str:
                 if "eager" in name
                 else None
             )
-            if parts is not None and num_classes >= 10_000:
+            has_subcenters = name in row.get("weights_per_class", {})  # whose costs are not in the list
+            if parts is not None and num_classes >= 10_000 and not has_subcenters:
                 predicted = costs.total_cost(parts, num_classes, embedding_dim, samples, 1) / 2**20
                 title = f"{name}, {num_classes:,} classes"
                 cells.append([(title, ""), (f"{predicted:.1f}", ""), (f"{measured:.1f}", "")])

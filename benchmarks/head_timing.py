@@ -4,11 +4,12 @@ The heads are ours on their backends, pytorch-metric-learning's, and those that 
 plain autograd on all N×C logits with normalised copies of embeddings and weights. Their margins touch the target alone
 and their gradients are the loss's, which is more than many copies can say.
 
-Time is measured against the limit, three matrix products into memory that is already there. Everything runs in one
-process by turns, so that what else the machine does disturbs all alike; the figure is the smallest time of the rounds
-over the limit's smallest. A step is forward and backward to embeddings and weights, gradients set to None before it,
-as `zero_grad()` does; the first steps of each (compiling, allocating) do not count. Heads too large to stand side by
-side in memory are timed by turns with the limit one after the other.
+Time is measured against the limit, three matrix products into memory that is already there; for a loss with K weights
+per class they are products with all K·C rows. Everything runs in one process by turns, so that what else the machine
+does disturbs all alike; the figure is the smallest time of the rounds over the limit's smallest. A step is forward and
+backward to embeddings and weights, gradients set to None before it, as `zero_grad()` does; the first steps of each
+(compiling, allocating) do not count. Heads too large to stand side by side in memory are timed by turns with the limit
+one after the other.
 
 Memory is what a step takes beyond the gradient of the weights, in a fresh process for each head. The process warms up
 on a small head of the same kind (libraries, compiled kernels), resets the system's high-water mark, makes one step of
@@ -42,6 +43,8 @@ from torch import Tensor, nn
 from widemargin.head.backends import compiled
 from widemargin.io.errors import InputError
 
+from .margins import benchmark_margin, weights_per_class
+
 MIN_CLASSES_TIMED_SEPARATELY = 500_000
 SAMPLE_RATE = 0.1
 _RANK_TIMEOUT_SECONDS = 1800
@@ -57,6 +60,8 @@ class HeadImplementation:
     loss: str
     """Which loss it is: heads of the same loss can be compared in their gradients."""
     make: Callable[[int, int], nn.Module]
+    weights_per_class: int = 1
+    """Rows of the class weights that belong to one class: the limit multiplies as many."""
     keep_grad: bool = False
     """Whether steps zero the gradient of the step before and add to it, where others drop it."""
 
@@ -138,9 +143,11 @@ def widemargin_head(loss: str, backend: str, compile_kernels: bool = False) -> H
     def make(embedding_dim: int, num_classes: int) -> nn.Module:
         from widemargin.head.head import Head
 
-        return MeanLoss(Head(embedding_dim, num_classes, loss, backend=backend, compile=compile_kernels or "auto"))
+        margin = benchmark_margin(loss, num_classes)
+        return MeanLoss(Head(embedding_dim, num_classes, margin, backend=backend, compile=compile_kernels or "auto"))
 
-    return HeadImplementation(f"{loss}, {backend}{', compiled' * compile_kernels}", "widemargin", loss, make)
+    name = f"{loss}, {backend}{', compiled' * compile_kernels}"
+    return HeadImplementation(name, "widemargin", loss, make, weights_per_class(loss))
 
 
 def with_kept_grad(implementation: HeadImplementation) -> HeadImplementation:
@@ -236,12 +243,46 @@ def time_heads(
     for group, turns in _groups(shape, implementations, rounds):
         for name, seconds in _time_interleaved(shape, group, turns, on_progress).items():
             spent[name] += seconds
-    return {"shape": list(shape), "threads": torch.get_num_threads(), "seconds": {n: min(s) for n, s in spent.items()}}
+    return {
+        "shape": list(shape),
+        "threads": torch.get_num_threads(),
+        "seconds": {n: min(s) for n, s in spent.items()},
+        "rounds": {n: [round(value, 7) for value in s] for n, s in spent.items()},
+        "weights_per_class": {one.name: one.weights_per_class for one in implementations if one.weights_per_class > 1},
+    }
+
+
+def limit_name(weights_per_class: int = 1) -> str:
+    """What the bare products of a head are called whose classes have so many weights.
+
+    >>> limit_name(), limit_name(3)
+    ('limit', 'limit, 3 weights per class')
+    """
+    return "limit" if weights_per_class == 1 else f"limit, {weights_per_class} weights per class"
+
+
+def time_over_limit(row: dict[str, Any], name: str) -> float:
+    """Time of a head over that of three bare products with all of its weights."""
+    limit = name if name.startswith("limit") else limit_name(row.get("weights_per_class", {}).get(name, 1))
+    return float(row["seconds"][name] / row["seconds"][limit])
+
+
+def round_ratios(row: dict[str, Any], name: str) -> list[float]:
+    """Time over the limit in each round, sorted; empty for records that keep no rounds."""
+    limit = name if name.startswith("limit") else limit_name(row.get("weights_per_class", {}).get(name, 1))
+    rounds = row.get("rounds", {})
+    return sorted(spent / bare for spent, bare in zip(rounds.get(name, []), rounds.get(limit, []), strict=False))
 
 
 def count_progress_calls(shape: tuple[int, int, int], implementations: list[HeadImplementation], rounds: int) -> int:
     """How many times `on_progress` is called."""
-    return sum(turns * (len(group) + 1) for group, turns in _groups(shape, implementations, rounds))
+    groups = _groups(shape, implementations, rounds)
+    return sum(turns * (len(group) + len(_limit_sizes(group))) for group, turns in groups)
+
+
+def _limit_sizes(implementations: list[HeadImplementation]) -> list[int]:
+    """The weights per class whose products are timed beside these heads."""
+    return sorted({1, *(one.weights_per_class for one in implementations)})
 
 
 def _groups(
@@ -263,7 +304,9 @@ def _time_interleaved(
 ) -> dict[str, list[float]]:
     samples, dim, classes = shape
     x, y = random_batch(samples, dim, classes)
-    steps: dict[str, Callable[[], None]] = {"limit": make_matmul_limit(samples, dim, classes)}
+    steps: dict[str, Callable[[], None]] = {
+        limit_name(count): make_matmul_limit(samples, dim, count * classes) for count in _limit_sizes(implementations)
+    }
     for one in implementations:
         torch.manual_seed(1)  # not the embeddings' own draw, or weights would lie along them
         steps[one.name] = make_step(one.make(dim, classes), x, y, one.keep_grad)
@@ -339,7 +382,7 @@ def _measure_step_memory(name: str, shape: tuple[int, int, int], threads: int) -
     before = resident_kib()
     reset_peak_resident()
     step()
-    return (peak_resident_kib() - before) / 1024 - classes * dim * 4 / 2**20
+    return (peak_resident_kib() - before) / 1024 - implementation.weights_per_class * classes * dim * 4 / 2**20
 
 
 def measure_sharded_head(shape: tuple[int, int, int], loss: str, rounds: int, world_size: int = 2) -> dict[str, Any]:
@@ -402,7 +445,7 @@ def _measure_rank(shape: tuple[int, int, int], loss: str, rounds: int) -> dict[s
         if name == "sampled" and world == 1:
             continue
         torch.manual_seed(0)
-        head = Head(dim, classes, loss, backend=backend, **options)  # type: ignore[arg-type]
+        head = Head(dim, classes, benchmark_margin(loss, classes), backend=backend, **options)  # type: ignore[arg-type]
         step = make_step(MeanLoss(head), mine, labels)
         step(), step()
         spent = []
@@ -419,7 +462,7 @@ def _measure_rank(shape: tuple[int, int, int], loss: str, rounds: int) -> dict[s
             before = resident_kib()
             reset_peak_resident()
             step()
-            result["mebibytes"] = (peak_resident_kib() - before) / 1024 - len(head.weight) * dim * 4 / 2**20
+            result["mebibytes"] = (peak_resident_kib() - before) / 1024 - head.weight.numel() * 4 / 2**20
         del head, step
     dist.barrier()
     dist.destroy_process_group()

@@ -3,7 +3,8 @@
 Error is ‖g − g64‖ / ‖g64‖ of the fp32 gradient against the same head in fp64 on the same inputs, the
 larger of the one to x and the one to W. Regimes: random initialisation, and embeddings pulled
 towards their class until the mean loss is 1e-2, 1e-4, 1e-6 (a dash where a loss cannot get there:
-its scale bounds it from below). Degenerate points: x = w_y, x = −w_y, x = w_other and x = 0, in
+its scale or a penalty bounds it from below). A loss that draws numbers is measured in evaluation, and one that wants
+class counts has those of a long tail. Degenerate points: x = w_y, x = −w_y, x = w_other and x = 0, in
 fp32, fp16 and bf16; what is shown is whether loss and gradient are finite. The figures are printed as a
 table and, on request, written as JSON.
 """
@@ -32,6 +33,8 @@ from widemargin.losses.registry import list_losses
 from widemargin.numerics.angles import unit_and_norm
 from widemargin.viz.terminal import check_writable, console
 
+from .margins import benchmark_margin, draws_numbers, weights_per_class
+
 NUM_SAMPLES, EMBEDDING_DIM, NUM_CLASSES = 256, 512, 1000
 TARGET_LOSSES = (1e-2, 1e-4, 1e-6)
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -47,7 +50,7 @@ class LossImplementation:
     library: str
     make: Callable[[Tensor], tuple[LossFunction, nn.Parameter]]
     embedding_norm: float
-    """Length of the embeddings: 1 on the sphere, 64 where the loss keeps it, to reach small losses."""
+    """Length of the embeddings: 1 on the sphere, 64 where the loss keeps or reads it, to reach small losses."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +67,26 @@ class GradientAccuracy:
 def widemargin_loss(spec: str, backend: str = "dense") -> LossImplementation:
     """One of our margins."""
     margin: Margin = parse_margin(spec)
+    per_class = weights_per_class(spec)
 
     def make(weight: Tensor) -> tuple[LossFunction, nn.Parameter]:
-        head = Head(weight.shape[1], weight.shape[0], margin, backend=backend, dtype=weight.dtype)
+        num_classes, embedding_dim = weight.shape
+        filled = benchmark_margin(spec, num_classes)
+        head = Head(embedding_dim, num_classes, filled, backend=backend, dtype=weight.dtype)
+        head.train(not draws_numbers(head.margin))
         with torch.no_grad():
-            head.weight.copy_(weight)
+            head.weight.copy_(weight if per_class == 1 else _with_more_subcenters(weight, per_class))
         return head, head.weight
 
-    return LossImplementation(repr(margin), f"widemargin, {backend}", make, 64.0 if margin.uses_x_norm else 1.0)
+    keeps_length = margin.uses_x_norm or bool(margin.sample_fields)
+    return LossImplementation(repr(margin), f"widemargin, {backend}", make, 64.0 if keeps_length else 1.0)
+
+
+def _with_more_subcenters(weight: Tensor, per_class: int) -> Tensor:
+    """Class weights [C, K, D]: the given ones first, the others in random directions, the same in every dtype."""
+    draw = torch.Generator().manual_seed(1)
+    more = torch.randn(len(weight), per_class - 1, weight.shape[1], generator=draw) / weight.shape[1] ** 0.5
+    return torch.cat([weight.unsqueeze(1), more.to(weight.dtype)], 1)
 
 
 def metric_learning_losses() -> Iterator[LossImplementation]:
@@ -178,7 +193,7 @@ def _error_at_loss(
 
 def is_finite_at_degenerate_points(implementation: LossImplementation, weight: Tensor, dtype: torch.dtype) -> bool:
     """Whether loss and gradients are finite at x = w_y, −w_y, w_other and 0."""
-    rows = unit_and_norm(weight[:4])[0]
+    rows = unit_and_norm(weight[:16])[0]  # more classes than the largest default `topk`
     x = torch.stack([rows[0], -rows[1], rows[3], torch.zeros_like(rows[2])]).to(dtype)
     loss, to_x, to_weight = gradients(implementation, x, torch.tensor([0, 1, 2, 2]), rows)
     return all(bool(torch.isfinite(t).all()) for t in (loss, to_x, to_weight))
@@ -196,9 +211,9 @@ def list_loss_implementations(
 
 
 def _spellings(name: str) -> list[str]:
-    small = (
-        "s" in type(parse_margin(name)).options() and (parse_margin(name).for_num_classes(NUM_CLASSES).s or 0.0) < 64.0
-    )
+    margin = benchmark_margin(name, NUM_CLASSES)
+    has_scale = "s" in margin.options() and not margin.uses_any_norm
+    small = has_scale and (margin.for_num_classes(NUM_CLASSES).s or 0.0) < 64.0
     return [name, f"{name}(s=64)"] if small else [name]
 
 
@@ -217,11 +232,11 @@ def print_numerics(requested_losses: str | None, backend: str, json_path: str | 
         title_justify="left",
         title_style="bold",
     )
-    table.add_column("loss", no_wrap=True)
+    table.add_column("loss", overflow="fold")
     for column in ("at start", *(f"loss {target:.0e}" for target in TARGET_LOSSES)):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", min_width=8)
     for name in DTYPES:
-        table.add_column(f"finite {name}", justify="center")
+        table.add_column(f"finite {name}", justify="center", min_width=6)
     for library, group in itertools.groupby(rows, lambda row: row.library):
         table.add_section()
         table.add_row(f"[dim]{library}[/dim]")
@@ -233,7 +248,9 @@ def print_numerics(requested_losses: str | None, backend: str, json_path: str | 
             table.add_row(row.name, *errors, *("yes" if ok else "[bold red]NO[/]" for ok in row.finite.values()))
     screen.print(table)
     screen.print("finite: loss and gradients at x = w_y, −w_y, another class's weight, and 0")
-    screen.print("–: out of reach, the scale bounds the loss from below; red: above 2e-6 at the start or 2e-5 later")
+    screen.print(
+        "–: out of reach, the scale or a penalty bounds the loss from below; red: above 2e-6 at the start or 2e-5 later"
+    )
     if all(row.library.startswith("widemargin") for row in rows):
         screen.print("to compare with: pip install pytorch-metric-learning==2.9.0")
     if json_path is not None:

@@ -28,6 +28,10 @@ class TableSplit:
     training: NDArray[np.int64]
     test: NDArray[np.int64]
 
+    def features(self) -> NDArray[np.float64]:
+        """All rows as a matrix, for estimators; columns must be numbers."""
+        return np.stack([column.values for column in self.table.columns], axis=1).astype(np.float64, copy=False)
+
 
 @dataclass(frozen=True)
 class TableShape:
@@ -145,14 +149,18 @@ def draw_splits(name: str, seed: int) -> list[TableSplit]:
     """The splits of a table by its name: one of a generated table, five folds of a real one."""
     if name in REAL_SETS:
         return _real_splits(name, seed)
-    shape = SHAPES[name]
-    rng = np.random.default_rng([20_261_118, list(SHAPES).index(name), seed])
+    return [draw_shape(name, SHAPES[name], list(SHAPES).index(name), seed)]
+
+
+def draw_shape(name: str, shape: TableShape, place: int, seed: int) -> TableSplit:
+    """A table of this shape; every `place` and seed draws another one."""
+    rng = np.random.default_rng([20_261_118, place, seed])
     count = shape.rows + shape.test_rows
     columns, y = shape.draw(shape, count, rng)
     classes, y = np.unique(y, return_inverse=True)
     table = Table(name, tuple(columns), y.astype(np.int64), tuple(f"class {k:03}" for k in classes))
     order = rng.permutation(count)
-    return [TableSplit(table, np.sort(order[: shape.rows]), np.sort(order[shape.rows :]))]
+    return TableSplit(table, np.sort(order[: shape.rows]), np.sort(order[shape.rows :]))
 
 
 def _real_splits(name: str, seed: int) -> list[TableSplit]:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from .table_shapes import draw_splits
@@ -28,8 +27,7 @@ def measure(seed: int, losses: Sequence[str], threads: int) -> list[dict[str, An
     from widemargin.tabular.estimator import MarginClassifier
 
     split = draw_splits("large", seed)[0]
-    x = np.stack([column.values for column in split.table.columns], axis=1)
-    y = split.table.y
+    x, y = split.features(), split.table.y
     torch.set_num_threads(threads)
     lines: list[dict[str, Any]] = []
     hidden: tuple[int, ...] = ()

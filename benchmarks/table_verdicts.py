@@ -1,7 +1,11 @@
-"""Do verdicts of `compare` depend on its settings? The default beside tuned losses, on tables of many shapes.
+"""Do verdicts of `compare` depend on how long losses are tuned? Three runs of it on tables of many shapes.
+
+The settings as they are; tuned with T trials of every loss; tuned with 2 T. T is 500,000 / cells, rounded down to a
+power of two, 2 to 32: fixed by the size of the table and not by the clock, so that the runs can be repeated. 2 T is
+half to twice of what the 300 seconds of `--tune` bought when that was estimated once (`records/README.md`).
 
 Two runs contradict each other on a pair of losses if both find a difference (corrected resampled t-test, Holm over all
-pairs, 5 %) and the signs are opposite. Larger tables are cut to `MAX_ROWS` rows, so that it takes a quarter of an hour.
+pairs, 5 %) and the signs are opposite. All pairs of the three runs count.
 """
 
 from __future__ import annotations
@@ -9,7 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,99 +22,168 @@ from typing import Any
 import numpy as np
 
 from widemargin.data.tabular.table import Table
+from widemargin.io.errors import InputError
 from widemargin.stats import corrected_t_test, holm
 from widemargin.tabular.compare import compare
-from widemargin.tabular.comparison import Comparison
 from widemargin.tabular.crossval import stratified_sample
 
 from .table_shapes import REAL_SETS, SHAPES, draw_splits, take_rows
 
 NAMES = (*SHAPES, *REAL_SETS)
-MAX_ROWS, MAX_CELLS = 3_000, 2_000_000
-SMALL_ROWS, TRIALS_OF_SMALL_TABLES, TRIALS = 1_000, 16, 4
+PROTOCOL = 2
+"""Lines of another protocol are not mixed with those of this one."""
+MAX_ROWS, MAX_CELLS = 6_500, 12_000_000
+"""Rows of larger tables are a stratified sample of so many, or fewer where columns are many."""
+CELL_TRIALS, MIN_TRIALS, MAX_TRIALS = 500_000, 2, 32
 FOLDS = 5
+MAX_REPEATED_COLUMNS, MAX_REPEATED_CLASSES = 1_000, 20
+"""Tables of more columns or classes, on which training takes longest, are split into folds once, others twice."""
 ALPHA = 0.05
+
+Folds = Mapping[str, Sequence[float]]
+Pair = tuple[str, str]
+Findings = Mapping[Pair, tuple[float, float]]
+"""Of every pair of methods the difference in points and its adjusted p."""
 
 
 def draw_table(name: str, seed: int) -> Table:
-    """The training rows of a generated table, or all rows of a real one."""
+    """The training rows of a generated table, or all rows of a real one; a sample where they are many."""
     split = draw_splits(name, seed)[0]
     rows = np.arange(len(split.table)) if name in REAL_SETS else split.training
     limit = min(MAX_ROWS, MAX_CELLS // len(split.table.columns))
     return take_rows(split.table, stratified_sample(rows, split.table.y, limit, [seed]))
 
 
-def differences(comparison: Comparison) -> dict[tuple[str, str], tuple[float, float]]:
-    """Of every pair of losses the difference in points and its adjusted p."""
+def trial_count(num_rows: int, num_columns: int) -> int:
+    """T, the trials of every loss in the shorter of the tuned runs.
+
+    >>> trial_count(178, 13), trial_count(2_000, 20), trial_count(8_000, 20), trial_count(8_000, 100)
+    (32, 8, 2, 2)
+    """
+    affordable = max(1, CELL_TRIALS // (num_rows * num_columns))
+    return int(np.clip(1 << (affordable.bit_length() - 1), MIN_TRIALS, MAX_TRIALS))
+
+
+def run_losses(table: Table, trials: int, seed: int, jobs: int) -> dict[str, Any]:
+    """One run of `compare`, tuned with so many trials (0: not tuned): the accuracies of every loss on every fold."""
+    many = len(table.columns) > MAX_REPEATED_COLUMNS or len(table.class_names) > MAX_REPEATED_CLASSES
+    split: dict[str, Any] = {"cv_repeats": 1 if many else 2, "folds": FOLDS}
+    begun = time.perf_counter()
+    comparison = compare(
+        table,
+        baselines=False,
+        metric="accuracy",
+        calibrate=False,
+        tune_trials=trials or None,
+        seed=seed,
+        jobs=jobs,
+        quiet=True,
+        **split,
+    )
     results = comparison.sets[0].results
-    pairs = list(combinations(results, 2))
-    tests = [corrected_t_test(a.folds, b.folds, 1.0 / FOLDS) for a, b in pairs]
-    adjusted = holm([test.p for test in tests])
     return {
-        (a.loss, b.loss): (test.difference, float(p)) for (a, b), test, p in zip(pairs, tests, adjusted, strict=True)
-    }
-
-
-def compare_verdicts(name: str, seed: int, jobs: int) -> dict[str, Any]:
-    """The significant pairs of both runs, and those on which they contradict each other."""
-    table = draw_table(name, seed)
-    options: dict[str, Any] = {"baselines": False, "metric": "accuracy", "folds": FOLDS, "seed": seed, "jobs": jobs}
-    options |= {"cv_repeats": 2 if len(table) <= 2_000 else 1, "calibrate": False, "quiet": True}
-    trials = TRIALS_OF_SMALL_TABLES if len(table) <= SMALL_ROWS else TRIALS
-    default, tuned = compare(table, **options), compare(table, tune_trials=trials, **options)
-    by_run = [differences(default), differences(tuned)]
-    significant = [{pair for pair, (_, p) in run.items() if p < ALPHA} for run in by_run]
-    opposite = [
-        pair for pair in significant[0] & significant[1] if np.sign(by_run[0][pair][0]) != np.sign(by_run[1][pair][0])
-    ]
-    return {
-        "set": name,
-        "rows": len(table),
+        **split,
         "trials": trials,
-        "pairs": len(by_run[0]),
-        "significant_default": len(significant[0]),
-        "significant_tuned": len(significant[1]),
-        "significant_both": len(significant[0] & significant[1]),
-        "opposite": [list(pair) for pair in opposite],
-        "means_default": {result.loss: result.mean for result in default.sets[0].results},
-        "means_tuned": {result.loss: result.mean for result in tuned.sets[0].results},
+        "seconds": round(time.perf_counter() - begun, 1),
+        "accuracies": {result.loss: [round(value, 4) for value in result.folds] for result in results},
+        "train": {result.loss: round(float(np.mean(result.train)), 2) for result in results},
     }
 
 
-def print_lines(lines: Sequence[dict[str, Any]]) -> None:
+def differences(accuracies: Folds) -> Findings:
+    """What the folds of one run say of every pair of losses.
+
+    >>> differences({"a": [9.0, 8.0, 9.1, 8.2, 9.9], "b": [5.0, 4.0, 5.0, 4.0, 6.0]})["a", "b"][1] < 0.05
+    True
+    """
+    pairs = list(combinations(accuracies, 2))
+    tests = [corrected_t_test(accuracies[a], accuracies[b], 1.0 / FOLDS) for a, b in pairs]
+    adjusted = holm([test.p for test in tests]).tolist()
+    return {pair: (test.difference, p) for pair, test, p in zip(pairs, tests, adjusted, strict=True)}
+
+
+def compare_findings(found: Sequence[Findings]) -> dict[str, Any]:
+    """Where runs agree and where two of them contradict each other, from what each says of every pair of methods.
+
+    Returns `pairs`, how many there are; `significant`, how many of them each run tells apart; `confirmed`, how many two
+    runs or more tell apart; `opposite`, on which two runs contradict each other; and `reversed`, which one run tells
+    apart while another has the opposite sign, significant or not.
+    """
+    opposite, reversed_pairs, confirmed = [], [], 0
+    for pair in found[0]:
+        values = [one[pair] for one in found]
+        confirmed += sum(p < ALPHA for _, p in values) >= 2
+        turned = [(a, b) for a, b in combinations(values, 2) if a[0] * b[0] < 0]
+        if any(a[1] < ALPHA and b[1] < ALPHA for a, b in turned):
+            opposite.append(list(pair))
+        if any(a[1] < ALPHA or b[1] < ALPHA for a, b in turned):
+            reversed_pairs.append(list(pair))
+    return {
+        "pairs": len(found[0]),
+        "significant": [sum(p < ALPHA for _, p in one.values()) for one in found],
+        "confirmed": confirmed,
+        "opposite": opposite,
+        "reversed": reversed_pairs,
+    }
+
+
+def summarise(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A row for every table of which two runs or more are there, in the order of `NAMES`."""
+    by_set: dict[str, list[Mapping[str, Any]]] = {}
+    for line in sorted(lines, key=lambda line: (NAMES.index(line["set"]), line["trials"])):
+        by_set.setdefault(line["set"], []).append(line)
+    return [
+        {
+            **{name: runs[0][name] for name in ("set", "rows", "columns", "classes")},
+            "trials": [run["trials"] for run in runs],
+            **compare_findings([differences(run["accuracies"]) for run in runs]),
+            "best": [max(float(np.mean(folds)) for folds in run["accuracies"].values()) for run in runs],
+        }
+        for runs in by_set.values()
+        if len(runs) > 1
+    ]
+
+
+def print_summary(rows: Sequence[Mapping[str, Any]]) -> None:
     """A row per table, and the number of contradictions."""
     from rich.table import Table as Grid
 
     from widemargin.viz.terminal import console
 
-    grid = Grid(title="Pairs of losses that a test tells apart", title_justify="left")
-    for column in (
-        "table",
-        "rows",
-        "trials",
-        "pairs",
-        "default",
-        "tuned",
-        "both",
-        "opposite",
-        "best: default",
-        "tuned",
-    ):
-        grid.add_column(column, justify="left" if column == "table" else "right", overflow="fold")
-    for line in lines:
-        best = [f"{max(line[key].values()):.2f}" for key in ("means_default", "means_tuned")]
-        found = (line[f"significant_{run}"] for run in ("default", "tuned", "both"))
-        shown = (line["rows"], line["trials"], line["pairs"], *found, len(line["opposite"]))
-        grid.add_row(line["set"], *map(str, shown), *best)
+    grid = Grid(title="Pairs of losses told apart by a test, run by run", title_justify="left")
+    names = ("table", "rows", "columns", "classes", "trials", "pairs", "significant", "in two", "opposite", "best mean")
+    for name in names:
+        grid.add_column(name, justify="left" if name == "table" else "right", overflow="fold")
+    for row in rows:
+        trials, significant = (", ".join(map(str, row[name])) for name in ("trials", "significant"))
+        found = (trials, row["pairs"], significant, row["confirmed"], len(row["opposite"]))
+        shown = (row["set"], row["rows"], row["columns"], row["classes"], *found)
+        grid.add_row(*map(str, shown), ", ".join(f"{best:.2f}" for best in row["best"]))
     console(width=130).print(grid)
-    print(f"pairs with opposite winners: {sum(len(line['opposite']) for line in lines)}")
+    pairs, confirmed = (sum(row[name] for row in rows) for name in ("pairs", "confirmed"))
+    opposite, turned = (sum(len(row[name]) for row in rows) for name in ("opposite", "reversed"))
+    print(f"tables: {len(rows)}; pairs of losses: {pairs}; told apart by two runs or more: {confirmed}")
+    print(f"with opposite winners, both significant: {opposite}; with one of the two significant: {turned - opposite}")
+
+
+def read_lines(path: Path, seed: int) -> list[dict[str, Any]]:
+    """The lines of a file that is to be continued; one of another protocol or seed is an `InputError`."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    for place, line in enumerate(lines, 1):
+        there = line.get("protocol"), line.get("seed")
+        if there != (PROTOCOL, seed):
+            raise InputError(
+                f"{path}, line {place}: protocol {there[0]} and seed {there[1]}, now {PROTOCOL} and {seed}; "
+                "give --out another file"
+            )
+    return lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.add_argument("--seed", type=int, default=100, help="what tables are drawn from (default 100)")
     parser.add_argument("--sets", nargs="+", default=list(NAMES), choices=NAMES, metavar="NAME", help="only these")
-    parser.add_argument("--out", default="verdicts.jsonl", help="file with a line per table; what it has is kept")
+    parser.add_argument("--out", default="verdicts.jsonl", help="file with a line per run; what it has is kept")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
     parser.set_defaults(run=run)
 
@@ -117,11 +191,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure and print."""
     path = Path(options.out)
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    known = {line["set"]: line for line in lines}
-    for name in options.sets:
-        if name not in known:
-            known[name] = compare_verdicts(name, options.seed, options.jobs)
+    lines = read_lines(path, options.seed)
+    known = {(line["set"], line["trials"]) for line in lines}
+    for factor in (0, 2, 1):  # the runs that differ most first
+        for name in options.sets:
+            table = draw_table(name, options.seed)
+            size = {"rows": len(table), "columns": len(table.columns), "classes": len(table.class_names)}
+            trials = factor * trial_count(size["rows"], size["columns"])
+            if (name, trials) in known:
+                continue
+            line = {"protocol": PROTOCOL, "set": name, "seed": options.seed, **size}
+            line |= run_losses(table, trials, options.seed, options.jobs)
+            lines.append(line)
             with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(known[name]) + "\n")
-    print_lines([known[name] for name in options.sets])
+                file.write(json.dumps(line) + "\n")
+            print(f"{name}, {trials} trials: {line['seconds']:.0f} s", flush=True)
+    print_summary(summarise([line for line in lines if line["set"] in options.sets]))

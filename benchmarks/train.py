@@ -87,7 +87,7 @@ class BareLoop:
         self.model.train()
         for images, y, mix in self.batches:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_mixed_precision):
-                loss = self.model(images, y, mix=mix).mean()
+                loss = self.model(images, labels=y, mix=mix).mean()
             loss.backward()
             self.optimizer.step()
             self.optimizer.zero_grad()

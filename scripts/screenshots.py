@@ -85,6 +85,7 @@ def take_screenshot(browser: Any, shot: Shot, place: Path) -> bytes:
     width, height = shot.size
     page = browser.new_page(viewport={"width": width, "height": height})
     page.goto(f"{(place / shot.page).as_uri()}{shot.fragment}")
+    page.wait_for_function("!document.querySelector('[data-loading]')")
     if shot.at:
         page.locator(shot.at).evaluate("place => place.scrollIntoView()")
     taken = Image.open(io.BytesIO(page.screenshot()))

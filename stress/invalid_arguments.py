@@ -13,7 +13,9 @@ from widemargin.head.functional import margin_softmax
 from widemargin.head.head import Head
 from widemargin.head.objective import Objective
 from widemargin.head.row_optimizer import RowOptimizer
+from widemargin.head.subcenters import subcenter_outliers
 from widemargin.io.errors import InputError
+from widemargin.losses.class_counts import class_weights_from_counts, margins_from_counts
 from widemargin.losses.grammar import parse, parse_list
 from widemargin.losses.margins.arcface import ArcFace
 from widemargin.losses.registry import list_losses
@@ -35,6 +37,10 @@ NOT_POSITIVE_INTS: tuple[Any, ...] = (0, -1, 2.5, "3", None, True, [3], math.nan
 NOT_POSITIVE: tuple[Any, ...] = (0, -1.0, "1", None, True, [1.0], math.nan, math.inf, 1j, 10**400)
 NOT_FINITE: tuple[Any, ...] = ("1", None, True, [1.0], math.nan, math.inf, 1j, 10**400)
 NEGATIVE: tuple[Any, ...] = (-1, "1", True, [1.0], math.nan, math.inf, 1j)
+NOT_COUNTS: tuple[Any, ...] = (
+    *(None, 3, "ab", [], [1, 0], [1, -1], [1, 2.5], [1, math.nan], [1, math.inf], [1, "2"], [True, 2], [10**400], [1j]),
+    *({0: 5, 1: 3}, {5, 3}, [[1, 2]], torch.tensor(3), torch.ones(2, device="meta"), torch.tensor([1j, 2])),
+)
 NOT_A_LOSS: tuple[Any, ...] = (None, 3, "", "arcfase", ["arcface"], b"arcface", "arcface(", object)
 
 
@@ -103,6 +109,34 @@ ARGUMENT_CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
         lambda v: Head(4, 3, class_weight=v),
         ([1, 2], [1, 2, -1], [1, 2, math.nan], "abc", 3, [[1, 2, 3]], ["a", "b", "c"], [1, 2, None]),
     ),
+    "Head(class_weight_start)": (
+        lambda v: Head(4, 3, class_weight=[1, 2, 3], class_weight_start=v),
+        (-1, 2.5, "3", None, True, [3], math.nan, 10**40),
+    ),
+    "subcenter_outliers(x)": (
+        lambda v: subcenter_outliers(Head(4, 3, "subcenter_arcface(k=2)"), v, _y()),
+        (None, 3, [1.0], "a", torch.ones(12, 3), torch.ones(4), torch.ones(12, 4, dtype=torch.int64)),
+    ),
+    "subcenter_outliers(y)": (
+        lambda v: subcenter_outliers(Head(4, 3, "subcenter_arcface(k=2)"), _x(), v),
+        (None, 3, [1], torch.zeros(5, dtype=torch.int64), torch.full((12,), 3), torch.full((12,), -1)),
+    ),
+    "subcenter_outliers(max_angle)": (
+        lambda v: subcenter_outliers(Head(4, 3, "subcenter_arcface(k=2)"), _x(), _y(), max_angle=v),
+        (-1, 181, "75", None, math.nan, True, [75]),
+    ),
+    "Head.keep_dominant": (
+        lambda v: Head(4, 3, "subcenter_arcface(k=2)").keep_dominant(v),
+        (None, 3, [0, 1, 0], torch.zeros(3), torch.zeros(2, dtype=torch.int64), torch.full((3,), 2)),
+    ),
+    "margins_from_counts(counts)": (margins_from_counts, NOT_COUNTS),
+    "margins_from_counts(form)": (lambda v: margins_from_counts([5, 3], v), (None, 3, "", "gdl", ["gld"])),
+    "margins_from_counts(power)": (lambda v: margins_from_counts([5, 3], power=v), (*NEGATIVE, None, 10**400)),
+    "class_weights_from_counts(counts)": (class_weights_from_counts, NOT_COUNTS),
+    "class_weights_from_counts(beta)": (lambda v: class_weights_from_counts([5, 3], v), (*NEGATIVE, None, 1, 10**400)),
+    "TrainConfig(class_weight)": (lambda v: TrainConfig(class_weight=v), (None, 3, "", "balance", ["none"])),
+    "TrainConfig(class_weight_start)": (lambda v: TrainConfig(class_weight_start=v), (*NEGATIVE, None, 1.0)),
+    "TrainConfig(imbalance)": (lambda v: TrainConfig(imbalance=v), (0.5, "2", None, True, [2.0], math.nan, math.inf)),
     "Head(ignore_index)": (lambda v: Head(4, 3, ignore_index=v), (0.5, "a", [1], True, 10**40)),
     "Head(memory)": (lambda v: Head(10**6, v), (10**12, 2**61)),
     "Head(class_names)": (lambda v: Head(4, 3, class_names=v), (["a"], "ab", 3, ["a", "b", "c", "d"])),

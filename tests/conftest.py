@@ -4,6 +4,7 @@ import math
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,14 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items) -> None:
+    """What opens a page in a browser is marked so."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.browser)
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The folder with real data: `WIDEMARGIN_DATA`, or `shared/data` beside the project."""
@@ -66,19 +75,34 @@ def empty_cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def made_once(tmp_path_factory):
-    """Makes a page by its command, `made_once("lab.html", "lab")`: the first worker that asks; all others read it."""
-    from widemargin.cli.main import main
-
+def shared_folder(tmp_path_factory):
+    """`shared_folder(name, fill)`: a folder that `fill(folder)` filled once, in the first worker that asks for it."""
     own = tmp_path_factory.getbasetemp()
     shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
+    def get(name: str, fill: Callable[[Path], object]) -> Path:
+        folder = shared / name
+        filled = folder.with_name(f"{name}.filled")
+        with FileLock(f"{folder}.lock"):
+            if not filled.exists():
+                folder.mkdir(exist_ok=True)
+                fill(folder)
+                filled.touch()
+        return folder
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def made_once(shared_folder):
+    """Makes a page by its command, `made_once("lab.html", "lab")`, once for all workers."""
+    from widemargin.cli.main import main
+
     def make(name: str, *words: str) -> Path:
-        path = shared / name
-        with FileLock(f"{path}.lock"):
-            if not path.exists():
-                assert main([*words, "--out", str(path)]) == 0
-        return path
+        def write(folder: Path) -> None:
+            assert main([*words, "--out", str(folder / name)]) == 0
+
+        return shared_folder(f"page-{name}", write) / name
 
     return make
 
@@ -119,6 +143,7 @@ def opened(browser):
             "request", lambda asked: wrong.append(asked.url) if not asked.url.startswith(("file:", "data:")) else None
         )
         page.goto(f"{Path(path).as_uri()}{fragment}")
+        page.wait_for_function("!document.querySelector('[data-loading]')")  # of the lab, which unpacks its curves
         return page
 
     yield open_page

@@ -11,16 +11,20 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from head_cases import OPERATIONS, Case, generate_cases, run
+from head_cases import LOSSES, OPERATIONS, Case, generate_cases, run
 from widemargin.head.backends import class_blocks
 
 
 def cases_of(count: int, seed: int, world: int) -> list[tuple[Case, tuple[int, ...]]]:
-    """Cases and the ranks that each is for: all of them, a group of two next to a third, or one rank alone."""
-    found = []
+    """Cases and the ranks that each is for: all of them, a group of two next to a third, or one rank alone.
+
+    Every variant of every loss comes first, its classes split over all ranks; then `count` of any kind.
+    """
     everyone = tuple(range(world))
     operations = tuple(operation for operation in OPERATIONS if operation != "pickle")  # no group comes out of a pickle
-    some = generate_cases(count, seed, backend=("sharded", "sharded", "dense", "stream"), operation=operations)
+    variants = sum(len(variants) for variants in LOSSES.values())
+    found = [(case, everyone) for case in generate_cases(variants, seed, backend=("sharded",), operation=operations)]
+    some = generate_cases(count, seed + 1, backend=("sharded", "dense", "stream"), operation=operations)
     for number, case in enumerate(some):
         if number % 4 == 3:
             found.append((case, (0,)))  # the other ranks go on to the next case

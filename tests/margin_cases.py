@@ -14,7 +14,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import textbook
+import textbook_later
 import widemargin as wm
+from later_cases import (
+    NO_CROSS_ENTROPY,
+    SETTINGS,
+    STATE,
+    draw_normals,
+    make_reference,
+    spell,
+    uneven_counts,
+    with_counts,
+)
 
 BACKENDS = ("dense", "stream")
 Logits = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -55,7 +66,10 @@ ADAPTIVE: dict[str, Callable[[int], textbook.AdaCos | textbook.AdaAcos]] = {
     "adaacos(floor=20)": partial(textbook.AdaAcos, floor=20.0),
 }
 TWO_CLASS_ADAPTIVE = ("adacos(floor=4)", "adaacos(s=6)", "adaacos(floor=20)")
-# One setting of each loss, for tests that combine it with something else.
+# The losses after ArcFace, whose references are objects: spelling → name and options.
+LATER = {spell(name, options): (name, options) for name, some in SETTINGS.items() for options in some}
+LATER_ADAPTIVE = [spelling for spelling, (name, _) in LATER.items() if name in STATE]
+# One setting of each loss, for tests that combine it with something else; two where a loss has two forms.
 EACH = (
     "softmax",
     "modified_softmax",
@@ -67,7 +81,10 @@ EACH = (
     "arcface(s=12, m=1.4)",
     "combined(s=16, m1=1.35, m2=0.2, m3=0.1)",
     "arcgrad",
+    *(spell(name, some[1]) for name, some in SETTINGS.items()),
+    *(spell(name, some[-1]) for name, some in SETTINGS.items() if len(some) > 2),
 )
+SMOOTHED = tuple(spelling for spelling in EACH if spelling.partition("(")[0] not in NO_CROSS_ENTROPY)
 REGIMES = ("random", "trained", "opposed")
 SIZES = ((1, 2, 3), (9, 2, 4), (16, 5, 3), (24, 17, 8), (12, 40, 6))
 
@@ -80,12 +97,15 @@ quick = settings(max_examples=30, deadline=None, database=None, derandomize=True
 
 
 def make_head(dim: int, classes: int, margin, backend: str = "dense", seed: int = 0, **options) -> wm.Head:
-    """A head in double precision whose class weights differ in length."""
+    """A head in double precision whose class weights differ in length; `{counts}` in a spelling are uneven counts."""
+    if isinstance(margin, str) and "{counts}" in margin:
+        margin = margin.format(counts=uneven_counts(classes).tolist())
     head = wm.Head(dim, classes, margin, backend=backend, dtype=torch.float64, **options)
     random = torch.Generator().manual_seed(seed + 1000)
     with torch.no_grad():
-        head.weight.copy_(torch.randn(classes, dim, dtype=torch.float64, generator=random))
-        head.weight.mul_(0.5 + torch.rand(classes, 1, dtype=torch.float64, generator=random))
+        shape = head.weight.shape
+        head.weight.copy_(torch.randn(shape, dtype=torch.float64, generator=random))
+        head.weight.mul_(0.5 + torch.rand(*shape[:-1], 1, dtype=torch.float64, generator=random))
         if head.bias is not None:
             head.bias.copy_(torch.randn(classes, dtype=torch.float64, generator=random))
     return head
@@ -96,15 +116,24 @@ def make_batch(head: wm.Head, samples: int, regime: str = "random", seed: int = 
     random = torch.Generator().manual_seed(seed)
     y = torch.randint(head.num_classes, (samples,), generator=random)
     noise = torch.randn(samples, head.embedding_dim, dtype=torch.float64, generator=random)
-    own = F.normalize(head.weight.detach())[y]
+    own = F.normalize(head.weight.detach().view(head.num_classes, -1, head.embedding_dim)[:, 0])[y]
     x = {"random": noise, "trained": own + 0.15 * noise, "opposed": -own + 0.15 * noise}[regime]
     return 1.7 * x, y
 
 
+SEED_OF_DRAWS = 77
+
+
+def parameters_of(head: wm.Head) -> list[Tensor]:
+    """Class weights, bias and what else is learnt as it is, as far as there are any."""
+    found = (head.weight, head.bias, getattr(head.margin_state, "learnt_b", None))
+    return [parameter for parameter in found if parameter is not None]
+
+
 def reference_result(head: wm.Head, x: Tensor, y: Tensor, loss_of: Callable, cotangent: Tensor):
-    """Loss of the reference and its gradients to x, to the weights and, if there is one, to the bias."""
+    """Loss of the reference and its gradients to x, to the weights and, if there are any, to bias and learnt number."""
     x = x.detach().clone().requires_grad_()
-    leaves = [p.detach().clone().requires_grad_() for p in (head.weight, head.bias) if p is not None]
+    leaves = [p.detach().clone().requires_grad_() for p in parameters_of(head)]
     loss = loss_of(x, *leaves[:1], y, *leaves[1:])
     return loss.detach(), torch.autograd.grad(loss @ cotangent, [x, *leaves])
 
@@ -112,7 +141,8 @@ def reference_result(head: wm.Head, x: Tensor, y: Tensor, loss_of: Callable, cot
 def head_result(head: wm.Head, x: Tensor, y: Tensor, cotangent: Tensor, **call):
     """Loss of the head and its gradients, in the order of `reference_result`."""
     x = x.detach().clone().requires_grad_()
-    leaves = [x, *(p for p in (head.weight, head.bias) if p is not None)]
+    leaves = [x, *parameters_of(head)]
+    torch.manual_seed(SEED_OF_DRAWS)
     loss = head(x, y, **call)
     return loss.detach(), torch.autograd.grad(loss @ cotangent, leaves)
 
@@ -146,6 +176,31 @@ def plain_loss(logits_of: Logits, label_smoothing: float = 0.0) -> Callable:
     return lambda x, W, y: textbook.loss(logits_of(x, W, y), y, label_smoothing)
 
 
+def later_loss(simulation: textbook_later.Reference, label_smoothing: float = 0.0, draws: Tensor | None = None):
+    """The loss of a reference as a function of x, W, y and, where one is learnt, b; with draws that of training."""
+    more = {} if draws is None else {"training": True, "draws": draws}
+
+    def loss(x: Tensor, W: Tensor, y: Tensor, *learnt: Tensor) -> Tensor:
+        if learnt:
+            simulation.learnt["b"] = learnt[0].squeeze(0)
+        return simulation.loss(x, W, y, label_smoothing=label_smoothing, **more)
+
+    return loss
+
+
+def simulate(spelling: str, classes: int) -> textbook_later.Reference:
+    """The reference of a fresh head, by a spelling of `LATER`."""
+    name, options = LATER[spelling]
+    return make_reference(name, classes, **with_counts(options, classes))
+
+
+def loss_reference(spelling: str, classes: int, label_smoothing: float = 0.0) -> Callable:
+    """The loss of a fresh head in evaluation, by a spelling of `FIXED` or `LATER`."""
+    if spelling in FIXED:
+        return plain_loss(FIXED[spelling], label_smoothing)
+    return later_loss(simulate(spelling, classes), label_smoothing)
+
+
 def target_angles(head: wm.Head, x: Tensor, y: Tensor) -> Tensor:
     return torch.acos(textbook.target_of(textbook.cosines(x, head.weight.detach()), y))
 
@@ -154,8 +209,12 @@ def state_of(head: wm.Head) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in head.margin_state.state_dict().items()}
 
 
-def assert_state(head: wm.Head, simulation: textbook.AdaCos | textbook.AdaAcos) -> None:
-    if isinstance(simulation, textbook.AdaCos):
+def assert_state(head: wm.Head, simulation: textbook.AdaCos | textbook.AdaAcos | textbook_later.Reference) -> None:
+    if isinstance(simulation, textbook_later.Reference):
+        for name in STATE.get(head.margin.name, ()):
+            wanted = getattr(simulation, name)
+            assert getattr(head.margin_state, f"state_{name}").item() == pytest.approx(wanted, rel=1e-12, abs=1e-12)
+    elif isinstance(simulation, textbook.AdaCos):
         assert head.margin_state.state_s.item() == pytest.approx(simulation.s, rel=1e-12, abs=1e-12)
     else:
         assert head.margin_state.state_m.item() == pytest.approx(simulation.m, rel=1e-12, abs=1e-12)
@@ -207,6 +266,25 @@ def assert_adapts_as_textbook(spelling: str, backend: str, regime: str) -> None:
             x, y = make_batch(head, samples, regime, seed + call)
             simulation.observe(x, head.weight.detach(), y)
             assert_matches(head, x, y, plain_loss(simulation.logits))
+
+
+def assert_is_later_textbook(spelling: str, backend: str, regime: str) -> None:
+    """Loss, gradients and state of training calls, and of evaluation where it differs, for heads of all `SIZES`."""
+    for seed, (samples, classes, dim) in enumerate(SIZES):
+        head = make_head(dim, classes, spelling, backend, seed)
+        simulation = simulate(spelling, classes)
+        differs = bool(head.margin.adaptive_fields) or head.margin.name == "elasticface"
+        for call in range(2 if differs else 1):
+            x, y = make_batch(head, samples, regime, seed + call)
+            simulation.observe(x, head.weight.detach(), y)
+            draws = None
+            if head.margin.name == "elasticface":
+                draws = draw_normals(SEED_OF_DRAWS, (1, samples), torch.float64)[0]
+            assert_matches(head.train(), x, y, later_loss(simulation, draws=draws))
+            assert_state(head, simulation)
+        if differs:
+            assert_matches(head.eval(), x, y, later_loss(simulation))
+            assert_state(head, simulation)
 
 
 def spellings_of(name: str) -> list[str]:

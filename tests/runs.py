@@ -27,9 +27,8 @@ RESNET = """--ckpt_freq 2 --opt muon --lr 0.002 --weight_decay 5e-4 --warmup_epo
 
 def config_of_command(words: str) -> TrainConfig:
     """The run of a command line, as the command itself reads it."""
-    return config_from_options(
-        build_parser().parse_args(["train", *(normalize_flag(word) for word in shlex.split(words))])
-    )
+    argv = ["train", *(normalize_flag(word) for word in shlex.split(words))]
+    return config_from_options(build_parser(argv).parse_args(argv))
 
 
 def lines(folder: Path) -> list[dict]:

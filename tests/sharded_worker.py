@@ -15,6 +15,8 @@ from widemargin.head.sharded_checkpoint import load_sharded, save_sharded
 
 D, C, N = 6, 7, 9
 SPECS = ("arcface(s=8, m=0.3)", "arcgrad(s=learnable(6))", "softmax(bias=True)", "adacos", "adaacos(s=6)", "a_softmax")
+SPECS += ("subcenter_arcface(s=8, k=3)", "soft_triple(s=8, k=2)", "sphereface2(s=8)")
+DEFERRED = {"class_weight": [0.5, 1.0, 2.0, 0.25, 3.0, 1.5, 0.75], "class_weight_start": 1}
 PER_CLASS = "cosface(s=8, m=[0.1, 0.2, 0.3, 0.1, 0.2, 0.3, 0.1])"
 
 
@@ -42,10 +44,9 @@ def weights(spec: str) -> dict:
 
 
 def build_head(spec: str, sharded: bool, **options):
-    head = wm.Head(
-        D, C, spec, backend="sharded" if sharded else "dense", dtype=torch.float64, label_smoothing=0.1, **options
-    )
-    head.load_state_dict(weights(spec))
+    options |= {"label_smoothing": 0.1} if wm.parse(spec).allows_label_smoothing else {}
+    head = wm.Head(D, C, spec, backend="sharded" if sharded else "dense", dtype=torch.float64, **options)
+    head.load_state_dict(weights(spec), strict="class_weight" not in options)
     return head
 
 
@@ -95,23 +96,51 @@ def train_sampled(rank: int, world: int) -> dict:
     return {"rows": gradient.indices()[0], "labels": here.unique(), "held": torch.tensor(len(head.weight))}
 
 
-def main(folder: str) -> None:
-    dist.init_process_group("gloo")
-    rank, world = dist.get_rank(), dist.get_world_size()
-    seen: dict = {spec: record_training(build_head(spec, True), rank, world) for spec in (*SPECS, PER_CLASS)}
-    seen["evaluated"] = evaluate(build_head("arcface", True), rank, world)
-    seen["sampled"] = train_sampled(rank, world)
-    place = Path(folder, "checkpoint")
-    head = build_head("adacos", True)
+SUBCENTERS = "subcenter_arcface(s=8, k=3)"
+
+
+def use_subcenters(head, rank: int, world: int) -> dict:
+    """Everything that reads or changes sub-centres, one after the other, on a shared-out batch."""
+    x, y = global_batches()[2]  # in which the last rank has nothing
+    mine = shares(world, 2)[rank]
+    x, y = x[mine], y[mine]
+    found = dict(evaluate(head, rank, world))
+    head.init_from_means(x, y)
+    found["means"] = head.gather_weight()
+    outliers = wm.subcenter_outliers(head, x, y, max_angle=45)
+    found |= {"outliers": outliers.is_outlier, "dominant": outliers.dominant, "counts": outliers.counts}
+    torch.manual_seed(5)
+    head.extend(2)
+    found["extended"] = head.gather_weight()[:C]
+    head.keep_dominant(torch.cat((outliers.dominant, outliers.dominant.new_tensor([1, 2]))))
+    found["kept"] = head.gather_weight()[:C]
+    found["loss"] = head(x, y).detach()
+    return found
+
+
+def resume(place: Path, spec: str, rank: int, world: int) -> dict:
+    """Two steps after a checkpoint, which is written where there is none."""
+    head = build_head(spec, True)
     optimizer = torch.optim.SGD(head.parameters(), lr=0.1, momentum=0.9)
     if place.exists():  # written by another number of ranks
         torch.nn.init.zeros_(head.weight)
         load_sharded(place, head, optimizer)
-        seen["resumed"] = record_training(head, rank, world, range(2, 4), optimizer)
     else:
         record_training(head, rank, world, range(2), optimizer)
         save_sharded(place, head, optimizer)
-        seen["resumed"] = record_training(head, rank, world, range(2, 4), optimizer)
+    return record_training(head, rank, world, range(2, 4), optimizer)
+
+
+def main(folder: str) -> None:
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    seen: dict = {spec: record_training(build_head(spec, True), rank, world) for spec in (*SPECS, PER_CLASS)}
+    seen["deferred"] = record_training(build_head(SPECS[0], True, **DEFERRED), rank, world)
+    seen["evaluated"] = evaluate(build_head("arcface", True), rank, world)
+    seen["sampled"] = train_sampled(rank, world)
+    seen["sub-centres"] = use_subcenters(build_head(SUBCENTERS, True), rank, world)
+    seen["resumed"] = resume(Path(folder, "checkpoint"), "adacos", rank, world)
+    seen["resumed sub-centres"] = resume(Path(folder, "checkpoint-subcenters"), SUBCENTERS, rank, world)
     torch.save(seen, Path(folder, f"{world}-{rank}.pt"))
     dist.barrier()
     dist.destroy_process_group()

@@ -27,7 +27,8 @@ def test_a_margin_learns_a_real_table(data_dir, stem, name, least):
     order = torch.randperm(len(x))
     train, test = order[: len(x) * 4 // 5], order[len(x) * 4 // 5 :]
     body = torch.nn.Sequential(torch.nn.Linear(x.shape[1], 32), torch.nn.ReLU(), torch.nn.Linear(32, 16))
-    head = wm.Head(16, len(names), name, class_names=names)
+    margin = wm.parse(name).with_class_counts(torch.bincount(y[train]).tolist())
+    head = wm.Head(16, len(names), margin, class_names=names)
     optimizer = torch.optim.Adam([*body.parameters(), *head.parameters()], lr=0.01)
     for _ in range(150):
         optimizer.zero_grad()

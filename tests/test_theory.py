@@ -347,6 +347,81 @@ def test_arcgrad_pulls_with_its_full_scale_wherever_the_sample_is_wrong():
     assert pull.tolist() == pytest.approx([10.0] * 3, rel=1e-3)
 
 
+# Every margin of the registry, and settings whose numbers depend on the sample, its length or the class.
+AT_ANGLES = [
+    *(name for name in wm.list_losses("margins") if name not in ("a_softmax", "l_softmax", "soft_triple")),
+    "soft_triple(tau=0)",  # the penalty on class weights is no function of the angles
+    "a_softmax(m=3, lam=0)",  # without annealing, whose end a fresh head has not reached
+    "l_softmax(m=2, lam=1)",
+    "aam_softmax(topk=4, penalty=0.2)",
+    "elasticface(form=cos, plus=True)",
+    "mv_softmax(form=arc, t=0.3, easy=True)",
+    "curricularface(t=0.4)",
+    "sphereface2(form=a, m=0.3, weight=50)",
+    "sphereface_r(version=v2, weight=50)",
+    "ldam(counts=[9, 1, 1, 1, 1])",
+    "logit_adjusted(counts=[9, 1, 2, 3, 4], tau=1.5)",
+    "p2sgrad(mean=True)",
+]
+
+
+def head_loss_and_slope(spec: str, theta: float, other_angle: float, length: float) -> tuple[float, float]:
+    """Loss of a head of five classes with exactly these angles, and its slope as the target's weight turns away."""
+    head = wm.Head(3, 5, spec, dtype=torch.float64).eval()
+    target = [math.cos(theta), math.sin(theta), 0.0]
+    other = [math.cos(other_angle), 0.0, math.sin(other_angle)]
+    weight = torch.tensor([target, other, other, other, other], dtype=torch.float64)
+    with torch.no_grad():
+        head.weight.copy_(weight.unsqueeze(1) if head.weight.ndim == 3 else weight)
+    loss = head(torch.tensor([[length, 0.0, 0.0]], dtype=torch.float64), torch.tensor([0]))
+    loss.sum().backward()
+    to_target = head.weight.grad[0].reshape(-1, 3).sum(0)  # of all its sub-centres, which turn together
+    return loss.item(), float(to_target @ torch.tensor([-math.sin(theta), math.cos(theta), 0.0], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("spec", AT_ANGLES)
+@pytest.mark.parametrize(("other_angle", "length"), [(1.4, 1.0), (0.6, 40.0)])
+@pytest.mark.filterwarnings("ignore:.*without counts:UserWarning")
+def test_loss_and_pull_at_given_angles_are_a_heads(spec, other_angle, length):
+    angles = (0.2, 0.7, 1.3, 2.0, 2.9)
+    wanted = [head_loss_and_slope(spec, theta, other_angle, length) for theta in angles]
+    theta = torch.tensor(angles, dtype=torch.float64)
+    loss = theory.loss_curve(spec, theta, 5, other_angle=other_angle, x_norm=length)
+    pull = theory.gradient_curve(spec, theta, 5, other_angle=other_angle, x_norm=length)
+    assert loss.tolist() == pytest.approx([value for value, _ in wanted], rel=1e-9, abs=1e-9)
+    assert pull.tolist() == pytest.approx([slope for _, slope in wanted], rel=1e-8, abs=1e-8)
+
+
+def test_the_loss_of_several_numbers_of_classes_is_that_of_each():
+    theta = torch.tensor([0.3, 1.0, 2.0], dtype=torch.float64)
+    other = torch.full_like(theta, 1.2)
+    for spec in ("arcface", "p2sgrad", "lm_softmax", "mv_softmax"):
+        counts = torch.tensor([[2.0], [10.0], [1000.0]], dtype=torch.float64)
+        together = theory.loss_at_angles(wm.parse(spec).for_num_classes(2), theta, other, counts)
+        for row, count in zip(together, (2, 10, 1000), strict=True):
+            assert torch.allclose(row, theory.loss_curve(spec, theta, count, other_angle=1.2), rtol=1e-12, atol=0)
+
+
+def test_boundaries_of_one_vs_all_losses_are_where_the_logits_are_equal():
+    assert theory.angular_margin("p2sgrad", 1.4) == pytest.approx(0.0, abs=1e-7)
+    at = theory.boundary_angle("uniface(m=0.3)", 1.4, num_classes=10)
+    assert math.cos(at) - 0.3 == pytest.approx(math.cos(1.4 - at), abs=1e-9)
+    for b in (-3.0, 0.0, 5.0):  # which the learnt bias does not move
+        assert theory.boundary_angle(f"uniface(m=0.3, b={b})", 1.4) == pytest.approx(at, abs=1e-9)
+
+
+def test_target_curve_has_the_length_where_it_is_kept():
+    theta = torch.from_numpy(ANGLES)
+    for spec, factor in (("softmax", 7.0), ("a_softmax(m=2, lam=0)", 7.0), ("cosface(s=3)", 1.0)):
+        for got, plain in zip(
+            theory.target_curve(spec, theta, x_norm=7.0), theory.target_curve(spec, theta), strict=True
+        ):
+            assert torch.allclose(got, factor * plain, rtol=1e-12)
+    short, long = (theory.target_curve("magface", theta, x_norm=r)[0] for r in (10.0, 110.0))
+    assert long[3].item() == pytest.approx(64 * math.cos(ANGLES[3] + 0.8), rel=1e-12)
+    assert short[3].item() == pytest.approx(64 * math.cos(ANGLES[3] + 0.45), rel=1e-12)
+
+
 def test_what_is_said_of_measured_scales_is_what_the_record_holds():
     lines = (Path(__file__).resolve().parents[1] / "records" / "table1.jsonl").read_text().splitlines()
     records = {(line["set"], line["loss"]): line for line in map(json.loads, lines)}
@@ -356,3 +431,27 @@ def test_what_is_said_of_measured_scales_is_what_the_record_holds():
     for lines, scale in ((low, 5), (high, 30)):
         assert f"s={scale} has {np.mean([line['mean'] for line in lines]):.2f} %" in theory.SCALE_EVIDENCE
     assert min(corrected_t_test(a["folds"], b["folds"], 0.1).p for a, b in zip(low, high, strict=True)) > 0.2
+
+
+# ---------------------------------------------------------------- beyond one softmax
+
+
+def test_gaps_with_sub_centres_take_the_nearest():
+    x, y = torch.randn(40, 4, dtype=torch.float64), torch.randint(5, (40,))
+    weight = torch.randn(5, 3, 4, dtype=torch.float64)
+    unit, rows = x / x.norm(dim=1, keepdim=True), weight / weight.norm(dim=2, keepdim=True)
+    cos = torch.stack([torch.stack([(unit @ rows[c, k]) for k in range(3)]).amax(0) for c in range(5)], 1)
+    assert theory.gaps(x, y, weight).tolist() == pytest.approx(gaps_by_loops(cos, y), abs=1e-6)
+
+
+@pytest.mark.parametrize("spec", ["sphereface2(s=8)", "uniface(s=8)", "p2sgrad", "arcface(s=8, m=0.3)", "arcgrad(s=5)"])
+def test_the_gradient_curve_is_the_slope_of_the_loss_on_cosines(spec):
+    theta, classes, step = torch.linspace(0.3, 2.5, 12, dtype=torch.float64), 6, 1e-6
+
+    def loss(angle):
+        cos = torch.zeros(len(angle), classes, dtype=torch.float64)  # every other class at 90 degrees
+        cos[:, 0] = angle.cos()
+        return wm.margin_softmax(cos, torch.zeros(len(angle), dtype=torch.int64), spec)
+
+    slope = (loss(theta + step) - loss(theta - step)) / (2 * step)
+    torch.testing.assert_close(theory.gradient_curve(spec, theta, classes), slope, rtol=1e-5, atol=1e-7)

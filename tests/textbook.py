@@ -76,7 +76,7 @@ def arcface_curve(theta: Tensor, m: float | Tensor) -> Tensor:
 
 
 def anneal(t: int, start: float = 1000.0, gamma: float = 0.12, power: float = 1.0, floor: float = 5.0) -> float:
-    """λ after t training calls."""
+    """λ in the t-th training call, counted from 1 as the original layers do."""
     return max(floor, start * (1.0 + gamma * t) ** -power)
 
 
@@ -102,7 +102,7 @@ def _annealed(theta: Tensor, m: int, lam: float) -> Tensor:
 
 
 def l_softmax(x: Tensor, W: Tensor, y: Tensor, m: int = 2, lam: float | None = None, *, t: int = 0) -> Tensor:
-    lam = anneal(t) if lam is None else lam
+    lam = anneal(t + 1) if lam is None else lam  # of the call that follows t training calls
     z = x @ W.T
     theta = torch.acos(target_of(cosines(x, W), y))
     radius = lengths(x).squeeze(1) * lengths(W).squeeze(1)[y]
@@ -110,7 +110,7 @@ def l_softmax(x: Tensor, W: Tensor, y: Tensor, m: int = 2, lam: float | None = N
 
 
 def a_softmax(x: Tensor, W: Tensor, y: Tensor, m: int = 4, lam: float | None = None, *, t: int = 0) -> Tensor:
-    lam = anneal(t) if lam is None else lam
+    lam = anneal(t + 1) if lam is None else lam  # of the call that follows t training calls
     c = cosines(x, W)
     radius = lengths(x)
     theta = torch.acos(target_of(c, y))

@@ -16,6 +16,7 @@ _MODULES = (
     "training.callbacks", "training.lr_finder", "training.evaluation", "training.report", "loading",
     "tabular.estimator", "head.head", "head.objective", "head.functional", "models.attach",
     "losses.registry", "losses.grammar", "losses.margin", "losses.pair_loss", "losses.criterion", "losses.schedule",
+    "losses.class_counts",
     "theory", "metrics.angles", "metrics.verification", "metrics.retrieval", "metrics.fewshot", "metrics.openset",
     "head.row_optimizer", "head.sharded_checkpoint", "io.errors",
 )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
 from collections import defaultdict
@@ -14,20 +13,25 @@ import torch
 import widemargin as wm
 from widemargin.losses.base import Loss
 from widemargin.losses.criterion import Criterion
+from widemargin.losses.describe import describe_loss
 from widemargin.losses.grammar import parse
 from widemargin.losses.margin import Margin
 from widemargin.losses.pair_loss import PairLoss
-from widemargin.losses.registry import loss_class
-from widemargin.theory import decision_function, gradient_curve, target_curve
+from widemargin.losses.registry import LOSS_GROUPS, loss_class
+from widemargin.theory import gradient_curve, target_curve
 from widemargin.viz.charts import loss_colour
 from widemargin.viz.curves import criterion_curve, pair_loss_curve
 from widemargin.viz.lines import AxesSpec, Curve, draw_xy_chart
-from widemargin.viz.terminal import FAMILY_TITLES, describe_loss, option_table
+from widemargin.viz.loss_listing import numbers_to_choose, option_table, state_and_needs, what_it_is
 
 from .typeset import typeset
 
 DEGREES = tuple(range(0, 181, 3))
 SCALE = 10.0
+_INTRODUCTION = (
+    "By group, as `widemargin losses` and `wm.list_losses(group=…)` have them; [Choosing](choosing.md) says which to "
+    "try when. Numbers are the options to choose, with their defaults; state is what changes while training."
+)
 _HEADINGS = ("Formula", "Domain", "When", "Reference")
 _LINKS = {
     r"arXiv (\d{4}\.\d{5})": r"[arXiv \1](https://arxiv.org/abs/\1)",
@@ -38,18 +42,22 @@ _LINKS = {
 def write_loss_pages(out: Path) -> None:
     """All of them, into `losses/` and `losses.md`."""
     (out / "losses").mkdir(exist_ok=True)
-    families: dict[str, list[str]] = defaultdict(list)
+    groups: dict[str, list[str]] = defaultdict(list)
     for kind in map(loss_class, wm.list_losses()):
         (out / "losses" / f"{kind.name}.md").write_text(render_loss_page(kind), encoding="utf-8")
         facts = describe_loss(kind)
-        what = facts["sentence"].partition(": ")[2] or facts["sentence"]
-        families[kind.kind].append(
-            f"| [`{kind.name}`](losses/{kind.name}.md) | {what} | {_docstring_parts(kind)['When']} |"
+        numbers = numbers_to_choose(facts)
+        last = "<br>".join([*([f"`{numbers}`"] if numbers else []), *facts["state"], *facts["needs"]])
+        groups[kind.group].append(
+            f"| [`{kind.name}`](losses/{kind.name}.md) | {what_it_is(facts)} | {_docstring_parts(kind)['When']} | "
+            f"{last or '–'} |"
         )
-    lines = ["# The losses", ""]
-    for title, rows in zip(FAMILY_TITLES.values(), families.values(), strict=True):
-        lines += [f"## {title.partition(':')[0]}", "", title.partition(": ")[2].capitalize() + ".", ""]
-        lines += ["| loss | what it is | when |", "|---|---|---|", *rows, ""]
+    lines = ["# The losses", "", _INTRODUCTION, ""]
+    for group, title in LOSS_GROUPS.items():
+        lines += [f"## {group.capitalize()}", "", title[0].upper() + title[1:] + ".", ""]
+        lines += ['<div class="losses" markdown>', ""]
+        lines += ["| loss | what it is | when | numbers, state, needs |", "|---|---|---|---|", *groups[group], ""]
+        lines += ["</div>", ""]
     lines.append("`widemargin losses NAME` prints the same in the terminal, `widemargin lab` draws them with sliders.")
     (out / "losses.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -61,8 +69,10 @@ def render_loss_page(kind: type[Loss]) -> str:
     back = "[All losses](../losses.md)"
     also = f", also `{'`, `'.join(facts['aliases'])}`" if facts["aliases"] else ""
     formula = re.sub(r"[;,] (?=z_j = )", "<br>", parts["Formula"].removesuffix("."))
-    lines = [f"# {name}", "", f"`{facts['name']}`{also}: {sentence}", ""]
+    group = f"[{facts['group']}](../losses.md#{facts['group']})"
+    lines = [f"# {name}", "", f"`{facts['name']}`{also} ({group}): {sentence}", ""]
     lines += ["## Formula", "", formula_block(formula), "", f"**Domain.** {typeset(parts['Domain'])}", ""]
+    lines += state_and_needs(facts)
     lines += ["## When to use it", "", typeset(parts["When"][0].upper() + parts["When"][1:]), ""]
     if facts["options"]:
         lines += ["## Parameters", "", *option_table(facts), ""]
@@ -94,7 +104,7 @@ def draw_loss(kind: type[Loss]) -> list[str]:
         theta = torch.tensor(DEGREES, dtype=torch.float64).deg2rad()
         ink = loss_colour(kind.name)
         if isinstance(value, Margin):
-            return _draw_margin(kind, ink, theta)
+            return _draw_margin(value, ink, theta)
         if isinstance(value, PairLoss):
             drawn = [Curve(kind.name, _curve_points(DEGREES, pair_loss_curve(value, theta)), ink)]
             picture = _draw_curves(drawn, (0, 180), "angle to a sample of another class", "loss", "°", repr(value))
@@ -108,12 +118,11 @@ def draw_loss(kind: type[Loss]) -> list[str]:
         return [_side_by_side(picture), "", f"`{value!r}`: loss of one sample."]
 
 
-def _draw_margin(kind: type[Margin], ink: str, theta: torch.Tensor) -> list[str]:
-    spec = f"{kind.name}(s={SCALE:g})" if "s" in kind.options() and "s" not in kind.adaptive_fields else kind.name
-    own, plain = target_curve(spec, theta)
-    length = SCALE if kind.uses_x_norm or kind.uses_w_norm else 1.0
-    if length != 1.0:  # a class at 90° has the logit 0, so the lead over it is the target's own
-        own, plain = decision_function(spec, theta, torch.full_like(theta, math.pi / 2), x_norm=length), length * plain
+def _draw_margin(margin: Margin, ink: str, theta: torch.Tensor) -> list[str]:
+    has_scale = "s" in margin.options() and "s" not in margin.adaptive_fields and not margin.uses_any_norm
+    spec = f"{margin.name}(s={SCALE:g})" if has_scale else margin.name
+    length = SCALE if margin.uses_any_norm else 1.0
+    own, plain = target_curve(spec, theta, x_norm=length)
     pull = gradient_curve(spec, theta, num_classes=10, x_norm=length).abs()
     logits = [
         Curve("of the target", _curve_points(DEGREES, own), ink),
@@ -125,7 +134,7 @@ def _draw_margin(kind: type[Margin], ink: str, theta: torch.Tensor) -> list[str]
         _draw_curves(logits, (0, 180), across, "logit", "°", f"{spec}: logit over the angle"),
         _draw_curves(slope, (0, 180), across, "pull", "°", f"{spec}: pull over the angle"),
     ]
-    kept = f", ‖x‖ = {SCALE:g}" if length != 1.0 else ""
+    kept = f", ‖x‖ = {SCALE:g}" if length != 1.0 else ", ‖x‖ = 1" if margin.sample_fields else ""
     words = f"`{spec}`: the logit of the target, and how hard it is pulled, with ten classes, all others at 90°{kept}."
     return [_side_by_side(*drawn), "", words]
 

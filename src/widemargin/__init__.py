@@ -34,6 +34,7 @@ _PUBLIC_NAMES = {
     "Objective": "head.objective",
     "RowOptimizer": "head.row_optimizer",
     "Run": "training.run",
+    "SubcenterOutliers": "head.subcenters",
     "Sum": "losses.grammar",
     "PairLoss": "losses.pair_loss",
     "Warmup": "losses.schedule",
@@ -46,6 +47,7 @@ _PUBLIC_NAMES = {
     "TrainConfig": "training.config",
     "angles": "metrics.angles",
     "attach": "models.attach",
+    "class_weights_from_counts": "losses.class_counts",
     "compare": "tabular.compare",
     "evaluate": "loading",
     "find_lr": "training.lr_finder",
@@ -53,10 +55,12 @@ _PUBLIC_NAMES = {
     "load_sharded": "head.sharded_checkpoint",
     "list_losses": "losses.registry",
     "margin_softmax": "head.functional",
+    "margins_from_counts": "losses.class_counts",
     "parse": "losses.grammar",
     "parse_list": "losses.grammar",
     "report": "training.report",
     "save_sharded": "head.sharded_checkpoint",
+    "subcenter_outliers": "head.subcenters",
     "suggest_scale": "theory",
     "theoretical_gap": "theory",
     "train": "training.train",
@@ -73,9 +77,11 @@ if TYPE_CHECKING:
     from .head.objective import Objective
     from .head.row_optimizer import RowOptimizer
     from .head.sharded_checkpoint import load_sharded, save_sharded
+    from .head.subcenters import SubcenterOutliers, subcenter_outliers
     from .io.errors import InputError
     from .loading import evaluate, load
     from .losses import schedule
+    from .losses.class_counts import class_weights_from_counts, margins_from_counts
     from .losses.criterion import Criterion
     from .losses.grammar import Sum, parse, parse_list
     from .losses.margin import Margin

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import numbers
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .io.errors import InputError, format_value
 
@@ -140,6 +140,8 @@ def gap_gradient(gap: float, scale: float, num_classes: int) -> float:
 def gaps(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     """Gap of each sample [N]: `min_{j≠y} θ_j − θ_y`, positive where the sample is right (Eq. 13).
 
+    `weight` are class weights [C, D], or [C, K, D] with sub-centres, of which the nearest counts.
+
     >>> import torch
     >>> round(gaps(torch.tensor([[1.0, 0.0]]), torch.tensor([0]), torch.eye(2)).item(), 4)
     1.5708
@@ -148,29 +150,35 @@ def gaps(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
 
     from .head.backends.base import NormalizedEmbeddings
     from .head.backends.stream import StreamBackend
+    from .losses.margin import Subcenters
     from .numerics import angles
     from .numerics.validation import check_embeddings, check_labels, describe_type, is_plain_float
 
-    if not is_plain_float(weight) or weight.ndim != 2:
-        raise InputError(f"weight must be a float tensor [C, D] of class weights, got {describe_type(weight)}")
-    check_embeddings(x, weight.shape[1], weight.device)
+    if not is_plain_float(weight) or weight.ndim not in (2, 3):
+        raise InputError(
+            f"weight must be a float tensor [C, D] or [C, K, D] of class weights, got {describe_type(weight)}"
+        )
+    check_embeddings(x, weight.shape[-1], weight.device)
     embeddings = NormalizedEmbeddings(x.detach().to(torch.promote_types(weight.dtype, torch.float32)).contiguous())
     check_labels(y, len(x), len(weight), embeddings.norm, x.device)
-    backend = StreamBackend(embeddings, weight.detach(), None)
-    return angles.safe_arccos(backend.largest_cosine(y.long())) - backend.target_angles(y.long())
+    subcenters = Subcenters(weight.shape[1]) if weight.ndim == 3 else None
+    backend = StreamBackend(embeddings, weight.detach(), None, subcenters=subcenters)
+    return angles.safe_arccos(backend.largest_cosines(y.long()).squeeze(1)) - backend.target_angles(y.long())
 
 
-def target_curve(margin: Margin | str, theta: Tensor, num_classes: int = 10) -> tuple[Tensor, Tensor]:
-    """Target logit and plain logit over angles θ, at ‖x‖ = ‖w‖ = 1: `s ψ(θ) − a` and `s φ(cos θ)`."""
+def target_curve(
+    margin: Margin | str, theta: Tensor, num_classes: int = 10, *, x_norm: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Target logit and plain logit over angles θ, at ‖w‖ = 1: `s r ψ(θ) − a` and `s r φ(cos θ)`.
+
+    Numbers of a sample are those of `loss_curve`. The plain logit is that of a class which is not among the nearest.
+    """
     import torch
 
-    from .head.backends.base import DotProducts, compute_logits
-    from .losses.margin import target_logit
-
     resolved = _resolve_margin(margin, num_classes, _check_angles("theta", theta))
-    return target_logit(resolved, theta, None, None), compute_logits(
-        resolved, DotProducts(torch.cos(theta), None), None
-    )
+    lengths = _Lengths(_check_finite("x_norm", x_norm))
+    filled = _fill_in_samples(resolved, theta, torch.full_like(theta, math.pi / 2), lengths, num_classes)
+    return _target_logit(filled, theta, lengths), _other_logit(resolved, theta, lengths)
 
 
 def target_slope(margin: Margin | str, theta: Tensor, num_classes: int = 10) -> Tensor:
@@ -183,10 +191,53 @@ def target_slope(margin: Margin | str, theta: Tensor, num_classes: int = 10) -> 
     return slope
 
 
+def loss_curve(
+    margin: Margin | str,
+    theta: Tensor,
+    num_classes: int = 10,
+    *,
+    other_angle: float = math.pi / 2,
+    x_norm: float = 1.0,
+) -> Tensor:
+    """Loss over target angles θ, with every other class at the angle `other_angle`, ‖w‖ = 1.
+
+    What a head in evaluation computes there: each sample has the numbers that follow from these angles and from ‖x‖
+    (which class is hard, how wide a margin is), schedules are at their end, and the sub-centres of a class coincide.
+    A penalty on class weights, which is no function of the angles, is left out.
+
+    >>> import torch
+    >>> round(loss_curve("p2sgrad", torch.tensor([math.pi / 3]), num_classes=3, other_angle=math.pi / 2).item(), 4)
+    0.125
+    """
+    import torch
+
+    resolved = _resolve_margin(margin, num_classes, _check_angles("theta", theta))
+    other = torch.full_like(theta, _check_finite("other_angle", other_angle))
+    return loss_at_angles(resolved, theta, other, torch.tensor(num_classes, dtype=torch.float64), x_norm)
+
+
+def loss_at_angles(
+    margin: Margin, theta: Tensor, other_angle: Tensor, num_classes: Tensor, x_norm: float = 1.0
+) -> Tensor:
+    """The loss of `loss_curve`, of a margin that has the numbers of a step, for tensors that broadcast."""
+    import torch
+
+    lengths = _Lengths(_check_finite("x_norm", x_norm))
+    filled = _fill_in_samples(margin, theta, other_angle, lengths, int(num_classes.min()))
+    p, z = _target_logit(filled, theta, lengths), _other_logit(filled, other_angle, lengths)
+    offsets, log_count = filled.class_offsets(), (num_classes - 1).log().to(z.dtype)
+    if offsets is not None:
+        p, log_count = p + offsets[0], torch.logsumexp(torch.tensor(offsets[1:], dtype=torch.float64), 0).to(z.dtype)
+    others = (num_classes - 1).to(z.dtype) * filled.other_loss(z) if filled.one_vs_all else z + log_count
+    loss: Tensor = filled.loss_weight() * filled.combine(p, others)
+    penalty = filled.sample_penalty()
+    return loss if penalty is None else loss + penalty
+
+
 def gradient_curve(
     margin: Margin | str, theta: Tensor, num_classes: int = 10, *, other_angle: float = math.pi / 2, x_norm: float = 1.0
 ) -> Tensor:
-    """`∂ loss / ∂θ_y` over target angles θ, with every other class at the angle `other_angle`, ‖w‖ = 1.
+    """`∂ loss / ∂θ_y` over target angles θ: the slope of `loss_curve` that a head trains with.
 
     >>> import torch
     >>> far = gradient_curve("arcgrad(s=10)", torch.tensor([3.0]), num_classes=10)
@@ -195,14 +246,9 @@ def gradient_curve(
     """
     import torch
 
-    from .losses.margin import split_softmax
-
     angles = _check_angles("theta", theta).detach().clone().requires_grad_()
-    resolved = _resolve_margin(margin, _check_num_classes(num_classes), angles)
-    other_angles = torch.full_like(angles, _check_finite("other_angle", other_angle))
-    one = torch.ones_like(angles)
-    lead = decision_function(resolved, angles, other_angles, x_norm=x_norm, num_classes=num_classes)
-    (slope,) = torch.autograd.grad(split_softmax(lead, math.log(num_classes - 1) * one).sum(), angles)
+    loss = loss_curve(margin, angles, num_classes, other_angle=other_angle, x_norm=x_norm)
+    (slope,) = torch.autograd.grad(loss.sum(), angles)
     return slope
 
 
@@ -220,12 +266,11 @@ def decision_function(
 
     0 on the boundary, positive inside class 1. For ArcFace `s (cos(θ₁ + m) − cos θ₂)`, for A-Softmax
     `‖x‖ (cos mθ₁ − cos θ₂)`, for ArcGrad `s (θ₂ − θ₁)`.
+
+    A one-vs-all loss is treated alike: its boundary is where both logits are equal, since a head decides by the largest
+    logit, and not where its own classifier answers 0, which moves with the learnt bias. What such a loss adds to the
+    others' logits inside `other_loss` (SphereFace2: m once more) is no part of them.
     """
-    import torch
-
-    from .head.backends.base import DotProducts, compute_logits, compute_radius
-    from .losses.margin import target_logit
-
     theta1, theta2 = _check_angles("theta1", theta1), _check_angles("theta2", theta2)
     theta1, theta2 = (t.reshape(-1) if t.ndim == 0 else t for t in (theta1, theta2))
     try:
@@ -234,15 +279,58 @@ def decision_function(
         shapes = f"{list(theta1.shape)} and {list(theta2.shape)}"
         raise InputError(f"theta1 and theta2 must have one shape, got {shapes}") from None
     resolved = _resolve_margin(margin, num_classes, theta1)
-    norms = [_check_finite("length", length) for length in (x_norm, *w_norms)]
-    x, first, second = (torch.full_like(theta1, length) for length in norms)
-    own = target_logit(resolved, theta1, compute_radius(resolved, x, first), torch.full_like(theta1, biases[0]))
-    other = compute_logits(
-        resolved,
-        DotProducts(torch.cos(theta2), compute_radius(resolved, x, second)),
-        torch.full_like(theta1, biases[1]),
-    )
-    return own - other
+    x, first, second = (_check_finite("length", length) for length in (x_norm, *w_norms))
+    filled = _fill_in_samples(resolved, theta1, theta2, _Lengths(x), num_classes)
+    offsets = filled.class_offsets() or (0.0, 0.0)
+    own = _target_logit(filled, theta1, _Lengths(x, first)) + biases[0] + offsets[0]
+    return own - (_other_logit(filled, theta2, _Lengths(x, second)) + biases[1] + offsets[1])
+
+
+class _Lengths(NamedTuple):
+    """Lengths of an embedding and of a class weight."""
+
+    x: float
+    w: float = 1.0
+
+    def radius(self, margin: Margin, like: Tensor) -> Tensor | None:
+        """`r`, with only the lengths that the margin keeps; None where it keeps none."""
+        import torch
+
+        from .head.backends.base import compute_radius
+
+        return compute_radius(margin, torch.full_like(like, self.x), torch.full_like(like, self.w))
+
+
+def _target_logit(margin: Margin, theta: Tensor, lengths: _Lengths) -> Tensor:
+    from .losses.margin import target_logit
+
+    return target_logit(margin, theta, lengths.radius(margin, theta), None)
+
+
+def _other_logit(margin: Margin, theta: Tensor, lengths: _Lengths) -> Tensor:
+    import torch
+
+    from .head.backends.base import DotProducts, compute_logits
+
+    return compute_logits(margin, DotProducts(torch.cos(theta), lengths.radius(margin, theta)), None)
+
+
+def _fill_in_samples(margin: Margin, theta: Tensor, other_angle: Tensor, lengths: _Lengths, num_classes: int) -> Margin:
+    """The margin with the numbers of samples at these angles, all other classes being at one; nothing is drawn."""
+    import torch
+
+    from .losses.margin import SampleStatistics
+
+    if not margin.sample_fields:
+        return margin
+
+    def largest_cosines(count: int) -> Tensor:
+        cosines = torch.cos(other_angle.detach()).unsqueeze(-1).repeat_interleave(count, -1)
+        cosines[..., num_classes - 1 :] = -math.inf  # there are no more
+        return cosines
+
+    x_norm = torch.full_like(theta.detach(), lengths.x)
+    return margin.for_samples(SampleStatistics(theta.detach, lambda: x_norm, largest_cosines, training=False))
 
 
 def boundary_angle(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks import numerics
 from benchmarks.__main__ import main
 from benchmarks.head_page import heads_page
 from benchmarks.head_timing import (
@@ -18,11 +19,14 @@ from benchmarks.head_timing import (
     measure_sharded_head,
     metric_learning_heads,
     random_batch,
+    time_over_limit,
     widemargin_head,
 )
 from widemargin.head import costs
+from widemargin.losses.registry import list_losses
 
 
+@pytest.mark.slow
 def test_the_command_measures_prints_and_writes(tmp_path, capsys):
     figures, page = tmp_path / "heads.json", tmp_path / "heads.html"
     words = ["--shapes", "8,16,50", "8,16,400", "--losses", "arcface", "arcgrad", "--rounds", "2", "--no-memory"]
@@ -36,6 +40,56 @@ def test_the_command_measures_prints_and_writes(tmp_path, capsys):
     ours_error = next(row for row in found["errors"] if row["name"].startswith("arcface"))
     assert ours_error["initial"] < 2e-6
     assert page.read_text().count("<svg") >= 1
+
+
+@pytest.mark.slow
+def test_every_margin_can_be_measured_beside_the_products_of_its_weights(tmp_path, monkeypatch, capsys):
+    from benchmarks import head
+
+    monkeypatch.setattr(head, "measure_gradient_errors", lambda losses, backends: [])
+    figures, page = tmp_path / "heads.json", tmp_path / "heads.html"
+    words = ["--shapes", "6,8,20", "--losses", "all", "--rounds", "1", "--no-memory", "--no-peers"]
+    assert main(["head", *words, "--json", str(figures), "--page", str(page)]) == 0
+    (row,) = json.loads(figures.read_text())["heads"]
+    assert {name.partition(", ")[0] for name in row["seconds"]} == {"limit", *list_losses("margins")}
+    assert row["weights_per_class"] == {"soft_triple, auto": 10, "subcenter_arcface, auto": 3}
+    row["seconds"] |= {
+        "limit": 1.0,
+        "limit, 3 weights per class": 4.0,
+        "subcenter_arcface, auto": 6.0,
+        "arcface, auto": 6,
+    }
+    assert time_over_limit(row, "subcenter_arcface, auto") == 1.5
+    assert time_over_limit(row, "arcface, auto") == 6.0
+    assert "limit, 10 weights per class" in capsys.readouterr().out
+
+
+@pytest.mark.slow  # a process of its own
+def test_memory_beyond_the_gradient_counts_the_gradient_of_all_subcenters():
+    shape = (4, 64, 20_000)
+    gradient = 3 * 64 * 20_000 * 4 / 2**20
+    extra = measure_extra_memory("subcenter_arcface, stream", shape, 1)
+    assert -2 < extra < gradient / 2  # a second gradient would be all of it, one that is not taken off too
+
+
+@pytest.mark.parametrize("name", list_losses("margins"))
+def test_gradient_errors_of_every_margin_can_be_measured(name, monkeypatch):
+    for constant, value in (("NUM_SAMPLES", 8), ("EMBEDDING_DIM", 16), ("NUM_CLASSES", 12)):
+        monkeypatch.setattr(numerics, constant, value)
+    monkeypatch.setattr(numerics, "TARGET_LOSSES", (1e-2,))
+    for spec in numerics._spellings(name):
+        found = numerics.measure_gradient_accuracy(numerics.widemargin_loss(spec))
+        assert found.initial < 1e-5
+        assert all(found.finite.values()), found
+
+
+def test_the_counts_of_a_long_tail_reach_the_losses_that_want_them():
+    weight = torch.randn(5, 4)
+    for spec in ("ldam", "logit_adjusted"):
+        function, _ = numerics.widemargin_loss(spec).make(weight)
+        with_own, _ = numerics.widemargin_loss(f"{spec}(counts=[1000, 316, 100, 32, 10])").make(weight)
+        x, y = torch.randn(6, 4), torch.tensor([0, 1, 2, 3, 4, 0])
+        assert torch.equal(function(x, y), with_own(x, y))
 
 
 @pytest.mark.parametrize("loss", ["arcface", "cosface", "arcgrad", "adacos"])
@@ -64,6 +118,7 @@ def test_implementations_of_a_loss_have_the_same_loss_and_gradient(loss):
     assert loss in EAGER_LOSSES
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells high-water marks")
 def test_a_streamed_step_holds_little_beyond_its_gradient():
     """N×C alone would be 19.5 MiB, a normalised copy of the weights 39; a streamed block is 1 MiB."""
@@ -88,6 +143,7 @@ def test_a_bad_shape_is_one_line(shape, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_example_learns():
     script = Path(__file__).resolve().parents[2] / "examples" / "million_classes.py"
     words = [sys.executable, str(script), "--num-classes", "5000", "--steps", "30"]
@@ -119,6 +175,7 @@ def test_retrieval_is_timed_against_matmul_and_topk(tmp_path, capsys):
     assert main(["retrieval", "--queries", "50", "--gallery", "40"]) == 2
 
 
+@pytest.mark.distributed
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells high-water marks")
 def test_a_head_over_two_processes_is_timed():
     found = measure_sharded_head((16, 8, 300), "arcface", 1)

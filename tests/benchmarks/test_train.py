@@ -89,6 +89,7 @@ def test_heads_are_compared_with_a_step(monkeypatch):
         assert row["step_seconds"] == 0.5
 
 
+@pytest.mark.slow
 def test_the_command_prints_ratios_and_writes_them(tmp_path):
     out = tmp_path / "train_speed.json"
     words = [

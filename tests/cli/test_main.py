@@ -10,10 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import widemargin
+from benchmarks.__main__ import main as benchmarks_main
 from widemargin import theory
 from widemargin.cli.main import main
+from widemargin.losses.registry import LOSS_GROUPS
+from widemargin.viz import loss_listing
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,6 +25,17 @@ ROOT = Path(__file__).parents[2]
 def run(*arguments: str, module: str = "widemargin", **options) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", module, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
+
+
+def run_here(command, arguments: list[str], folder: Path, monkeypatch, capsys) -> subprocess.CompletedProcess[str]:
+    """What a command does in a folder, in this process, as `run` gives it."""
+    monkeypatch.chdir(folder)
+    try:
+        code = command(arguments)
+    except SystemExit as left:  # as argparse leaves
+        code = left.code
+    said = capsys.readouterr()
+    return subprocess.CompletedProcess(arguments, code, said.out, said.err)
 
 
 def test_help_and_version_do_not_wait_for_torch():
@@ -56,6 +71,31 @@ def test_losses_lists_every_loss(capsys):
     out = capsys.readouterr().out
     for name in widemargin.list_losses():
         assert name in out
+
+
+def test_losses_are_listed_by_group_with_state_and_needs(capsys):
+    assert main(["losses"]) == 0
+    out = capsys.readouterr().out
+    places = [out.index(f"\n{group}: ") if group != "softmax" else 0 for group in LOSS_GROUPS]
+    assert places == sorted(places)
+    assert main(["losses", "--group", "long-tail"]) == 0
+    out = capsys.readouterr().out
+    assert "class counts" in out
+    assert "arcface" not in out
+    assert main(["losses", "--group", "quality", "--format", "json"]) == 0
+    adaface, magface = json.loads(capsys.readouterr().out)
+    assert (adaface["name"], magface["name"]) == ("adaface", "magface")
+    assert adaface["state"] == ["from batches: mean, std", "per sample: quality"]
+
+
+def test_losses_fold_on_a_narrow_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(loss_listing, "console", lambda: Console(width=50))
+    loss_listing.print_losses(group="speakers")
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 50
+    text = " ".join(" ".join(lines).split())
+    assert "aam_softmax: ArcFace with sub-centres" in text
+    assert "numbers s=32, m=0.2, k=1, topk=0, penalty=0.06. state per sample: threshold." in text
 
 
 def test_one_loss_is_explained(capsys):
@@ -162,6 +202,8 @@ def test_bash_accepts_the_completion_script(capsys, tmp_path):
         (["losse"], ["losse", "losses"]),
         (["losses", "arcfase"], ["unknown loss 'arcfase'", "did you mean 'arcface'?"]),
         (["losses", "arcface(m=9)"], ["arcface(m)=9 is outside its domain"]),
+        (["losses", "--group", "long_tail"], ["--group", "'long_tail'", "did you mean 'long-tail'?"]),
+        (["losses", "arcface", "--group", "margin"], ["names of losses or --group"]),
         (["losses", "--fromat", "md"], ["--fromat", "--format"]),
         (["theory"], ["--num-classes"]),
         (["theory", "--num-classes", "1"], ["num_classes=1 must be a whole number of at least 2"]),
@@ -184,8 +226,13 @@ def test_bash_accepts_the_completion_script(capsys, tmp_path):
         (["completion", "powershell"], ["powershell"]),
     ],
 )
-def test_a_mistake_is_one_line_and_code_2(arguments, words, tmp_path):
-    check_mistake(run(*arguments, cwd=tmp_path), words, tmp_path)
+def test_a_mistake_is_one_line_and_code_2(arguments, words, tmp_path, monkeypatch, capsys):
+    check_mistake(run_here(main, arguments, tmp_path, monkeypatch, capsys), words, tmp_path)
+
+
+def test_a_mistake_of_a_process_is_one_line_and_code_2(tmp_path):
+    check_mistake(run("losses", "arcfase", cwd=tmp_path), ["unknown loss 'arcfase'"], tmp_path)
+    check_mistake(run("theory", "--num-classes", "many", cwd=tmp_path), ["--num-classes", "many"], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -197,10 +244,14 @@ def test_a_mistake_is_one_line_and_code_2(arguments, words, tmp_path):
         (["numeric"], ["BENCHMARK", "did you mean 'numerics'?"]),
     ],
 )
-def test_a_mistake_at_a_benchmark_is_one_line_and_code_2(arguments, words, tmp_path):
+def test_a_mistake_at_a_benchmark_is_one_line_and_code_2(arguments, words, tmp_path, monkeypatch, capsys):
+    check_mistake(run_here(benchmarks_main, arguments, tmp_path, monkeypatch, capsys), words, tmp_path)
+
+
+def test_a_mistake_of_a_benchmarks_process_is_one_line_and_code_2(tmp_path):
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    result = run(*arguments, module="benchmarks", cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths})
-    check_mistake(result, words, tmp_path)
+    result = run("numeric", module="benchmarks", cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths})
+    check_mistake(result, ["BENCHMARK", "did you mean 'numerics'?"], tmp_path)
 
 
 def check_mistake(result: subprocess.CompletedProcess[str], words: list[str], folder: Path) -> None:
@@ -228,21 +279,23 @@ def test_a_full_disk_is_one_line():
     assert "cannot write the output" in result.stderr
 
 
+@pytest.mark.slow
 def test_two_classes_are_drawn_with_one_note_each(tmp_path):
     result = run("curves", "--num-classes", "2", "--out", str(tmp_path / "two.svg"))
     assert result.returncode == 0
     notes = result.stderr.strip().splitlines()
-    assert len(notes) == 2
-    assert all(note.startswith("note: ada") for note in notes)
+    assert len(notes) == len(set(notes)) == 4
+    assert sorted(note.split()[1] for note in notes) == ["adaacos", "adacos", "ldam", "logit_adjusted"]
 
 
-def test_unwritable_place_is_one_line(tmp_path):
+def test_unwritable_place_is_one_line(tmp_path, monkeypatch, capsys):
     (tmp_path / "curves.svg").mkdir()
-    result = run("curves", "--losses", "l1", cwd=tmp_path)
+    result = run_here(main, ["curves", "--losses", "l1"], tmp_path, monkeypatch, capsys)
     assert result.returncode == 2
     assert "curves.svg: cannot be written" in result.stderr
 
 
+@pytest.mark.slow
 def test_an_interrupt_is_one_line_and_code_130(tmp_path):
     command = [sys.executable, "-m", "benchmarks", "numerics", "--json", str(tmp_path / "x.json")]
     slow = {**os.environ, "OMP_NUM_THREADS": "1"}  # still at work after five seconds, and long past its imports
@@ -265,6 +318,7 @@ def test_a_reader_that_leaves_early_is_no_error():
         assert process.wait(timeout=60) == 0
 
 
+@pytest.mark.slow
 def test_numerics_benchmark_prints_ours_beside_the_peer(tmp_path):
     out = tmp_path / "numerics.json"
     words = ["numerics", "--losses", "arcface", "--json", str(out)]

@@ -40,6 +40,7 @@ OTHERS = {
     "zensical": ".ci/run, test_site.py",
     "python scripts/check_site.py": ".ci/run, test_site.py",
     "python scripts/screenshots.py": "whoever changes a page",
+    "python scripts/readme.py": "tests/docs/test_readme.py",
     "python scripts/licences.py": ".ci/run, test_attacks.py",
     "python scripts/test_torch_versions.py": "whoever changes the versions that pyproject.toml claims",
     "python scripts/code_statistics.py": "tests/scripts/test_code_statistics.py",
@@ -82,7 +83,7 @@ def own_commands(page: str) -> list[list[str]]:
 @pytest.mark.parametrize("page", WRITTEN)
 def test_every_block_is_of_a_kind_that_is_tested(page):
     kinds = {kind for kind, _ in fences((ROOT / page).read_text(encoding="utf-8"))}
-    assert kinds <= {"python", "bash", "text"}  # text: pictures and what a terminal shows
+    assert kinds <= {"python", "bash", "text", "bibtex"}  # text: diagrams and terminal output
 
 
 @pytest.mark.parametrize("page", [page for page in WRITTEN if page not in ("README.md", "CONTRIBUTING.md")])
@@ -135,7 +136,7 @@ def assert_parsed(words: list[str]) -> None:
         module = importlib.import_module(CHECKOUT[words[2]])
         options = module.build_parser().parse_args(words[3:])
     else:
-        options = build_parser().parse_args(words)
+        options = build_parser(words).parse_args(words)
     for name in ("losses", "loss"):
         given = getattr(options, name, None)
         if isinstance(given, str):
@@ -157,6 +158,10 @@ class Desk:
         Image.open(place / "a.png").save(place / "photos" / "one.png")
         rows = [f"Shades/shade{k}/0.png,Shades/shade{k + j}/1.png,{int(j == 0)}" for k in range(7) for j in (0, 1)]
         (place / "pairs.csv").write_text("\n".join(["a,b,same", *rows]) + "\n")
+        sets = [
+            f"Shades/shade{k}/{j}.png,{'dark;' * (k < 4)}{'even' * (k % 2 == 0)}" for k in range(7) for j in range(3)
+        ]
+        (place / "labels.csv").write_text("\n".join(["path,label", *sets]) + "\n")
         for name, target in (("my.csv", "species"), ("data.csv", "label")):
             lines = [f"{k % 7},{k * k % 11},{'abc'[k % 3]}" for k in range(60)]
             (place / name).write_text("\n".join([f"width,height,{target}", *lines]) + "\n")

@@ -1,4 +1,4 @@
-"""Every Python block of the README and of CONTRIBUTING runs, and what they say is true."""
+"""The Python blocks of README and CONTRIBUTING run; the map of files, the layers and the figures are up to date."""
 
 import configparser
 import re
@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import widemargin as wm
 
@@ -17,7 +19,7 @@ def blocks(file: str) -> list[str]:
 
 
 def test_readme_examples_run_one_after_the_other(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # one of them writes a folder
+    monkeypatch.chdir(tmp_path)
     space: dict[str, object] = {}
     for block in blocks("README.md"):
         exec(compile(block, "README.md", "exec"), space)
@@ -25,9 +27,11 @@ def test_readme_examples_run_one_after_the_other(tmp_path, monkeypatch):
     assert space["classes"].shape == (128,)
 
 
-def readme_map() -> str:
-    """The block that README shows under "Map"."""
-    return (ROOT / "README.md").read_text().partition("\n## Map\n")[2].partition("```text\n")[2].partition("```")[0]
+def file_map() -> str:
+    """The block under "Map" in CONTRIBUTING."""
+    return (
+        (ROOT / "CONTRIBUTING.md").read_text().partition("\n## Map\n")[2].partition("```text\n")[2].partition("```")[0]
+    )
 
 
 def packages() -> list[Path]:
@@ -38,7 +42,7 @@ def packages() -> list[Path]:
 
 
 def test_every_package_and_module_is_on_the_map():
-    text = readme_map()
+    text = file_map()
     for path in packages():
         assert f"{path.name}/" in text, path
     for path in (ROOT / "src" / "widemargin").glob("*.py"):
@@ -47,7 +51,7 @@ def test_every_package_and_module_is_on_the_map():
 
 
 def test_the_map_names_nothing_that_is_not_there():
-    text = readme_map()
+    text = file_map()
     for name in re.findall(r"[\w-]+\.py\b", text):
         assert list((ROOT / "src").rglob(name)), name
     folders = {path.name for path in packages()} | {"src", "widemargin", "laws", "checks", "corpus", "examples"}
@@ -61,12 +65,13 @@ def test_the_layers_are_those_of_the_contract():
     text = (ROOT / "CONTRIBUTING.md").read_text().partition("\n## Layers\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`.*`) \|", text, re.MULTILINE)
     assert [re.findall(r"`(\w+)`", row) for row in rows] == [layer.split(" | ") for layer in layers]
-    on_the_map = re.findall(r"^  (\w+)(?:/|\.py) ?(?:(\w+)/ )?", readme_map(), re.MULTILINE)
+    on_the_map = re.findall(r"^  (\w+)(?:/|\.py) ?(?:(\w+)/ )?", file_map(), re.MULTILINE)
     assert [name for line in on_the_map for name in line if name] == [
         name for layer in layers for name in layer.split(" | ")
     ]
 
 
+@pytest.mark.slow
 def test_the_example_of_contributing_is_a_loss(tmp_path):
     (example,) = blocks("CONTRIBUTING.md")
     shutil.copytree(Path(wm.__file__).parent, tmp_path / "widemargin", ignore=shutil.ignore_patterns("__pycache__"))
@@ -89,9 +94,20 @@ def test_the_example_of_contributing_is_a_loss(tmp_path):
     assert "passed" in done.stdout
 
 
+def test_the_table_of_figures_is_made_from_the_records():
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        import readme
+        from pages.blocks import replace_block
+    finally:
+        sys.path.remove(str(ROOT / "scripts"))
+    assert replace_block(page, "figures", readme.render_figures(ROOT / "records")) == page, "run scripts/readme.py"
+
+
 def test_the_commands_are_the_ones_ci_runs():
     text = (ROOT / "README.md").read_text()
     assert '\npip install -c constraints.txt -e ".[test]" && pytest\n' in text
     assert "^pip install" in (ROOT / ".ci" / "run").read_text()
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text()
-    assert "\nlint-imports\n" in (ROOT / ".ci" / "run").read_text()
+    assert re.search(r"\blint-imports\n", (ROOT / ".ci" / "run").read_text())

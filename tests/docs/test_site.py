@@ -1,12 +1,12 @@
 """The site of the docs: built without a warning, whole, readable from disk at any width, searched without a server."""
 
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[2]
 ZENSICAL = Path(sys.executable).with_name("zensical")
@@ -14,26 +14,23 @@ PAGES = ("index.html", "choosing.html", "losses.html", "losses/arcface.html", "r
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory):
-    """Built in a copy, so that nothing is left in the project; once for all workers."""
+def site(shared_folder):
+    """The one that WIDEMARGIN_SITE names, else built in a copy, so that nothing is left in the project."""
+    built = os.environ.get("WIDEMARGIN_SITE")
+    if built:
+        assert (Path(built) / "index.html").exists()
+        return Path(built)
     if not ZENSICAL.exists():
         pytest.skip("zensical is not installed")
-    place = tmp_path_factory.getbasetemp().parent / "site-of-docs" if _worker() else tmp_path_factory.mktemp("site")
-    with FileLock(f"{place}.lock"):
-        if not (place / "site" / "index.html").exists():
-            place.mkdir(exist_ok=True)
-            shutil.copytree(ROOT / "docs", place / "docs", dirs_exist_ok=True)
-            shutil.copytree(ROOT / "scripts" / "theme", place / "scripts" / "theme", dirs_exist_ok=True)
-            shutil.copy(ROOT / "mkdocs.yml", place)
-            _run([sys.executable, str(ROOT / "scripts" / "docs.py"), str(place / "docs")], place)
-            _run([str(ZENSICAL), "build", "--clean", "--strict"], place)
-    return place / "site"
 
+    def build(place: Path) -> None:
+        shutil.copytree(ROOT / "docs", place / "docs", dirs_exist_ok=True)
+        shutil.copytree(ROOT / "scripts" / "theme", place / "scripts" / "theme", dirs_exist_ok=True)
+        shutil.copy(ROOT / "mkdocs.yml", place)
+        _run([sys.executable, str(ROOT / "scripts" / "docs.py"), str(place / "docs")], place)
+        _run([str(ZENSICAL), "build", "--clean", "--strict"], place)
 
-def _worker() -> bool:
-    import os
-
-    return "PYTEST_XDIST_WORKER" in os.environ
+    return shared_folder("site-of-docs", build) / "site"
 
 
 def _run(command: list[str], place: Path) -> None:
@@ -47,6 +44,7 @@ def check_site(site: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.slow
 def test_every_link_leads_somewhere_and_nothing_is_fetched(site):
     assert check_site(site) == (0, "all links lead somewhere; nothing is fetched from other hosts\n")
 
@@ -95,9 +93,9 @@ def test_search_works_without_a_server(opened, site):
 
 
 def test_the_pictures_are_small():
-    """README and docs show real screenshots (scripts/screenshots.py)."""
+    """The docs show real screenshots (scripts/screenshots.py)."""
     pictures = list((ROOT / "docs" / "pictures").glob("*.png"))
     assert {path.stem for path in pictures} >= {"lab", "tour", "report", "compare"}
     assert sum(path.stat().st_size for path in pictures) <= 1.5e6
-    shown = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert all(f"docs/pictures/{name}.png" in shown for name in ("lab", "tour", "report", "compare"))
+    pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md"))
+    assert [path.name for path in pictures if f"pictures/{path.name}" not in pages] == []

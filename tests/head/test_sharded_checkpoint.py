@@ -12,17 +12,26 @@ def assert_close(one, other):
     torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
 
 
-def test_a_checkpoint_of_two_ranks_goes_on_with_three_and_with_one(sharded_runs):
-    whole = [torch.cat([seen["resumed"]["weight"] for seen in sharded_runs[world]]) for world in (2, 3)]
+@pytest.mark.distributed
+@pytest.mark.parametrize(
+    ("kept", "folder", "spec"),
+    [
+        ("resumed", "checkpoint", "adacos"),
+        ("resumed sub-centres", "checkpoint-subcenters", worker.SUBCENTERS),
+    ],
+)
+def test_a_checkpoint_of_two_ranks_goes_on_with_three_and_with_one(sharded_runs, kept, folder, spec):
+    whole = [torch.cat([seen[kept]["weight"] for seen in sharded_runs[world]]) for world in (2, 3)]
     assert_close(whole[0], whole[1])
-    head = worker.build_head("adacos", False)
+    head = worker.build_head(spec, False)
     optimizer = torch.optim.SGD(head.parameters(), lr=0.1, momentum=0.9)
     torch.nn.init.zeros_(head.weight)
-    load_sharded(sharded_runs["folder"] / "checkpoint", head, optimizer)
+    load_sharded(sharded_runs["folder"] / folder, head, optimizer)
     worker.record_training(head, 0, 1, range(2, 4), optimizer)
     assert_close(head.weight.detach(), whole[0])
 
 
+@pytest.mark.distributed
 def test_a_checkpoint_of_another_model_is_one_line(sharded_runs):
     place = sharded_runs["folder"] / "checkpoint"
     with pytest.raises(wm.InputError, match=r"weight is \[7, 6\], the model's is \[8, 6\]"):

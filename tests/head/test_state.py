@@ -25,7 +25,7 @@ def test_margin_warms_up_with_training_calls_only():
         ("warmup(10, 30, steps=2)", [10, 20, 30, 30]),
         ("decay(40, 10, steps=2)", [40, 20, 10, 10]),
         ("cosine(30, 10, steps=2)", [30, 20, 10, 10]),
-        ("anneal(start=100, gamma=1, power=1, floor=30)", [100, 50, 100 / 3, 30]),
+        ("anneal(start=100, gamma=1, power=1, floor=30)", [50, 100 / 3, 30, 30]),
     ],
 )
 def test_scale_follows_its_schedule(schedule, values):

@@ -1,28 +1,19 @@
 """Two real processes with unequal batches: adaptive state, centres and weights are those of one process."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+from functools import partial
 
 import pytest
 import torch
 
 import ranks_worker
+from rank_processes import read_ranks, run_ranks
+
+pytestmark = pytest.mark.distributed
 
 
 @pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory) -> list[dict]:
-    folder = tmp_path_factory.mktemp("ranks")
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
-    command += [str(Path(ranks_worker.__file__)), str(folder)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
-    # What counts is what the ranks wrote down: gloo's threads may abort a process that has ended its work.
-    written = [folder / f"{rank}.json" for rank in range(2)]
-    assert all(file.exists() for file in written), done.stderr[-3000:]
-    return [json.loads(file.read_text()) for file in written]
+def two_ranks(shared_folder) -> list[dict]:
+    return read_ranks(shared_folder("ranks-ranks", partial(run_ranks, ranks_worker, 2)), 2)
 
 
 @pytest.mark.parametrize("spec", ["adacos", "adaacos(s=6)", "softmax + 0.1*center", "a_softmax"])

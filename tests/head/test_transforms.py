@@ -8,6 +8,7 @@ import torch
 
 import widemargin as wm
 from head_batch import C, D, batch
+from later_cases import SETTINGS, spell
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +32,7 @@ def test_compiled_head_is_the_head(spec):
     assert int(compiled.margin_state.steps) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 def test_compiled_by_inductor():
     head = wm.Head(D, C, "arcface(s=16, m=warmup(0, 0.5, steps=10))", backend="dense")
@@ -45,7 +47,8 @@ def test_compiled_by_inductor():
 
 def assert_compiled_is_eager(spec, backend, dtype, rtol, atol, **options):
     """One compiled module for two batch sizes, in training and evaluation: loss and all gradients."""
-    head = wm.Head(D, C, spec, backend="dense", dtype=dtype, **options)
+    margin = wm.parse(spec).with_class_counts([9, 4, 30, 2, 7])
+    head = wm.Head(D, C, margin, backend="dense", dtype=dtype, **options)
     compiled = torch.compile(copy.deepcopy(head), dynamic=True, backend=backend, fullgraph=True)
     for mode in (True, False):
         head.train(mode), compiled.train(mode)
@@ -53,6 +56,7 @@ def assert_compiled_is_eager(spec, backend, dtype, rtol, atol, **options):
             x, y = batch(n, dtype)
             found = []
             for one in (head, compiled):
+                torch.manual_seed(n)
                 loss = one(x, y)
                 found.append((loss, *torch.autograd.grad(loss.sum(), (x, *one.parameters()))))
             for eager, other in zip(*found, strict=True):
@@ -60,25 +64,31 @@ def assert_compiled_is_eager(spec, backend, dtype, rtol, atol, **options):
     assert int(compiled.margin_state.steps) == 3
 
 
-# One of each way through a backend in every test run: plain, with lengths and a bias, adaptive, φ and ψ of its own.
+# One of each way through a backend in .ci/run: plain, with lengths and a bias, adaptive, φ and ψ of its own; then
+# numbers of samples in ψ and in φ, draws, sub-centres, sums of a learnt number, numbers per class, penalties.
 QUICKLY = ("arcface", "softmax", "adacos", "arcgrad", "a_softmax")
+QUICKLY += ("adaface", "curricularface", "elasticface", "subcenter_arcface", "sphereface2", "logit_adjusted", "magface")
 
 
 @pytest.mark.parametrize(
     "spec",
-    [name if name in QUICKLY else pytest.param(name, marks=pytest.mark.slow) for name in wm.list_losses("margins")],
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in QUICKLY else pytest.mark.exhaustive)
+        for name in wm.list_losses("margins")
+    ],
 )
 def test_every_head_compiled_with_dynamic_shapes(spec):
     assert_compiled_is_eager(spec, "aot_eager", torch.float64, 1e-9, 1e-11)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 @pytest.mark.parametrize("spec", wm.list_losses("margins"))
 def test_every_head_compiled_by_inductor_with_dynamic_shapes(spec):
     assert_compiled_is_eager(spec, "inductor", torch.float32, 1e-4, 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "options"),
     [
@@ -128,7 +138,17 @@ def test_compiled_objective_with_centres_has_the_right_gradient():
         torch.testing.assert_close(*gradients)
 
 
-@pytest.mark.parametrize("spec", ["arcface(s=16)", "arcgrad", "l_softmax", "cosface(m=[0.1, 0.2, 0.3, 0.1, 0.1])"])
+# The losses after ArcFace with ordinary numbers: hard classes, numbers of samples, sub-centres, sums, penalties.
+LATER = [
+    spell(name, options).format(counts=[9, 4, 30, 2, 7])
+    for name, settings in SETTINGS.items()
+    for options in settings[1:]
+]
+
+
+@pytest.mark.parametrize(
+    "spec", ["arcface(s=16)", "arcgrad", "l_softmax", "cosface(m=[0.1, 0.2, 0.3, 0.1, 0.1])", *LATER]
+)
 def test_per_sample_gradients_by_torch_func(spec):
     head = wm.Head(D, C, spec, backend="dense", dtype=torch.float64).eval()
     x, y = batch(dtype=torch.float64)
@@ -142,10 +162,10 @@ def test_per_sample_gradients_by_torch_func(spec):
     torch.testing.assert_close(per_sample.sum(0), whole, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("spec", ["arcface(s=4, m=0.2)", "arcgrad(s=3)", "l_softmax(lam=1)"])
+@pytest.mark.parametrize("spec", ["arcface(s=4, m=0.2)", "arcgrad(s=3)", "l_softmax(lam=1)", *LATER])
 def test_forward_mode_agrees_with_backward_mode(spec):
-    head = wm.Head(4, 3, spec, backend="dense", dtype=torch.float64).eval()
-    x, y = batch(3, torch.float64, d=4, c=3)
+    head = wm.Head(4, C, spec, backend="dense", dtype=torch.float64).eval()
+    x, y = batch(3, torch.float64, d=4)
     function = lambda v: head(v, y)  # noqa: E731
     torch.testing.assert_close(torch.func.jacfwd(function)(x.detach()), torch.func.jacrev(function)(x.detach()))
     hessian = torch.func.hessian(lambda v: head(v, y).sum())(x.detach())
@@ -159,7 +179,7 @@ def test_dense_backend_differentiates_twice(spec):
     assert torch.autograd.gradgradcheck(lambda v: head(v, y).sum(), (x,))
 
 
-@pytest.mark.parametrize("spec", ["softmax(bias=True)", "arcface(s=8)", "arcgrad", "a_softmax"])
+@pytest.mark.parametrize("spec", ["softmax(bias=True)", "arcface(s=8)", "arcgrad", "a_softmax", *LATER])
 def test_second_derivatives_of_a_streamed_head(spec, monkeypatch):
     from widemargin.head.backends import stream
 
@@ -168,8 +188,8 @@ def test_second_derivatives_of_a_streamed_head(spec, monkeypatch):
     for backend in ("dense", "stream"):
         torch.manual_seed(0)
         head = wm.Head(D, C, spec, backend=backend, dtype=torch.float64)
-        first = torch.autograd.grad(head(x, y).sum(), (x, head.weight), create_graph=True)
-        second = torch.autograd.grad(sum((g**2).sum() for g in first), (x, head.weight))
+        first = torch.autograd.grad(head(x, y).sum(), (x, *head.parameters()), create_graph=True)
+        second = torch.autograd.grad(sum((g**2).sum() for g in first), (x, *head.parameters()))
         found.append((*first, *second))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)

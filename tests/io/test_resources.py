@@ -25,20 +25,20 @@ def test_memory_of_machine_and_container(tmp_path, monkeypatch):
 
 def test_memory_that_torch_has_not_is_one_line(capsys, monkeypatch):
     from widemargin.cli.main import main
-    from widemargin.viz import terminal
+    from widemargin.viz import loss_listing
 
     def fails(*_: object) -> None:
         torch.empty(1 << 50)
 
-    monkeypatch.setattr(terminal, "print_losses", fails)
+    monkeypatch.setattr(loss_listing, "print_losses", fails)
     assert main(["losses"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("widemargin: out of memory; take a smaller --batch-size")
+    assert said.startswith("widemargin: out of memory; use a smaller --batch-size")
     assert said.count("\n") == 1
 
     def other(*_: object) -> None:
         raise RuntimeError("something else")
 
-    monkeypatch.setattr(terminal, "print_losses", other)
+    monkeypatch.setattr(loss_listing, "print_losses", other)
     with pytest.raises(RuntimeError, match="something else"):
         main(["losses"])

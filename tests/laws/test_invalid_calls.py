@@ -33,6 +33,7 @@ def test_every_public_name_stands_in_a_table():
             "Margin",
             "Sum",
             "Angles",
+            "SubcenterOutliers",
             "InputError",
             "MarginModel",
             "list_losses",

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,7 @@ class Halved(Margin):
     name = "halved"
     aliases = ("half_price",)
     reference = "none"
+    group = "margin"
     neutral = ({"w": 0.0}, "normface")
 
     s: Number = option(20.0, "scale", low=0, open_low=True, allows_schedule=True)
@@ -73,10 +75,20 @@ from ..pair_loss import PairLoss
 class Shrink(PairLoss):
     name = "shrink"
     reference = "none"
+    group = "margin"
 
     def loss_and_stats(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         return x.square().sum(1), {}
 '''
+
+
+# A law it breaks: the target's curve rises.
+RISING_MARGIN = (
+    NEW_MARGIN.replace("Halved", "Rising")
+    .replace("halved", "rising")
+    .replace("half_price", "double_price")
+    .replace("- self.w\n", "+ self.w * theta**2\n")
+)
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +98,12 @@ def copy_with_new_losses(tmp_path_factory) -> Path:
         Path(widemargin.__file__).parent, folder / "widemargin", ignore=shutil.ignore_patterns("__pycache__")
     )
     (folder / "widemargin" / "losses" / "margins" / "halved.py").write_text(NEW_MARGIN)
+    (folder / "widemargin" / "losses" / "margins" / "rising.py").write_text(RISING_MARGIN)
     (folder / "widemargin" / "losses" / "pairs" / "shrink.py").write_text(NEW_PAIR_LOSS)
     return folder
 
 
-def run(folder: Path, *command: str) -> str:
+def run(folder: Path, *command: str, exit_code: int = 0) -> str:
     environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
     result = subprocess.run(
         [sys.executable, *command],
@@ -101,46 +114,66 @@ def run(folder: Path, *command: str) -> str:
         timeout=240,
         check=False,
     )
-    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    assert result.returncode == exit_code, result.stdout[-3000:] + result.stderr[-3000:]
     return result.stdout
 
 
-def test_it_is_listed_explained_and_documented(copy_with_new_losses):
-    listed = run(copy_with_new_losses, "-m", "widemargin", "losses")
-    assert "halved" in listed
-    assert "half_price" in listed
-    assert "shrink" in listed
-    pages = json.loads(run(copy_with_new_losses, "-m", "widemargin", "losses", "--format", "json"))
-    assert {"halved", "shrink"} <= {page["name"] for page in pages}
-    assert "## `halved` (also `half_price`)" in run(
-        copy_with_new_losses, "-m", "widemargin", "losses", "--format", "md"
-    )
+# What a user does with them, in one process: three lists, the picture, the benchmarks' names, a step of training.
+USES = """
+import contextlib, io, json
+import matplotlib, torch
+import widemargin as wm
+from benchmarks import numerics
+from widemargin.cli.main import main
+
+def say(*words):
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        assert main(list(words)) == 0
+    return said.getvalue()
+
+shown = {kind: say("losses", *words) for kind, words in
+         {"listed": [], "json": ["--format", "json"], "md": ["--format", "md"]}.items()}
+matplotlib.rcParams["svg.fonttype"] = "none"
+say("curves", "--out", "all.svg")
+shown["benchmarked"] = [c.name for c in numerics.list_loss_implementations()]
+o = wm.Objective("half_price(s=9) + 0.1*shrink", 4, 3)
+o(torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])).mean().backward()
+shown["is_class"] = wm.Halved(s=9) == wm.parse("halved(s=9)")
+shown["gradient"] = float(o.parts["halved"].weight.grad.abs().sum())
+print(json.dumps(shown))
+"""
 
 
-def test_it_is_drawn(copy_with_new_losses):
-    run(copy_with_new_losses, "-c", "import matplotlib; matplotlib.rcParams['svg.fonttype'] = 'none'\n"
-        "from widemargin.cli.main import main; raise SystemExit(main(['curves', '--out', 'all.svg']))")  # fmt: skip
+@pytest.fixture(scope="module")
+def used(copy_with_new_losses) -> dict[str, Any]:
+    """What the commands and the package say of the new losses."""
+    return json.loads(run(copy_with_new_losses, "-c", USES))
+
+
+def test_it_is_listed_explained_and_documented(used):
+    assert "halved" in used["listed"]
+    assert "half_price" in used["listed"]
+    assert "shrink" in used["listed"]
+    assert {"halved", "shrink"} <= {page["name"] for page in json.loads(used["json"])}
+    assert "## `halved` (also `half_price`)" in used["md"]
+
+
+def test_it_is_drawn(used, copy_with_new_losses):
     drawn = (copy_with_new_losses / "all.svg").read_text()
     assert "halved" in drawn
     assert "shrink" in drawn
 
 
-def test_it_is_benchmarked(copy_with_new_losses):
-    code = "from benchmarks import numerics; print([c.name for c in numerics.list_loss_implementations()])"
-    assert "halved(s=20, w=0.5)" in run(copy_with_new_losses, "-c", code)
+def test_it_is_benchmarked(used):
+    assert "halved(s=20, w=0.5)" in used["benchmarked"]
 
 
-def test_it_trains_in_an_objective_under_its_class_name_and_alias(copy_with_new_losses):
-    code = (
-        "import torch, widemargin as wm\n"
-        "o = wm.Objective('half_price(s=9) + 0.1*shrink', 4, 3)\n"
-        "o(torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])).mean().backward()\n"
-        "print(wm.Halved(s=9) == wm.parse('halved(s=9)'), o.parts['halved'].weight.grad.abs().sum() > 0)"
-    )
-    assert run(copy_with_new_losses, "-c", code).split() == ["True", "tensor(True)"]
+def test_it_trains_in_an_objective_under_its_class_name_and_alias(used):
+    assert used["is_class"] is True
+    assert used["gradient"] > 0
 
 
-def run_tests(folder: Path, which: str, *files: str) -> str:
+def run_tests(folder: Path, which: str, *files: str, exit_code: int = 0) -> str:
     options = [
         "-o",
         "addopts=--import-mode=importlib",
@@ -152,27 +185,18 @@ def run_tests(folder: Path, which: str, *files: str) -> str:
         "--rootdir",
         str(ROOT),
     ]
-    return run(folder, "-m", "pytest", *options, "-k", which, *(str(ROOT / "tests" / file) for file in files))
+    paths = [str(ROOT / "tests" / file) for file in files]
+    return run(folder, "-m", "pytest", *options, "-k", which, *paths, exit_code=exit_code)
 
 
+@pytest.mark.slow
 def test_it_is_held_to_the_laws(copy_with_new_losses):
-    out = run_tests(
-        copy_with_new_losses,
-        "halved or shrink",
-        "laws/test_margins.py",
-        "laws/test_pair_and_classical_losses.py",
-        "losses/test_grammar.py",
-    )
-    assert int(out.split(" passed")[0].split()[-1]) >= 50
-
-
-def test_a_law_it_breaks_is_found(copy_with_new_losses, tmp_path):
-    broken = tmp_path / "broken"
-    shutil.copytree(copy_with_new_losses, broken)
-    file = broken / "widemargin" / "losses" / "margins" / "halved.py"
-    file.write_text(file.read_text().replace("- self.w\n", "+ self.w * theta**2\n"))
-    with pytest.raises(AssertionError, match="test_target_curve_falls"):
-        run_tests(broken, "halved and falls", "laws/test_margins.py")
+    """They hold for two of the new losses; the one that breaks a law is found."""
+    files = ("laws/test_margins.py", "laws/test_pair_and_classical_losses.py", "losses/test_grammar.py")
+    out = run_tests(copy_with_new_losses, "halved or shrink or (rising and falls)", *files, exit_code=1)
+    assert int(out.split(" passed")[0].split()[-1]) >= 30
+    (failed,) = (line for line in out.splitlines() if line.startswith("FAILED"))
+    assert "test_target_curve_falls[rising]" in failed
 
 
 def test_a_file_that_names_itself_otherwise_is_refused(copy_with_new_losses, tmp_path):

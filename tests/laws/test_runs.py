@@ -210,13 +210,13 @@ def test_twice_and_interrupted_are_the_same_bits(seed, images, tmp_path, monkeyp
     check_same_bits(seed, images, tmp_path, monkeypatch)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(12, 252))
 def test_twice_and_interrupted_are_the_same_bits_many_times(seed, images, tmp_path, monkeypatch):
     check_same_bits(seed, images, tmp_path, monkeypatch)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(1000, 1020))
 def test_killed_by_the_system_and_resumed_is_the_same_bits(seed, images, tmp_path):
     """Real processes and SIGKILL at any moment, through the command as it would be typed."""

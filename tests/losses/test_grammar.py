@@ -109,7 +109,7 @@ def test_not_text_at_all():
 
 @pytest.mark.parametrize("name", wm.list_losses())
 def test_every_loss_has_its_page(name):
-    from widemargin.viz.terminal import describe_loss
+    from widemargin.losses.describe import describe_loss
 
     facts = describe_loss(loss_class(name))
     assert facts["sentence"].endswith(".") or facts["sentence"].endswith("`.")

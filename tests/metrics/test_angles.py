@@ -269,6 +269,7 @@ def run_rank(rank: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.distributed
 def test_two_processes_with_unequal_shares_agree_with_one(tmp_path):
     # What counts is what the ranks wrote down: gloo's threads may abort a process that has ended its work.
     with contextlib.suppress(torch.multiprocessing.ProcessExitedException):
@@ -283,3 +284,31 @@ def test_two_processes_with_unequal_shares_agree_with_one(tmp_path):
         alone = wm.angles(x[share], y[share], weight)
         assert own[:3] == pytest.approx(list(alone[:3]), abs=1e-12)
         assert own[3] == alone.empty_classes
+
+
+# ---------------------------------------------------------------- sub-centres
+
+
+@pytest.mark.parametrize("exact", [None, False])
+def test_of_sub_centres_the_nearest_count(exact):
+    x, y, _ = random_case(60, 5, 4)
+    weight = torch.randn(5, 3, 4, dtype=torch.float64)
+    got, rows, centres = wm.angles(x, y, weight, exact=exact), weight.tolist(), centres_by_loops(x, y, 5)
+    intra = [min(angle(centre, row) for row in rows[j]) for j, centre in centres.items()]
+    assert got.wc_intra == pytest.approx(sum(intra) / len(intra), abs=1e-9)
+    pairs = [min(angle(a, b) for a in rows[i] for b in rows[j]) for i in range(5) for j in range(5) if i != j]
+    error = 0.0 if got.w_inter_error is None else 5 * got.w_inter_error
+    assert got.w_inter == pytest.approx(sum(pairs) / len(pairs), abs=1e-9 + error)
+    assert (got.w_inter_error is None) == (exact is None)
+    assert got.c_inter == pytest.approx(wm.angles(x, y, weight[:, 0], exact=exact).c_inter)
+
+
+def test_one_sub_centre_is_a_class_weight_and_chunks_do_not_matter(monkeypatch):
+    x, y, weight = random_case(60, 7, 4)
+    assert wm.angles(x, y, weight.unsqueeze(1)) == wm.angles(x, y, weight)
+    many = torch.randn(7, 3, 4, dtype=torch.float64)
+    whole = wm.angles(x, y, many)
+    monkeypatch.setattr("widemargin.metrics.angles._CHUNK_ELEMENTS", 1)
+    assert wm.angles(x, y, many)[:3] == pytest.approx(whole[:3])
+    with pytest.raises(wm.InputError, match=r"\[C, D\] or \[C, K, D\]"):
+        wm.angles(x, y, many.unsqueeze(0))

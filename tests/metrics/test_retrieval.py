@@ -5,7 +5,9 @@ import torch
 
 from metric_cases import clustered_embeddings
 from widemargin.io.errors import InputError
-from widemargin.metrics.retrieval import nearest_neighbors, retrieval_metrics
+from widemargin.metrics.fewshot import knn_accuracy
+from widemargin.metrics.neighbors import NeighborSearch, nearest_neighbors
+from widemargin.metrics.retrieval import retrieval_metrics
 
 
 @pytest.mark.parametrize("batch", [7, 1000])
@@ -14,7 +16,7 @@ def test_retrieval_is_pytorch_metric_learnings(batch, monkeypatch):
     inference = pytest.importorskip("pytorch_metric_learning.utils.inference")
     from pytorch_metric_learning.distances import CosineSimilarity
 
-    monkeypatch.setattr("widemargin.metrics.retrieval._GALLERY_BLOCK_ROWS", 64)
+    monkeypatch.setattr("widemargin.metrics.neighbors._GALLERY_BLOCK_ROWS", 64)
     x, y = clustered_embeddings()
     theirs = calculator.AccuracyCalculator(
         include=("precision_at_1", "r_precision", "mean_average_precision_at_r"),
@@ -53,7 +55,7 @@ def test_queries_without_a_match_do_not_count():
 def test_blocks_of_the_gallery_change_nothing(monkeypatch):
     x, y = clustered_embeddings(200)
     whole = retrieval_metrics(x, y)
-    monkeypatch.setattr("widemargin.metrics.retrieval._GALLERY_BLOCK_ROWS", 17)
+    monkeypatch.setattr("widemargin.metrics.neighbors._GALLERY_BLOCK_ROWS", 17)
     assert retrieval_metrics(x, y) == whole
 
 
@@ -69,3 +71,32 @@ def test_nearest_skips_itself_even_beside_a_twin():
     _, places = nearest_neighbors(x, x, 1, torch.arange(6))
     assert places[0].item() == 3
     assert places[3].item() == 0
+
+
+def collapsed_embeddings(spread: float, clusters: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+    """Twelve classes of five around one point or a few, at angles far below what a cosine in float32 resolves."""
+    draw = torch.Generator().manual_seed(0)
+    y = torch.arange(12).repeat_interleave(5)
+    centres = torch.randn(12, 16, generator=draw, dtype=torch.float64)
+    samples = centres[y] + 0.05 * torch.randn(60, 16, generator=draw, dtype=torch.float64)
+    base = torch.randn(clusters, 16, generator=draw, dtype=torch.float64)
+    return base[y % clusters] + spread * samples, y
+
+
+@pytest.mark.parametrize(
+    ("dtype", "spread", "clusters"),
+    [(torch.float32, 1e-5, 1), (torch.float32, 1e-5, 3), (torch.float64, 1e-6, 3), (torch.float64, 1e-9, 1)],
+)
+def test_nearly_equal_embeddings_are_told_apart(dtype, spread, clusters):
+    x, y = collapsed_embeddings(spread, clusters)
+    assert retrieval_metrics(x.to(dtype), y).recall[1] == 100.0
+    assert knn_accuracy(x.to(dtype), y) == 100.0
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e-3, 1e-6])
+def test_neighbours_of_single_precision_are_those_of_double(spread):
+    x = collapsed_embeddings(spread)[0].float()
+    scores, places = NeighborSearch(x)(x, 9, torch.arange(60))
+    wide_scores, wide_places = NeighborSearch(x.double())(x, 9, torch.arange(60))
+    assert torch.equal(places, wide_places)
+    assert torch.allclose(scores, wide_scores, atol=1e-5)

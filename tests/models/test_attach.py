@@ -76,7 +76,7 @@ def test_a_vision_model_becomes_backbone_and_head(name):
     assert not any(module is classifier for module in model.modules())
     assert model.head.weight.shape == (CLASSES, dim)
 
-    loss = model(images, y)
+    loss = model(images, labels=y)
     assert loss.shape == (2,)
     loss.mean().backward()
     first = next(backbone.parameters())
@@ -90,8 +90,8 @@ def test_a_vision_model_becomes_backbone_and_head(name):
         assert x.shape == (2, dim)
         assert torch.equal(model(images), model.objective.logits(x))
         assert model(images).shape == (2, CLASSES)
-        assert torch.allclose(model(images, y), model.head(x, y))
-        assert torch.equal(model(images, y=y), model(images, y))
+        assert torch.allclose(model(images, labels=y), model.head(x, y))
+        assert torch.equal(model(images, labels=y), model(images, labels=y))
 
 
 def test_nothing_else_of_the_model_changes():
@@ -259,7 +259,55 @@ def test_a_short_training_finds_the_classes():
 
 def test_a_model_refuses_options_that_need_labels():
     model = wm.attach(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), "arcface", num_classes=3, at="1")
-    with pytest.raises(wm.InputError, match="labels given without labels; write model"):
-        model(torch.randn(2, 4), labels=torch.tensor([0, 1]))
+    with pytest.raises(wm.InputError, match="sample_weight is given without labels"):
+        model(torch.randn(2, 4), sample_weight=torch.ones(2))
+    with pytest.raises(wm.InputError, match="labels="):
+        model(torch.randn(2, 4), y=torch.tensor([0, 1]))
     groups = model.parameter_groups(weight_decay=0.1)
     assert [(g["weight_decay"], len(g["params"])) for g in groups] == [(0.1, 1), (0.0, 2)]
+
+
+class Recurrent(nn.Module):
+    """Two inputs, both needed: sequences and their lengths."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.fc = nn.GRU(4, 8, batch_first=True), nn.Linear(8, 3)
+
+    def forward(self, x, lengths):
+        return self.fc(self.rnn(x)[0][torch.arange(len(x)), lengths - 1])
+
+
+class Conditioned(nn.Module):
+    """A second input that may be left out."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.fc = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x, kind=None):
+        hidden = self.body(x)
+        return self.fc(hidden if kind is None else hidden * (1 + kind.unsqueeze(1)))
+
+
+def test_inputs_of_a_model_that_takes_two_are_not_taken_for_labels():
+    torch.manual_seed(0)
+    model = wm.attach(Recurrent(), "arcface(s=8)", 3).eval()
+    x, lengths, y = torch.randn(5, 6, 4), torch.tensor([3, 6, 1, 2, 5]), torch.tensor([0, 1, 2, 0, 1])
+    logits = model.head.logits(model.embed(x, lengths))
+    assert torch.equal(model(x, lengths), logits)
+    assert torch.equal(model(x, lengths=lengths), logits)
+    assert torch.equal(model(x, lengths, labels=y), model.head(model.embed(x, lengths), y))
+    assert torch.equal(model(x, lengths=lengths, labels=y), model(x, lengths, labels=y))
+
+
+def test_an_optional_second_input_is_named_or_refused():
+    torch.manual_seed(0)
+    model = wm.attach(Conditioned(), "arcface(s=8)", 3).eval()
+    x, kind, y = torch.randn(5, 4), torch.tensor([0, 1, 2, 1, 0]), torch.tensor([0, 1, 2, 0, 1])
+    with pytest.raises(wm.InputError, match="labels=…, or kind=…"):
+        model(x, kind)
+    assert model(x, kind=kind).shape == (5, 3)
+    assert torch.equal(model(x, kind, labels=y), model.head(model.embed(x, kind), y))
+    assert torch.equal(model(x, labels=y), model.head(model.embed(x), y))
+    assert model(x, torch.rand(5)).shape == (5, 3)  # no labels: an input

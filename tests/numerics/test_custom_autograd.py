@@ -10,7 +10,7 @@ import widemargin as wm
 from benchmarks.__main__ import main
 from benchmarks.backward import list_custom_functions, markdown, plain_definition
 from widemargin.head.backends import class_blocks
-from widemargin.head.backends.base import NormalizedEmbeddings
+from widemargin.head.backends.base import NormalizedEmbeddings, fill_in_samples
 from widemargin.head.backends.stream import StreamBackend
 from widemargin.numerics.custom_autograd import CUSTOM_FUNCTIONS
 
@@ -19,7 +19,7 @@ FUNCTIONS = list_custom_functions()
 
 
 def random(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def subclasses(kind):
@@ -50,6 +50,7 @@ def test_the_docs_hold_the_list_with_the_gains_of_the_record():
         assert max(row["plain_over_ours"] for row in record["rows"] if row["function"] == name) >= 1.05
 
 
+@pytest.mark.slow
 def test_the_benchmark_prints_a_step_either_way(tmp_path, capsys):
     path = tmp_path / "backward.json"
     assert main(["backward", "--functions", "Cosines", "--rounds", "1", "--no-memory", "--json", str(path)]) == 0
@@ -139,6 +140,10 @@ STREAMED = [
     "m_softmax",
     "modified_softmax",
     "cosface(s=learnable(7))",
+    "subcenter_arcface(s=9, k=2)",
+    "soft_triple(s=9, k=3)",
+    "sphereface2(s=9)",
+    "curricularface(s=9, t=0.2)",
 ]
 
 
@@ -148,15 +153,21 @@ def test_a_streamed_pass_is_its_dense_definition(spec, monkeypatch):
     monkeypatch.setattr(class_blocks, "max_block_rows", lambda samples, dim: 2)
     margin = wm.parse(spec).for_num_classes(5)
     scale = torch.tensor(7.0, dtype=torch.float64)
-    x, weight, y = random(7, 6), random(5, 6, seed=1), torch.tensor([0, 1, 2, 3, 4, 0, 1])
-    x[0], x[1], x[2] = 0.0, 2.0 * weight[1], -weight[2]
+    shape = (5, 6) if margin.subcenters is None else (5, margin.subcenters.count, 6)
+    x, weight, y = random(7, 6), random(*shape, seed=1), torch.tensor([0, 1, 2, 3, 4, 0, 1])
+    first = weight if weight.ndim == 2 else weight[:, 0]
+    x[0], x[1], x[2] = 0.0, 2.0 * first[1], -first[2]
     bias = random(5, seed=2) if margin.bias else None
 
     def split(x, weight, bias, scale):
         used = margin.with_values(s=scale) if "learnable" in spec else margin
-        backend = StreamBackend(NormalizedEmbeddings(x), weight, bias)
-        (*target,), log_sum, logit_sum = backend.split(used, y, with_logit_sum=True)
-        return (*target, log_sum, logit_sum)
+        backend = StreamBackend(NormalizedEmbeddings(x), weight, bias, subcenters=margin.subcenters)
+        used = fill_in_samples(backend, used, y, training=False)
+        found = backend.split(used, y, with_logit_sum=margin.allows_label_smoothing)
+        logit_sum = found.logit_sum if margin.allows_label_smoothing else None
+        return tuple(
+            part for part in (*found.target, found.others, logit_sum, found.weight_penalty) if part is not None
+        )
 
     inputs = (x, weight, bias, scale)
     ours = derivatives(split, inputs)

@@ -161,7 +161,7 @@ EVERYTHING = Augment(
 )
 
 
-@pytest.mark.parametrize("kind", ["memory", "folder", pytest.param("timm", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["memory", "folder", pytest.param("timm", marks=pytest.mark.exhaustive)])
 def test_batches_made_while_a_thread_changes_the_default_dtype(kind, tmp_path):
     """What Fabric does in every step of `--precision 64-true`, while the next batch is made."""
     if kind == "memory":

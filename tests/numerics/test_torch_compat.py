@@ -110,6 +110,7 @@ def test_without_operations_on_lists_of_tensors_there_is_a_loop(monkeypatch):
     assert_same(*results)
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.filterwarnings("ignore::UserWarning:torch.*")  # torch 2.6 warns about its own settings while it compiles
 def test_without_the_inner_compiler_a_kernel_goes_through_torch_compile(monkeypatch):

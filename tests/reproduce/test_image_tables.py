@@ -1,6 +1,8 @@
 """Image recipes: their settings are the paper's, finished runs are never repeated, jobs do what a process does."""
 
+import argparse
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 from small_sets import write_small_cifar
 from widemargin.cli.main import main
 from widemargin.io.errors import InputError
-from widemargin.reproduce import seed_resnet18, seed_vit_tiny
+from widemargin.reproduce import longtail, seed_resnet18, seed_vit_tiny
 from widemargin.reproduce.parts import runs
 from widemargin.reproduce.parts.image_tables import MetricColumn
 from widemargin.reproduce.parts.runs import HEADLINE_CONFIG, IMAGE_LOSSES, make_image_config
@@ -120,6 +122,7 @@ def test_a_table_is_made_once_and_shared(tmp_path, monkeypatch, tiny_sizes, caps
     assert "0 of 16 runs are finished" in capsys.readouterr().out  # 10 epochs, not the one above
 
 
+@pytest.mark.slow
 def test_figure_3_with_fewer_images(tmp_path, monkeypatch, tiny_sizes, capsys):
     data = write_small_cifar("cifar10", tmp_path / "data", monkeypatch, train=500)
     words = ["--size", "cpu", "--seeds", "1", "--runs-dir", str(tmp_path / "runs"), "--data-dir", str(data)]
@@ -129,6 +132,35 @@ def test_figure_3_with_fewer_images(tmp_path, monkeypatch, tiny_sizes, capsys):
     assert "20 %" in capsys.readouterr().out
     assert sorted({record["train_fraction"] for record in read_lines(tmp_path / "out" / "records.jsonl")}) == [0.2, 1.0]
     assert "percent of the training images" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_the_long_tail_in_small(tmp_path, monkeypatch, tiny_sizes, capsys):
+    data = write_small_cifar("cifar10", tmp_path / "data", monkeypatch, train=2000)
+    every = longtail.methods()
+    chosen = {title: every[title] for title in ("ldam, DRW", "logit_adjusted", "arcgrad(s=4.2)")}
+    monkeypatch.setattr(longtail, "methods", lambda: chosen)
+    words = ["--seeds", "1", "--runs-dir", str(tmp_path / "runs"), "--data-dir", str(data)]
+    assert main(["reproduce", "longtail", *words, "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    for title, record in zip(chosen, read_lines(tmp_path / "out" / "records.jsonl"), strict=True):
+        assert record["imbalance"] == 100
+        assert record["class_weight_start"] == (0.8 if "DRW" in title else 0.0)
+        accuracy = record["class_accuracy"]
+        assert record["test"]["balanced_accuracy"] == pytest.approx(sum(accuracy) / 10)
+        groups = [sum(accuracy[:4]) / 4, sum(accuracy[4:8]) / 4, sum(accuracy[8:]) / 2]
+        [row] = [line for line in printed.splitlines() if f"│ {title} " in line]
+        assert re.findall(r"\d+\.\d\d", row) == [f"{v:.2f}" for v in (record["test"]["balanced_accuracy"], *groups)]
+    assert (tmp_path / "out" / "report.html").read_text().count("<svg") == 4
+
+
+def test_the_long_tails_runs_differ_by_loss_and_class_weights_alone():
+    configs = longtail.runs()
+    assert [config.seed for config in configs["softmax"]] == [0, 1, 2]
+    assert len({runs.run_folder(config, Path("runs")) for own in configs.values() for config in own}) == 27
+    for own in configs.values():
+        assert replace(own[0], loss="softmax", class_weight="none", class_weight_start=0.0) == configs["softmax"][0]
+    with pytest.raises(InputError, match="--seeds must be at least 1"):
+        longtail.run(argparse.Namespace(seeds=0))
 
 
 def test_cifar_100_in_the_official_layout(tmp_path, monkeypatch, tiny_sizes, capsys):
@@ -161,6 +193,7 @@ def test_a_run_that_diverges_does_not_keep_the_others(tmp_path, monkeypatch, cap
 # ---------------------------------------------------------------- jobs
 
 
+@pytest.mark.slow
 def test_jobs_do_what_a_process_does(tmp_path, data_dir):
     """submitit's own local executor: real processes, on real images."""
     pytest.importorskip("submitit")

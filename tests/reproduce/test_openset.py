@@ -30,6 +30,7 @@ def tiny_faces(monkeypatch):
     monkeypatch.setattr(openset_methods, "FACES_CONFIG", replace(openset_methods.FACES_CONFIG, input_size=20, **TINY))
 
 
+@pytest.mark.slow
 def test_every_method_of_the_faces_is_trained_once(tiny_faces, data_dir, tmp_path, capsys):
     command = ["reproduce", "openset", "faces", "--seeds", "1", "--runs-dir", str(tmp_path / "runs")]
     command += ["--out", str(tmp_path / "out"), "--data-dir", str(data_dir)]
@@ -193,6 +194,7 @@ def test_verdicts_pair_seeds_and_need_several():
     assert openset_table.describe_paired_difference({0: 1.0}, {0: 2.0}) == ""
 
 
+@pytest.mark.slow
 def test_the_claim_chooses_on_held_out_images(data_dir, tmp_path, monkeypatch, capsys):
     base = replace(openset_methods.FACES_CONFIG, input_size=20, val_fraction=0.2, **TINY)
     dataset = openset_claims.ClaimDataset(
@@ -216,6 +218,7 @@ def test_the_claim_chooses_on_held_out_images(data_dir, tmp_path, monkeypatch, c
     assert f"held-out images: {s}, {m}" in said
 
 
+@pytest.mark.slow
 def test_six_digits_are_drawn_on_a_sphere(data_dir, tmp_path, monkeypatch, capsys):
     small = replace(
         openset_claims.SPHERE_CONFIG, model="fast(widths=(8, 8, 8), bias=False)", epochs=1, train_fraction=0.01

@@ -161,6 +161,7 @@ sys.exit(max(task.wait() for task in tasks))
 """
 
 
+@pytest.mark.distributed
 def test_two_tasks_train_one_run(cluster, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])

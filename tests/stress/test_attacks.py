@@ -31,7 +31,7 @@ from widemargin.viz import page
 ATTACKS = [name for name in check.list_check_names() if name.startswith("attack_")]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ATTACKS)
 def test_every_attack_is_held_off(name, tmp_path):
     found = check.load_check(name)

@@ -191,7 +191,7 @@ def test_a_difference_is_seen(what, finished_run, tmp_path):
 # ---------------------------------------------------------------- the checks themselves
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", [name for name in check.list_check_names() if check.load_check(name).kind == "fault"])
 def test_faults_are_survived(name, tmp_path):
     found = check.load_check(name).run(CheckContext(False, tmp_path, seed=1))

@@ -16,7 +16,7 @@ from widemargin.head.backends.stacked import StackedBackend
 from widemargin.losses.registry import list_losses
 from widemargin.tabular import batched, crossval, model_stacks
 from widemargin.tabular.batched import StackedTable, StackedTrainer, stack_angles
-from widemargin.tabular.batched_objective import StackedHead, StackedObjective
+from widemargin.tabular.batched_objective import StackedHead, StackedObjective, _draw_subcenters
 from widemargin.tabular.config import MLPConfig
 
 K, N, F, C = 3, 41, 5, 4
@@ -39,8 +39,27 @@ SPECIAL = [
     "cross_entropy(label_smoothing=0.1)",
     "focal",
 ]
-every_loss = pytest.mark.parametrize("spec", [*list_losses("margins"), *SPECIAL])
-every_margin = pytest.mark.parametrize("spec", [*list_losses("margins"), *SPECIAL[:6]])
+OF_COUNTS = {name: f"{name}(counts=[4, 9, 30, 7])" for name in ("ldam", "logit_adjusted")}
+MARGINS = [OF_COUNTS.get(name, name) for name in list_losses("margins")]
+every_loss = pytest.mark.parametrize("spec", [*MARGINS, *SPECIAL])
+every_margin = pytest.mark.parametrize(
+    "spec",
+    [
+        *MARGINS,
+        *SPECIAL[:6],
+        "aam_softmax(k=2, topk=2, penalty=0.2)",
+        "elasticface(form=cos, plus=True)",
+        "logit_adjusted(counts=[4, 9, 30, 7], cosine=True, s=8)",
+        "magface(s=9, l_a=2, u_a=6, lambda_g=9)",
+        "sphereface_r(version=v2, weight=20)",
+        "soft_triple(k=2, tau=warmup(0, 1, steps=4))",
+        "uniface(s=learnable(8), m=[0.1, 0.2, 0.3, 0.1])",
+    ],
+)
+
+
+def takes_smoothing(spec):
+    return not has_margin(spec) or wm.parse(spec.partition(" + ")[0]).allows_label_smoothing
 
 
 def make_table(gaps=True):
@@ -91,6 +110,7 @@ def weights_of(stack, k):
 
 
 @every_loss
+@pytest.mark.filterwarnings("ignore:.*without counts")
 def test_model_k_of_a_stack_is_that_model_alone(spec):
     together = train_stack(spec)[0]
     for k in range(K):
@@ -127,7 +147,8 @@ def train_in_plain_pytorch(spec, k, start, config, steps, batch):
         class_weights = torch.tensor(draw.standard_normal((C, sizes[-1])) / math.sqrt(sizes[-1]))
         for part in objective.parts.values():
             if isinstance(part, wm.Head):
-                part.weight.copy_(class_weights)
+                rows = _draw_subcenters(class_weights.unsqueeze(0), part.margin.subcenters)
+                part.weight.copy_(rows.view_as(part.weight))
             elif hasattr(part, "linear"):
                 part.linear.weight.copy_(class_weights)
                 part.linear.bias.zero_()
@@ -162,12 +183,13 @@ def train_in_plain_pytorch(spec, k, start, config, steps, batch):
     ("spec", "smoothing"),
     [
         (spec, share)
-        for spec in (*list_losses("margins"), *SPECIAL)
+        for spec in (*MARGINS, *SPECIAL)
         for share in (0.0, 0.1)
-        if has_margin(spec) or not share
+        if not share or (has_margin(spec) and takes_smoothing(spec))
     ],
 )
 def test_a_stack_is_the_plain_loop_fold_by_fold(spec, smoothing):
+    spec = "elasticface(sigma=0)" if spec == "elasticface" else spec  # a stack has draws of its own
     config = replace(CONFIG, label_smoothing=smoothing)
     stack, start = train_stack(spec, config=config)
     for k in range(K):
@@ -212,7 +234,7 @@ def heads_and_stack(spec, smoothing=0.0, dtype=torch.float64, dim=6):
     for k in range(K):
         head = wm.Head(dim, C, spec, label_smoothing=smoothing, dtype=dtype)
         with torch.no_grad():
-            head.weight.copy_(start[k])
+            head.weight.copy_(stacked.weight[k].view_as(head.weight))
             if head.bias is not None:
                 head.bias.copy_(torch.randn(C, generator=draw))
                 stacked.bias[k] = head.bias
@@ -223,10 +245,19 @@ def heads_and_stack(spec, smoothing=0.0, dtype=torch.float64, dim=6):
 @every_margin
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_the_stacked_backend_is_the_heads(spec, smoothing):
+    if smoothing and not takes_smoothing(spec):
+        for make in (
+            lambda: StackedObjective(spec, torch.zeros(K, C, 6), smoothing),
+            lambda: heads_and_stack(spec, 0.1),
+        ):
+            with pytest.raises(wm.InputError, match="label_smoothing"):
+                make()
+        return
     heads, stacked, draw = heads_and_stack(spec, smoothing)
-    for _ in range(3):  # schedules and adaptive state go on
+    for step in range(3):  # schedules and adaptive state go on
         x = (2 * torch.randn(K, 9, 6, generator=draw, dtype=torch.float64)).requires_grad_()
         y = torch.randint(C, (K, 9), generator=draw)
+        torch.manual_seed(step)
         loss = stacked(x, y)
         outer = torch.rand(K, 9, generator=draw, dtype=torch.float64)
         stacked.zero_grad()
@@ -234,6 +265,7 @@ def test_the_stacked_backend_is_the_heads(spec, smoothing):
         (loss * outer).sum().backward(inputs=list(stacked.parameters()))
         for k, head in enumerate(heads):
             own = x[k].detach().requires_grad_()
+            torch.manual_seed(step)
             expected = head(own, y[k])
             head.zero_grad()
             (expected * outer[k]).sum().backward()
@@ -294,7 +326,7 @@ def test_the_backend_itself_is_the_dense_one():
     backend = StackedBackend(x, w, None)
     for k in range(K):
         dense = DenseBackend(NormalizedEmbeddings(x[k]), w[k], None)
-        torch.testing.assert_close(backend.largest_cosine(y)[k], dense.largest_cosine(y[k]))
+        torch.testing.assert_close(backend.largest_cosines(y, 2)[k], dense.largest_cosines(y[k], 2))
         torch.testing.assert_close(backend.logits(margin)[:, k].T, dense.logits(margin))
     assert compute_margin_loss(backend, margin, y, step=torch.tensor(0))[0].shape == (K, 9)
 

@@ -324,11 +324,12 @@ def table_of_many_classes(rows=1600, classes=20):
     return ",".join([*(f"x{k}" for k in range(30)), "label"]) + "\n" + "\n".join(lines)
 
 
+@pytest.mark.slow
 def test_settings_that_underfit_give_no_verdict_about_the_losses(capsys):
     """Held back too much, both losses are far below a forest, and their difference is one of the settings."""
     Path("many.csv").write_text(table_of_many_classes())
     arguments = ["compare", "many.csv", "--losses", "softmax, arcgrad(s=30)", "--cv-repeats", "1", "--folds", "6"]
-    arguments += ["--jobs", "1"]
+    arguments += ["--jobs", "1", "--baseline-seconds", "inf"]  # a budget would depend on the load of the machine
     held_back = [*arguments, "--weight-decay", "3"]
     assert main([*held_back, "--no-baselines", "--out", "unaware"]) == 0
     said = " ".join(capsys.readouterr().out.split())
@@ -366,6 +367,7 @@ def test_no_better_than_the_majority_class_is_said(capsys):
     assert json.loads(Path("compare-noise/verdict.json").read_text())["kind"] == "chance"
 
 
+@pytest.mark.slow
 def test_the_command_with_two_jobs_gives_the_same_folds_as_one_process():
     Path("mine.csv").write_text(good())
     arguments = ["compare", "mine.csv", "--losses", "softmax, adacos(floor=2), arcgrad(s=5)", *QUICK]
@@ -399,7 +401,9 @@ def test_what_is_there_is_not_done_again(capsys):
     capsys.readouterr()
     assert compare("iris", *TWO) == 0
     assert Path("compare-iris/results.jsonl").read_bytes() == before
-    assert capsys.readouterr().err == "2 of 2 results were there already; overwrite makes them anew\n"
+    said = capsys.readouterr().err
+    assert said.startswith("2 of 2 ")
+    assert "overwrite" in said
     assert compare("iris", "--losses", "adacos, softmax") == 0  # one of two, though the file holds two
     assert Path("compare-iris/results.jsonl").read_bytes().startswith(before)
     assert len(read_lines("compare-iris")) == 3
@@ -464,7 +468,9 @@ def test_an_added_loss_is_compared_with_what_the_folder_holds(capsys):
     assert len(read_lines("compare-iris")) == 3
     said = capsys.readouterr()
     path = Path("compare-iris/results.jsonl")
-    assert said.err == f"note: compared with results that {path} holds already: softmax, arcgrad(s=5)\n"
+    assert said.err.count("\n") == 1
+    assert str(path) in said.err
+    assert "softmax, arcgrad(s=5)" in said.err
     page = Path("compare-iris/report.html").read_text()
     verdict = json.loads(Path("compare-iris/verdict.json").read_text())["verdict"]
     assert verdict in " ".join(said.out.split())

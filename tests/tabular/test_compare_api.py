@@ -266,15 +266,17 @@ def test_a_comparison_goes_on_with_what_is_in_its_folder(capsys):
     before = Path("out/results.jsonl").read_bytes()
     both = compare("iris", out="out", quiet=False)
     assert Path("out/results.jsonl").read_bytes().startswith(before)
-    assert capsys.readouterr().err == "1 of 2 results were there already; overwrite makes them anew\n"
+    assert capsys.readouterr().err.startswith("1 of 2 ")
     assert fold_accuracies(both) == fold_accuracies(compare("iris"))
     one = compare("iris", losses="softmax", out="out")
     assert one.methods == ("softmax", "arcgrad(s=5)")  # what is there is compared too
     assert fold_accuracies(one) == fold_accuracies(both)
     assert (one.verdict, one.kind) == (both.verdict, both.kind)
-    assert one.notes == (f"compared with results that {Path('out/results.jsonl')} holds already: arcgrad(s=5)",)
+    (note,) = one.notes
+    assert str(Path("out/results.jsonl")) in note
+    assert "arcgrad(s=5)" in note
     assert "arcgrad(s=5)" in Path("out/report.html").read_text()
-    with pytest.raises(wm.InputError, match=r"another seed \(0, now 1\): choose another out folder, or overwrite"):
+    with pytest.raises(wm.InputError, match=r"seed \(0, now 1\).*overwrite"):
         compare("iris", seed=1, out="out")
     anew = compare("iris", seed=1, out="out", overwrite=True)
     assert {result.seed for result in anew.results} == {1}
@@ -335,6 +337,7 @@ def test_wrong_words_on_folds_and_baselines_are_one_line(options, words):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_short_budget_gives_three_folds_and_says_so(capsys):
     few = compare("iris", baselines=True, baseline_seconds=1e-3, folds=5, out="out")
     counts = {result.loss: len(result.folds) for result in few.results}
@@ -364,7 +367,9 @@ def test_notes_are_printed_once_and_kept(capsys):
     assert capsys.readouterr() == ("", "")
     assert "falls to a scale of 0" in report.to_html()
     lost = compare("iris", losses="softmax", mlp_config=wm.MLPConfig(hidden=(4,), lr=1e30, epochs=0, min_steps=20))
-    assert lost.notes == ("iris: softmax diverged on some folds, and its accuracy means nothing; take a smaller lr",)
+    (note,) = lost.notes
+    assert note.startswith("iris: softmax diverged")
+    assert "smaller lr" in note
 
 
 # The comparison itself
@@ -473,8 +478,9 @@ print([result.folds for result in report.results])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "how", ["script", "stdin", *(pytest.param(how, marks=pytest.mark.slow) for how in ("exec", "thread"))]
+    "how", ["script", "stdin", *(pytest.param(how, marks=pytest.mark.exhaustive) for how in ("exec", "thread"))]
 )
 def test_two_processes_need_no_main_guard(how):
     """A script without one, code from standard input, a cell of a notebook, a thread."""

@@ -157,7 +157,8 @@ def test_a_foreign_line_is_named_by_its_number(tmp_path, foreign):
     before = path.read_bytes()
     with pytest.raises(InputError) as caught:
         ResultStore(tmp_path)
-    assert str(caught.value) == f"{path}: line 2 is not a result; delete the line, or start anew with overwrite"
+    assert str(caught.value).startswith(f"{path}: line 2 ")
+    assert "overwrite" in str(caught.value)
     assert path.read_bytes() == before
     assert ResultStore(tmp_path, overwrite=True).results == {}
 
@@ -343,6 +344,7 @@ def _without_seconds(line):
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes through /proc")
 
 
+@pytest.mark.slow
 @needs_proc
 def test_a_killed_run_goes_on_where_it_stopped(tmp_path, uninterrupted_lines, capsys):
     with start_process(tmp_path) as process:
@@ -364,6 +366,7 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path, uninterrupted_lines, ca
     assert (tmp_path / "report.html").exists()
 
 
+@pytest.mark.slow
 @needs_proc
 @pytest.mark.parametrize(("done", "pause"), [(0, 0.2), (1, 0.0)], ids=["starting", "working"])
 def test_an_interrupt_is_one_line_and_leaves_nobody_behind(tmp_path, done, pause):

@@ -81,6 +81,7 @@ def test_numbers_that_are_not_free_are_not_tuned():
     names = {spec: sorted(tunable_values(spec)) for spec in list_losses("margins")}
     assert names["arcface"] == names["cosface"] == ["m", "s"]
     assert names["arcgrad"] == ["s"]
+    assert sorted(tunable_values("arcgrad(s=5, m=0.1)")) == ["m", "s"]
     assert names["softmax"] == names["adacos"] == []
     for spec in ("arcface(s=learnable(8), m=0.1)", "arcface(s=warmup(2, 8, steps=10), m=0.1)"):
         assert list(tunable_values(spec)) == ["m"]

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from widemargin.cli.main import main
+from widemargin.losses.registry import LOSS_GROUPS, list_losses
 from widemargin.theory import angular_margin
 from widemargin.tour import classical, margins, pairs
 from widemargin.tour.gallery import LOSSES, gallery_html, load_gallery
@@ -23,7 +24,7 @@ def find_frame(section, label):
 
 def test_the_tour_is_complete(sections):
     wanted = ["outliers", "surprise", "answers", "focal", "contrastive", "siamese", "triplet", "lengths", "bisector"]
-    wanted += ["psi", "a_softmax", "cosface", "arcface", "adacos", "adaacos", "arcgrad"]
+    wanted += ["psi", "a_softmax", "cosface", "arcface", "adacos", "adaacos", "arcgrad", "groups"]
     assert list(sections) == wanted
     for section in sections.values():
         assert section.static_html or len({f.picture for f in section.slider.frames}) == len(section.slider.frames)
@@ -40,6 +41,16 @@ def test_numbers_are_those_of_the_slides(sections):
     assert "keeps 0" in find_frame(sections["triplet"], "80°").caption
 
 
+def test_every_margin_is_drawn_in_its_group(sections):
+    frames = sections["groups"].slider.frames
+    assert [frame.label for frame in frames] == [group for group in LOSS_GROUPS if list_losses("margins", group=group)]
+    for frame in frames:
+        names = list_losses("margins", group=frame.label)
+        assert frame.caption.endswith(": " + ", ".join(names))
+        assert all(f">{name}<" in frame.picture for name in names)
+        assert "nan" not in frame.picture
+
+
 def test_bands_are_the_theorys(sections):
     width = math.degrees(angular_margin("a_softmax(m=3, lam=0)", math.radians(90)))
     assert width == pytest.approx(45, abs=1e-6)
@@ -51,7 +62,7 @@ def test_the_page_is_one_file(made_once, tmp_path):
     page = made_once("tour.html", "tour").read_text()
     assert len(page.encode()) < 6 << 20
     assert not re.search(r'(src|href)="(?!data:|#)', page)
-    assert page.count("data-live=") == 15
+    assert page.count("data-live=") == 16
     assert main(["tour", "--out", str(tmp_path / "tour.txt")]) == 2
     assert main(["tour", "--out", str(tmp_path / "tour.html"), "--json", str(tmp_path / "x.json")]) == 2
 

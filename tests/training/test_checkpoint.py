@@ -169,7 +169,7 @@ def test_running_statistics_that_are_not_finite_take_no_good_checkpoints_place(i
     training = Trainer(small_config(images), None)
     training.save(tmp_path / "last")
     training.model.backbone.blocks[1].norm2.running_var[0] = float("inf")
-    with pytest.raises(DivergedError, match=r"not finite in backbone.blocks.1.norm2.running_var.*good checkpoint is"):
+    with pytest.raises(DivergedError, match=r"backbone.blocks.1.norm2.running_var.*checkpoint"):
         training.save(tmp_path / "last")
     training.restore(tmp_path / "last")
 

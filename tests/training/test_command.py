@@ -35,6 +35,8 @@ OTHER = {
     "warmup_lr": 2e-6,
     "min_lr": 1e-5,
     "label_smoothing": 0.1,
+    "class_weight": "effective",
+    "class_weight_start": 0.8,
     "augment": "none",
     "augment_options": {
         "pad": 2,
@@ -70,7 +72,9 @@ OTHER = {
     "input_size": 64,
     "per_class": 4,
     "unseen_classes": 0.5,
+    "label_separator": ";",
     "train_fraction": 0.1,
+    "imbalance": 12.5,
     "val_fraction": 0.2,
     "accumulate": 2,
     "clip": 1.0,

@@ -1,7 +1,6 @@
 """Evaluation split over real processes: the metrics of one process, on every rank, whatever the number of images."""
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -11,11 +10,10 @@ import pytest
 
 import evaluation_worker as worker
 from colours import FAST, draw
+from rank_processes import ENVIRONMENT, read_ranks, run_ranks
 from runs import lines
 from widemargin.cli.main import main
 from widemargin.training import inputs as training_inputs
-
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +25,10 @@ def colours(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module", params=[1, 2, 3], ids=lambda count: f"{count} ranks")
-def ranks(request, tmp_path_factory, colours) -> list[dict]:
-    out = tmp_path_factory.mktemp("evaluation")
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(request.param), "--standalone"]
-    command += [str(Path(worker.__file__)), str(out), str(colours)]
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=150, check=False)
-    written = [out / f"{rank}.json" for rank in range(request.param)]
-    assert all(file.exists() for file in written), done.stderr[-3000:]
-    return [json.loads(file.read_text()) for file in written]
+def ranks(request, shared_folder, colours) -> list[dict]:
+    count = request.param
+    folder = shared_folder(f"ranks-evaluation-{count}", lambda folder: run_ranks(worker, count, folder, str(colours)))
+    return read_ranks(folder, count)
 
 
 def exact(metrics: dict) -> dict:
@@ -42,6 +36,7 @@ def exact(metrics: dict) -> dict:
     return {name: value for name, value in metrics.items() if name != "angles"}
 
 
+@pytest.mark.distributed
 @pytest.mark.parametrize("case", worker.CASES, ids=str)
 def test_every_rank_has_the_metrics_of_one_process(ranks, case, monkeypatch):
     monkeypatch.setattr(training_inputs, "eval_batch_size", lambda *_: worker.BATCH_SIZE)
@@ -53,12 +48,14 @@ def test_every_rank_has_the_metrics_of_one_process(ranks, case, monkeypatch):
         assert found.get("angles", {}) == pytest.approx(alone.get("angles", {}), rel=1e-12, nan_ok=True)
 
 
+@pytest.mark.distributed
 def test_no_image_is_seen_twice(ranks):
     seen = [rank["num_seen"] for rank in ranks]
     assert sum(seen) == 40
     assert max(seen) - min(seen) <= worker.BATCH_SIZE
 
 
+@pytest.mark.distributed
 def test_an_error_of_one_rank_is_raised_on_all(ranks):
     for rank in ranks:
         assert "1.png" in rank["damaged"]
@@ -66,6 +63,7 @@ def test_an_error_of_one_rank_is_raised_on_all(ranks):
         assert rank["no_images"] == "there are no images to evaluate on"
 
 
+@pytest.mark.distributed
 @pytest.mark.parametrize("ema", ["0", "0.9"])
 def test_two_processes_report_what_the_checkpoint_gives_alone(tmp_path, ema, monkeypatch):
     """Batch norm sees another half of a batch in each process, but the checkpoint holds rank 0's statistics."""
@@ -87,6 +85,7 @@ def test_two_processes_report_what_the_checkpoint_gives_alone(tmp_path, ema, mon
     assert alone["angles"] == pytest.approx(record["angles"], rel=1e-6)
 
 
+@pytest.mark.distributed
 def test_a_rank_that_vanishes_in_an_evaluation_is_named(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
@@ -99,7 +98,8 @@ def test_a_rank_that_vanishes_in_an_evaluation_is_named(tmp_path):
         said = processes[0].communicate(timeout=60)[1]
         assert (tmp_path / "0.json").exists(), said[-2000:]
         message = json.loads((tmp_path / "0.json").read_text())
-        assert message == "rank 1 has gone or does not answer; go on from the last checkpoint with --resume"
+        assert "rank 1" in message
+        assert "--resume" in message
     finally:
         for process in processes:
             process.kill()

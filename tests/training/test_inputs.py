@@ -194,8 +194,8 @@ def test_a_run_that_has_ended_trains_on_nothing_new_and_says_so(work_dir, capsys
     assert train(images, run, "--val-fraction", "0.2", "--resume", "--assign-new") == 2
     said = capsys.readouterr().err.strip()
     assert "\n" not in said
-    assert "the run has ended, so that --resume with --assign-new would train on no new image" in said
-    assert "evaluate --assign-new takes new test images in" in said
+    assert "the run has ended" in said
+    assert "evaluate with assign_new" in said
     assert ((run / "record.json").read_text(), (run / "manifest.csv").read_text()) == (record, manifest)
     before = parts_by_path(run)
     found = evaluate_run(run, "--assign-new")
@@ -402,12 +402,12 @@ def test_a_missing_or_damaged_manifest_is_one_line(partial_dir, capsys):
     path.unlink()
     for words in (["evaluate", str(partial_dir / "run")], ["evaluate", str(partial_dir / "run"), "--assign-new"]):
         assert main(words) == 2
-        assert "manifest.csv: not there, so nobody knows which images were trained on" in capsys.readouterr().err
+        assert "manifest.csv: missing, so it is unknown which images were trained on" in capsys.readouterr().err
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for more in ([], ["--assign-new"]):
             assert train(partial_dir / "images", partial_dir / "run", "--val-fraction", "0.2", "--resume", *more) == 2
-            assert "manifest.csv: not there" in capsys.readouterr().err
+            assert "manifest.csv: missing" in capsys.readouterr().err
     path.write_text(text.replace('"train"', '"tarin"'))
     assert main(["evaluate", str(partial_dir / "run")]) == 2
     assert "part 'tarin' is none of" in capsys.readouterr().err
@@ -416,7 +416,7 @@ def test_a_missing_or_damaged_manifest_is_one_line(partial_dir, capsys):
 
 def test_a_start_with_a_run_that_knows_the_test_images_is_told(shared_dir, tmp_path):
     images = shared_dir / "images"
-    with pytest.warns(UserWarning, match=r"test images, such as .*, were trained on by the run it begins with"):
+    with pytest.warns(UserWarning, match=r"test images, such as .*, were training images of that run"):
         train(images, tmp_path / "other", "--seed", "1", "--init-from", str(shared_dir / "run"))
     assert train(images, tmp_path / "same", "--init-from", str(shared_dir / "run")) == 0  # without a warning
 
@@ -516,13 +516,13 @@ def test_a_former_run_with_another_number_of_images_does_not_go_on(legacy_dir, c
     draw_images(legacy_dir / "images", 20, begin=12)
     with pytest.warns(UserWarning, match="no manifest"):
         assert train(legacy_dir / "images", legacy_dir / "run", "--val-fraction", "0.2", "--resume") == 2
-    assert "the number of images has changed, and without a manifest nobody knows" in capsys.readouterr().err
+    assert "the number of images has changed, and without a manifest it is unknown" in capsys.readouterr().err
 
 
 def test_a_model_without_its_run_folder_knows_no_drawn_test_images(shared_dir, tmp_path, monkeypatch):
     assert main(["export", str(shared_dir / "run"), "--hub", str(tmp_path / "hub")]) == 0
     monkeypatch.chdir(shared_dir)
-    with pytest.raises(InputError, match=r"stands in the run's manifest.csv only; evaluate the run folder"):
+    with pytest.raises(InputError, match=r"only the run's manifest.csv lists"):
         load(tmp_path / "hub").evaluate()
     assert (
         load(shared_dir / "run").evaluate(flips=False).metrics["top1"]

@@ -48,6 +48,7 @@ def logged_numbers(run: Path) -> list[dict[str, float]]:
     return [dict(flatten_metrics(line)) for line in MetricsLog.read_epochs(run / "metrics.jsonl")]
 
 
+@pytest.mark.slow
 def test_tensorboard_has_every_number_once(run):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -73,6 +74,7 @@ def test_tensorboard_has_every_number_once(run):
             assert value.num == sum(line["histogram"][kind])
 
 
+@pytest.mark.slow
 def test_a_finished_run_opens_no_more_files(run):
     assert len(list((run / "tensorboard").iterdir())) == 3
     assert len(list((run / "wandb").glob("offline-run-*"))) == 3
@@ -98,6 +100,7 @@ def read_wandb_records(path: Path):
             yield record
 
 
+@pytest.mark.slow
 def test_wandb_goes_on_under_its_id_with_the_numbers_it_had(run):
     identity = (run / "wandb_id").read_text().strip()
     files = sorted((run / "wandb").glob("offline-run-*/*.wandb"), key=lambda path: path.stat().st_mtime)
@@ -121,11 +124,13 @@ def test_wandb_goes_on_under_its_id_with_the_numbers_it_had(run):
             assert name in clocks or points[epoch][name] == pytest.approx(value), name
 
 
+@pytest.mark.slow
 def test_no_key_is_written_anywhere(run):
     for path in run.parent.rglob("*"):
         assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
 
 
+@pytest.mark.slow
 def test_without_a_key_one_line_says_what_to_do(images, tmp_path):
     pytest.importorskip("wandb")
     command = [sys.executable, "-m", "widemargin", "train", str(images), *FAST, "--epochs", "1", "--logger", "wandb"]

@@ -1,12 +1,14 @@
 """Runs on thousands of classes: what a record holds grows with the number of classes, not with its square."""
 
 import json
+import math
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from sklearn.metrics import balanced_accuracy_score
 
 from stress.fuzzing import load_corpus_files
 from widemargin.cli.main import main
@@ -14,6 +16,7 @@ from widemargin.data.images.folder import load_folder
 from widemargin.data.images.sets import Images, ImageSet
 from widemargin.metrics.confusion import MAX_MATRIX_CLASSES, Confusion
 from widemargin.training.config import TrainConfig
+from widemargin.training.evaluate import format_metrics
 from widemargin.training.train import train
 from widemargin.viz.matrices import most_common_confusions
 
@@ -129,7 +132,34 @@ def test_names_of_another_number_of_classes_are_not_used(tmp_path):
         assert ("<td>0</td><td>1</td>" in text) == (len(classes) != 3)
 
 
-@pytest.mark.slow
+def test_accuracy_by_class():
+    """Its mean is scikit-learn's balanced accuracy; classes without images are left out of it."""
+    labels, answers = torch.tensor([0] * 6 + [1] * 3 + [3]), torch.tensor([0, 0, 0, 1, 1, 3, 1, 1, 0, 3])
+    found = Confusion.from_predictions(labels, answers, 4)
+    assert found.class_accuracy == [50.0, pytest.approx(200 / 3), None, 100.0]
+    assert found.balanced_accuracy == pytest.approx(100 * balanced_accuracy_score(labels, answers))
+    assert math.isnan(Confusion((0, 0), (0, 0)).balanced_accuracy)
+    metrics = {"top1": 60.0, "top5": 100.0, "balanced_accuracy": found.balanced_accuracy}
+    assert format_metrics(metrics) == "top-1 60.00 %, top-5 100.00 %, balanced 72.22 %"
+    assert format_metrics({**metrics, "balanced_accuracy": 60.0}) == "top-1 60.00 %, top-5 100.00 %"
+
+
+def test_a_page_has_the_accuracy_of_each_class_or_the_lowest():
+    from widemargin.viz.run_page import RunSummary, runs_page
+
+    record = {"confusion": Confusion((4, 2, 0), (3, 2, 0)), "test": {"top1": 83.3, "balanced_accuracy": 87.5}}
+    text = runs_page([RunSummary("run", TrainConfig(), [], record, ("a", "b", "c"))], {}, "widemargin report")
+    assert "accuracy of each class (on average 87.50 %)" in text
+    assert "<td>a</td><td>4</td><td>75.0 %</td>" in text
+    assert "<td>b</td><td>2</td><td>100.0 %</td>" in text
+    assert "balanced" in text
+    many = Confusion(tuple([10] * 40), tuple(k % 10 for k in range(40)))
+    text = runs_page([RunSummary("run", TrainConfig(), [], {"confusion": many}, ())], {}, "widemargin report")
+    assert "the 30 lowest" in text
+    assert "<td>9</td><td>10</td>" not in text  # 90 %, which thirty classes are below
+
+
+@pytest.mark.exhaustive
 def test_training_on_a_hundred_thousand_classes_ends_with_a_record(tmp_path, capsys):
     """A folder per class, files and all: 100,000 images of 81 pixels, and 5,000 to test on."""
     classes, root = 100_000, tmp_path / "images"

@@ -64,6 +64,7 @@ def run_on_terminal(words: list[str], width: int = 140) -> tuple[str, list[str]]
     return printed, [line for line in re.split(r"[\r\n]+", plain) if line.strip()]
 
 
+@pytest.mark.slow
 def test_a_bar_on_a_terminal(images, tmp_path):
     printed, seen = run_on_terminal(train_command(images, tmp_path / "run", "--ra", "10"))
     assert printed.startswith("test: top-1 ")
@@ -74,6 +75,7 @@ def test_a_bar_on_a_terminal(images, tmp_path):
     assert not any(LINE.search(line) for line in seen)
 
 
+@pytest.mark.slow
 def test_a_narrow_terminal_keeps_the_numbers(images, tmp_path):
     _, seen = run_on_terminal(train_command(images, tmp_path / "run", "--ra", "10"), width=80)
     said = [line for line in seen if "loss" in line]
@@ -81,11 +83,9 @@ def test_a_narrow_terminal_keeps_the_numbers(images, tmp_path):
     assert all("images/s" in line and "…" not in line and len(line.rstrip()) <= 80 for line in said)
 
 
-def test_a_line_per_epoch_in_a_log(images, tmp_path):
-    words = train_command(images, tmp_path / "run")
-    done = subprocess.run(words, capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    said = done.stderr.splitlines()
+def test_a_line_per_epoch_in_a_log(images, tmp_path, capsys):
+    assert main(["train", str(images), *WORDS, "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().err.splitlines()
     assert [LINE.fullmatch(line)[1] for line in said] == ["1", "2", "3"]
     assert said[-1].endswith(" 0:00:00 left")
     logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -112,14 +112,18 @@ def test_long_epochs_have_lines_in_between(capsys):
     assert len(said) == 3  # the line of the epoch is not followed by another at once
 
 
-def test_nothing_when_quiet(images, tmp_path):
-    words = train_command(images, tmp_path / "run", "--quiet")
-    done = subprocess.run(words, capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    _, seen = run_on_terminal(train_command(images, tmp_path / "again", "--quiet"))
+def test_nothing_when_quiet(images, tmp_path, capsys):
+    assert main(["train", str(images), *WORDS, "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.slow
+def test_nothing_on_a_terminal_when_quiet(images, tmp_path):
+    _, seen = run_on_terminal(train_command(images, tmp_path / "run", "--quiet"))
     assert seen == []
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_does_not_end_the_training(images, tmp_path):
     reading, writing = os.pipe()
     os.close(reading)

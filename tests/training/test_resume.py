@@ -92,8 +92,8 @@ def test_the_words_of_the_run_still_do(tmp_path, data_dir):
         (["--smoothing", "0.2"], "(label_smoothing is 0.0, not 0.2)"),
         (["--neck"], "(neck is False, not True)"),
         (["--opt", "sdg"], "unknown opt 'sdg'; did you mean 'sgd'?"),
-        (["--out", "elsewhere"], "goes on in that folder: leave --out out"),
-        (["--epochs", "1"], "epoch 2 is trained or begun already, so the run cannot end after 1: give --epochs 2"),
+        (["--out", "elsewhere"], "continues in that folder: omit --out"),
+        (["--epochs", "1"], "epoch 2 has already started, so the run cannot end after 1"),
     ],
 )
 def test_words_that_contradict_the_run_are_one_line(run, words, says, capsys):
@@ -108,7 +108,7 @@ def test_words_that_say_the_same_are_no_contradiction(run):
 
 
 def test_no_run_folder_is_one_line(tmp_path, capsys):
-    assert "no run folder, it has no run.json" in said_by(["--resume", str(tmp_path)], capsys)
+    assert "not a run folder, it has no run.json" in said_by(["--resume", str(tmp_path)], capsys)
 
 
 def test_a_constant_rate_extends_to_the_run_from_the_start(run, tmp_path, data_dir):
@@ -128,7 +128,7 @@ def test_a_constant_rate_extends_to_the_run_from_the_start(run, tmp_path, data_d
 def test_an_extended_onecycle_follows_the_new_length_and_says_so(tmp_path, data_dir):
     config, folder = replace(SMALL, schedule="onecycle"), tmp_path / "run"
     train(config, folder, data_dir=data_dir, quiet=True, stop_after=1)
-    says = "from epoch 2 on the onecycle schedule is that of 4 epochs, before it was that of 2: .* not bit for bit"
+    says = "from epoch 2 on, the onecycle schedule is that of 4 epochs instead of 2"
     with pytest.warns(UserWarning, match=says):
         assert main(["train", "--resume", str(folder), "--epochs", "4", "--quiet"]) == 0
     logged = lines(folder)
@@ -177,4 +177,4 @@ def test_a_config_from_a_folder_takes_no_other_fields(run):
 
 def test_resume_alone_names_no_run(capsys):
     assert main(["train", "--resume"]) == 2
-    assert "say which run to go on with" in capsys.readouterr().err
+    assert "name the run to continue" in capsys.readouterr().err

@@ -60,7 +60,7 @@ def test_sums_are_made_of_the_files_of_a_checkpoint_only(run, tmp_path):
     """One file under a million names would be read a million times."""
     names = {f"{number}/model.safetensors": "0" * 64 for number in range(1000)}
     (run / CHECKPOINT / "sha256.json").write_text(json.dumps(names))
-    assert "'0/model.safetensors', which is no file of a checkpoint" in refusal_message(
+    assert "'0/model.safetensors', which is not a file of a checkpoint" in refusal_message(
         load_run, str(run), tmp_path=tmp_path
     )
 
@@ -79,7 +79,7 @@ def test_a_checkpoint_is_written_past_whatever_lies_there(run, tmp_path, name, k
 def test_a_checkpoint_that_is_no_folder_is_told_instead_of_a_new_beginning(run, tmp_path, kind):
     (run / CHECKPOINT).rename(run / "checkpoints" / "away")
     replace_with(run / CHECKPOINT, kind)
-    assert "not a folder, as a checkpoint is" in refusal_message(load_run, str(run), tmp_path=tmp_path)
+    assert "a checkpoint must be a folder" in refusal_message(load_run, str(run), tmp_path=tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
@@ -117,7 +117,7 @@ def test_weights_that_are_holes_are_not_read(run, tmp_path, name):
 def test_weights_far_larger_than_the_network_are_not_read(run, tmp_path):
     tensors = {"a": torch.ones(400 << 20, dtype=torch.uint8)}
     save_file(tensors, run / CHECKPOINT / "model.safetensors")
-    assert "these weights are of another model" in refusal_message(load_run, str(run), tmp_path=tmp_path)
+    assert "these weights belong to another model" in refusal_message(load_run, str(run), tmp_path=tmp_path)
     (run / CHECKPOINT / "model.safetensors").write_bytes(load_corpus_files("run")["model.safetensors"])
     save_file({**tensors, "average.a": torch.ones(3)}, run / CHECKPOINT / "training.safetensors")
     # Moments are no part of a model that is evaluated.
@@ -139,9 +139,7 @@ def test_the_size_of_a_runs_images_is_bounded(run, tmp_path):
     (run / CHECKPOINT / "state.json").write_text(
         json.dumps({**state, "input_spec": {**state["input_spec"], "size": 65_536}})
     )
-    assert "input_spec.size is no whole number from 1 to 4,096" in refusal_message(
-        load_run, str(run), tmp_path=tmp_path
-    )
+    assert "input_spec.size is not an integer from 1 to 4,096" in refusal_message(load_run, str(run), tmp_path=tmp_path)
 
 
 def test_fewer_images_are_judged_at_once_where_they_are_large(run, tmp_path, monkeypatch):

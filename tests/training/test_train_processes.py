@@ -72,6 +72,7 @@ def test_a_folder_needs_a_size(folder):
 # ---------------------------------------------------------------- asked to stop
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_is_asked_to_stop_keeps_its_steps_and_goes_on(folder, tmp_path, number):
     words = [*FAST, "--epochs", "3", "--ema", "0.9", "--ra", "50"]
@@ -84,7 +85,7 @@ def test_a_run_that_is_asked_to_stop_keeps_its_steps_and_goes_on(folder, tmp_pat
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 75
-    assert "everything is kept, --resume goes on from there" in said
+    assert "--resume) continues from there" in said
     assert "Traceback" not in said
     state = json.loads((tmp_path / "cut" / "checkpoints" / "last" / "state.json").read_text())
     assert state["mid_epoch"]["step"] > 0
@@ -100,6 +101,7 @@ def test_a_run_that_is_asked_to_stop_keeps_its_steps_and_goes_on(folder, tmp_pat
 # ---------------------------------------------------------------- killed and resumed
 
 
+@pytest.mark.slow
 def test_a_killed_process_goes_on_as_if_nothing_had_been(folder, tmp_path):
     words = [*FAST, "--epochs", "3", "--ema", "0.9", "--ra", "25"]
     command = [sys.executable, "-m", "widemargin", "train", str(folder), *words, "--out", str(tmp_path / "killed")]
@@ -176,6 +178,7 @@ def test_mistakes_are_one_line(words, says, run, capsys):
 # ---------------------------------------------------------------- two processes
 
 
+@pytest.mark.distributed
 def test_two_processes_learn_as_one(folder, tmp_path):
     words = [VIT, "adacos", "--input-size", "16", "--batch-size", "16", "--epochs", "3", "--augment", "fast"]
     words += ["--opt", "adamw", "--lr", "0.001", "--clip", "1", "--val-fraction", "0.2", "--schedule", "plateau"]
@@ -195,6 +198,7 @@ def test_two_processes_learn_as_one(folder, tmp_path):
         )
 
 
+@pytest.mark.distributed
 def test_every_process_refuses_what_is_wrong(folder, tmp_path):
     words = [VIT, "softmax", "--input-size", "16", "--batch-size", "7", "--out", str(tmp_path / "run")]
     command = [*TORCHRUN, "-m", "widemargin", "train", str(folder), *words]
@@ -206,6 +210,7 @@ def test_every_process_refuses_what_is_wrong(folder, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.distributed
 def test_a_killed_process_ends_the_other(folder, tmp_path):
     """Without torchrun to clean up: the survivor itself must notice."""
     words = [
@@ -238,7 +243,9 @@ def test_a_killed_process_ends_the_other(folder, tmp_path):
         processes[1].kill()
         said = processes[0].communicate(timeout=60)[1]
         assert processes[0].returncode not in (0, None), said[-2000:]
-        assert "widemargin: rank 1 has gone or does not answer; go on from the last checkpoint" in said, said[-2000:]
+        assert "widemargin: rank 1 has exited or does not answer; continue from the last checkpoint" in said, said[
+            -2000:
+        ]
         assert "Traceback" not in said
     finally:
         for process in processes:
@@ -265,6 +272,7 @@ def test_no_option_of_train_means_anything_to_torchrun():
     get_args_parser().parse_args(["-m", "widemargin", "train", *sorted(ours - old)])
 
 
+@pytest.mark.distributed
 def test_a_run_under_torchrun_logs_to_tensorboard(folder, tmp_path):
     pytest.importorskip("tensorboard")
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "--standalone"]

@@ -83,7 +83,7 @@ def test_records_of_before_and_of_now_stand_side_by_side(runs, tmp_path, capsys)
     path.write_text(json.dumps({**json.loads(path.read_text()), "intervals": {"auc": [1.0]}}))
     capsys.readouterr()
     main(["report", str(tmp_path / "newer"), "--out", str(out)])
-    assert "intervals.auc is no pair of numbers" in capsys.readouterr().err
+    assert "intervals.auc is not a pair of numbers" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["md", "png", "pdf"])

@@ -1,4 +1,4 @@
-"""`widemargin compare`: which loss serves this table?"""
+"""`widemargin compare`: compare losses on tables by cross-validation."""
 
 from __future__ import annotations
 
@@ -20,23 +20,25 @@ from ..tabular.config import (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.description = "Cross-validate losses on tables, ten times ten folds, and say honestly which differ."
+    parser.description = "Compare losses on tables by repeated cross-validation, with significance tests."
     parser.add_argument(
         "data",
         nargs="*",
         metavar="DATA",
-        help="CSV, TSV or Parquet files, pipes or https addresses, - for standard input, or names of sets (iris)",
+        help="CSV, TSV or Parquet files, pipes or https URLs, - for standard input, or names of sets (iris)",
     )
-    parser.add_argument("--list", action="store_true", help="print the known sets and leave")
+    parser.add_argument("--list", action="store_true", help="print the known sets and exit")
     parser.add_argument("--target", metavar="COLUMN", help="column with the classes (default: the last)")
     parser.add_argument(
-        "--target-is-class", action="store_true", help="the target's numbers are classes, however many there are"
+        "--target-is-class",
+        action="store_true",
+        help="treat a numeric target as classes, however many distinct values it has",
     )
     parser.add_argument(
         "--decimal",
         choices=[",", "."],
         metavar="SIGN",
-        help=", or . where a column can be read both ways, such as 1,234",
+        help="decimal sign (, or .) of ambiguous columns, such as 1,234",
     )
     parser.add_argument(
         "--losses",
@@ -54,14 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=DEFAULT_BASELINE_SECONDS,
         metavar="SECONDS",
-        help="time for each baseline on each table: fewer folds, three at the least, and fewer rows if need be "
+        help="time for each baseline on each table; it limits the folds (at least three are run) and rows "
         f"(default {DEFAULT_BASELINE_SECONDS:g}; inf for no limit)",
     )
     parser.add_argument(
         "--metric",
         metavar="NAME",
-        help="what decides: accuracy, balanced_accuracy, macro_f1, log_loss, roc_auc or brier "
-        "(default: accuracy; balanced_accuracy where one class has 80 % of the rows)",
+        help="metric for ranks and tests: accuracy, balanced_accuracy, macro_f1, log_loss, roc_auc or brier "
+        "(default: accuracy; balanced_accuracy if one class has 80 % of the rows)",
     )
     add_fold_options(parser, follow_rows=True)
     add_tuning_options(parser)
@@ -69,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--calibrate",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="fit a temperature to the probabilities of every model, within its training part (default: yes)",
+        help="calibrate the probabilities of every model by a temperature fitted on training rows (default: yes)",
     )
     add_output_options(parser, "compare-NAME")
     add_data_options(parser)

@@ -1,4 +1,4 @@
-"""`widemargin completion`: a script for the shell that completes commands, options and losses."""
+"""`widemargin completion`: prints a shell script that completes commands, options and losses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`widemargin evaluate RUN` and `widemargin predict RUN image.png …`: what a trained run knows."""
+"""`widemargin evaluate RUN` and `widemargin predict RUN image.png …`: evaluate a trained run, classify images."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..io.text import print_escaped
 from ..recognition.settings import PROTOCOL_NAMES, ProtocolSettings
 
 ASSIGN_NEW_HELP = (
-    "take a folder of images as it is now: images added since the run began are assigned to a part by the ranking that "
-    "drew the first, and written to manifest.csv; no other image moves"
+    "use the current contents of an image folder: images added since the start of the run are assigned to a part by "
+    "the same ranking and added to manifest.csv; no other image moves"
 )
 
 
@@ -19,13 +19,15 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.add_argument("folder", metavar="RUN", help="run folder")
     parser.add_argument("--checkpoint", default="last", metavar="NAME", help="last, best or epoch-0010 (default last)")
-    parser.add_argument("--no-flips", action="store_true", help="leave mirror images out, which takes half the time")
+    parser.add_argument(
+        "--no-flips", action="store_true", help="do not average with mirrored images, which halves the time"
+    )
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
     parser.add_argument("--assign-new", action="store_true", help=ASSIGN_NEW_HELP)
     parser.add_argument(
         "--protocol",
         choices=PROTOCOL_NAMES,
-        help="evaluate embeddings instead of answers",
+        help="evaluate embeddings instead of predicted classes",
     )
     parser.add_argument("--pairs", metavar="FILE", help="verification of the pairs in a CSV with columns a, b, same")
     add_settings(parser, ProtocolSettings)
@@ -37,20 +39,28 @@ def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="RUN", help="run folder")
     parser.add_argument("images", nargs="+", metavar="IMAGE", help="image files")
     parser.add_argument("--checkpoint", default="last", metavar="NAME", help="last, best or epoch-0010 (default last)")
-    parser.add_argument("--top", type=int, default=3, metavar="N", help="classes to print (default 3)")
-    parser.add_argument("--reject-below", type=float, metavar="COS", help="call an image unknown below this cosine")
+    parser.add_argument(
+        "--top", type=int, metavar="N", help="classes to print (default 3; all of several labels per image)"
+    )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        metavar="P",
+        help="leave out classes whose probability is below (default 0.5 with several labels per image, else 0)",
+    )
+    parser.add_argument("--reject-below", type=float, metavar="COS", help="reject images as unknown below this cosine")
     parser.add_argument(
         "--target-far",
         type=float,
         metavar="P",
-        help="the same, with the cosine that so many images of the run's unseen classes pass",
+        help="the same, with the cosine that this fraction of the images of the run's unseen classes passes",
     )
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
     parser.set_defaults(run=run_predict)
 
 
 def run_evaluate(options: argparse.Namespace) -> None:
-    """Print the figures, write them with the confusion matrix to `evaluation.json`."""
+    """Print the metrics, and write them with the confusion matrix to `evaluation.json`."""
     import shlex
 
     from ..loading import evaluate
@@ -72,21 +82,25 @@ def run_evaluate(options: argparse.Namespace) -> None:
 
 
 def run_predict(options: argparse.Namespace) -> None:
-    """A line per image: the likeliest classes with their probabilities."""
+    """Print a line per image: the most likely classes with their probabilities."""
     from ..io.errors import InputError
     from ..loading import load
 
-    if options.top < 1:
+    if options.top is not None and options.top < 1:
         raise InputError(f"--top must be at least 1, got {options.top}")
     run = load(options.folder, options.checkpoint)
-    threshold = run.rejection_threshold(
+    top = 3 if options.top is None and not run.is_multilabel else options.top
+    chance = 0.5 if options.threshold is None and run.is_multilabel else options.threshold
+    rejection = run.rejection_threshold(
         reject_below=options.reject_below, target_far=options.target_far, data_dir=options.data_dir
     )
-    for note in threshold.notes:
+    for note in rejection.notes:
         print_escaped(note, to_stderr=True)
     for path in options.images:
-        found = run.predict(path, top=options.top, reject_below=threshold.cosine)
-        said = ", ".join(f"{name} {100 * chance:.1f} %" for name, chance in found)
+        found = run.predict(path, top=top, threshold=chance, reject_below=rejection.cosine)
+        said = ", ".join(f"{name} {100 * share:.1f} %" for name, share in found)
         if found.is_unknown:
-            said = f"unknown (cosine {found.cosine:.3f} to the nearest class, below {threshold.cosine:.3f})"
+            said = f"unknown (cosine {found.cosine:.3f} to the nearest class, below {rejection.cosine:.3f})"
+        elif not found:
+            said = f"no class reaches {100 * chance:g} %"
         print_escaped(f"{path}: {said}")

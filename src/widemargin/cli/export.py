@@ -1,4 +1,4 @@
-"""`widemargin embed`, `export` and `verify`: embeddings as a file, a run as files, whether two images show the same."""
+"""`widemargin embed`, `export` and `verify`: write embeddings, export a model, compare two images."""
 
 from __future__ import annotations
 
@@ -22,10 +22,14 @@ def add_embed_arguments(parser: argparse.ArgumentParser) -> None:
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.add_argument("folder", metavar="RUN", help="run folder")
-    parser.add_argument("--onnx", metavar="FILE", help="ONNX file, checked by onnxruntime, and a JSON file beside it")
+    parser.add_argument("--onnx", metavar="FILE", help="ONNX file, checked by onnxruntime, with a JSON file next to it")
     parser.add_argument("--safetensors", metavar="FILE", help="the weights alone")
-    parser.add_argument("--hub", metavar="DIR", help="weights, facts and a model card; widemargin.load(DIR) reads it")
-    parser.add_argument("--licence", default="not stated", metavar="NAME", help="of the weights, for the card")
+    parser.add_argument(
+        "--hub", metavar="DIR", help="folder with weights, metadata and a model card; widemargin.load(DIR) reads it"
+    )
+    parser.add_argument(
+        "--licence", default="not stated", metavar="NAME", help="licence of the weights, for the model card"
+    )
     parser.add_argument("--checkpoint", default="last", metavar="NAME", help="last, best or epoch-0010 (default last)")
     parser.set_defaults(run=run_export)
 
@@ -41,7 +45,7 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.01,
         metavar="P",
-        help="otherwise: the threshold that so many different pairs of the run's test images pass (default 0.01)",
+        help="false accept rate that sets the threshold, on pairs of the run's test images (default 0.01)",
     )
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
     parser.set_defaults(run=run_verify)
@@ -60,12 +64,12 @@ def run_embed(options: argparse.Namespace) -> None:
 
 
 def run_export(options: argparse.Namespace) -> None:
-    """Write what was asked for."""
+    """Write the requested files."""
     from ..io.errors import InputError
     from ..loading import load
 
     if not (options.onnx or options.safetensors or options.hub):
-        raise InputError("export: say what to write, --onnx FILE, --safetensors FILE or --hub DIR")
+        raise InputError("export: no output given; use --onnx FILE, --safetensors FILE or --hub DIR")
     run = load(options.folder, options.checkpoint)
     lines = run.export(onnx=options.onnx, safetensors=options.safetensors, hub=options.hub, licence=options.licence)
     for line in lines:
@@ -73,7 +77,7 @@ def run_export(options: argparse.Namespace) -> None:
 
 
 def run_verify(options: argparse.Namespace) -> None:
-    """Print cosine, angle and the answer."""
+    """Print cosine, angle and the decision."""
     from ..loading import load
 
     found = load(options.folder, options.checkpoint).verify(

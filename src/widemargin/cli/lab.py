@@ -1,4 +1,4 @@
-"""`widemargin lab`: a page on which losses are chosen and their numbers moved."""
+"""`widemargin lab`: an interactive page with the curves of chosen losses and sliders for their options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`widemargin losses`, `curves` and `theory`: what each loss is, how it looks, and which scale to take."""
+"""`widemargin losses`, `curves` and `theory`: descriptions of the losses, their curves, and which scale to use."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import argparse
 import sys
 
 from ..io.text import print_escaped
+from ..viz.loss_listing import GROUP_NAMES
 
 
 def add_losses_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.add_argument("name", nargs="*", help="explain these: names, aliases or full spellings")
+    parser.add_argument("--group", choices=GROUP_NAMES, metavar="NAME", help=f"one of {', '.join(GROUP_NAMES)}")
     parser.add_argument("--format", choices=("text", "md", "json"), default="text", help="how to print")
     parser.set_defaults(run=_run_losses)
 
 
 def _run_losses(options: argparse.Namespace) -> None:
-    from ..viz.terminal import print_losses
+    from ..viz.loss_listing import print_losses
 
-    print_losses(options.name, options.format)
+    print_losses(options.name, options.format, options.group)
 
 
 def add_curves_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +43,7 @@ def _run_curves(options: argparse.Namespace) -> None:
 def add_theory_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.add_argument("--num-classes", type=int, required=True, help="number of classes")
-    parser.add_argument("--scale", type=float, nargs="+", default=[], help="print the gap that this scale asks for")
+    parser.add_argument("--scale", type=float, nargs="+", default=[], help="print the theoretical gap of this scale")
     parser.add_argument("--gap", type=float, nargs="+", default=[], help="print the scale for this gap in radians")
     parser.set_defaults(run=_run_theory)
 

@@ -1,4 +1,4 @@
-"""`widemargin`: finds the command that was typed, parses its options and runs it; no torch until a job needs it."""
+"""`widemargin`: parses the command line and runs the command; imports torch only if a command needs it."""
 
 from __future__ import annotations
 

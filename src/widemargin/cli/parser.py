@@ -20,7 +20,7 @@ from ..io.text import normalize_flag, one_line, plain_warnings
 
 _OUT_OF_MEMORY_PATTERN = re.compile("can't allocate memory|out of memory|not enough memory")
 _OUT_OF_MEMORY_MESSAGE = (
-    "out of memory; take a smaller --batch-size or --input-size, fewer --jobs, or a sample of the rows"
+    "out of memory; use a smaller --batch-size or --input-size, fewer --jobs, or a sample of the rows"
 )
 _SHORT_OPTION_PATTERN = re.compile("-[A-Za-z_]")
 _MAX_COMMANDS_NAMED = 3
@@ -28,14 +28,14 @@ _HELP_FLAGS = {"-h", "--help", "--version"}
 
 
 class _HelpFormatter(argparse.HelpFormatter):
-    """Help texts as they stand: argparse would take a percent sign in them for a format."""
+    """Shows help texts unchanged: argparse would interpret a percent sign as a format."""
 
     def _expand_help(self, action: argparse.Action) -> str:
         return action.help or ""
 
 
 class CommandParser(argparse.ArgumentParser):
-    """One line for a mistake, with the nearest thing that exists, and exit code 2."""
+    """Reports a mistake in one line with the nearest existing name, and exits with code 2."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs["allow_abbrev"] = False
@@ -105,7 +105,7 @@ def explain_unknown_option(name: str, parser: CommandParser, build_parser: Calla
     longer = sorted((option for option in known if plain and option.startswith(plain)), key=len)
     near = longer or get_close_matches(plain, known, n=1)
     hints = [f"did you mean --{near[0]}?"] if near else []
-    with suppress(ImportError):  # a benchmark may need a package that is not there
+    with suppress(ImportError):  # a benchmark may need a package that is not installed
         elsewhere = build_parser(None).commands_with(f"--{plain}")[:_MAX_COMMANDS_NAMED]
         if elsewhere and plain not in known:
             hints.append(f"{', '.join(elsewhere)} {'has' if len(elsewhere) == 1 else 'have'} --{plain}")
@@ -140,7 +140,7 @@ def run_command_line(
     """
     words = [normalize_flag(word) for word in (sys.argv[1:] if argv is None else argv)]
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal without θ and ° gets a ? and no traceback
+        if isinstance(stream, io.TextIOWrapper):  # print ? for characters the terminal cannot encode, such as θ
             stream.reconfigure(errors="replace")
     try:
         top = build_parser(words)
@@ -150,7 +150,7 @@ def run_command_line(
             subparser.error(explain_unknown_option(name, subparser, build_parser))
         options, unknown = top.parse_known_args(words)
         if unknown:
-            top.error(f"unknown argument {shorten(unknown[0])!r} at this place")
+            top.error(f"unexpected argument {shorten(unknown[0])!r}")
         if getattr(options, "run", None) is None:
             top.print_help()
             return 0
@@ -170,11 +170,11 @@ def run_command_line(
         _print_error(prog, _OUT_OF_MEMORY_MESSAGE)
         return 2
     except RuntimeError as error:
-        if not _OUT_OF_MEMORY_PATTERN.search(str(error)):  # torch has no error of its own for this
+        if not _OUT_OF_MEMORY_PATTERN.search(str(error)):  # torch has no error type for this
             raise
         _print_error(prog, _OUT_OF_MEMORY_MESSAGE)
         return 2
-    except BrokenPipeError:  # the reader left, as `| head` does
+    except BrokenPipeError:  # the reader closed the pipe, as `| head` does
         _silence_output()
         return 0
     except OSError as error:
@@ -185,16 +185,16 @@ def run_command_line(
             _silence_output()
         return 2
     except KeyboardInterrupt:
-        _print_error(prog, "interrupted; what was done is kept, the same command goes on")
+        _print_error(prog, "interrupted; finished work is kept, run the same command to continue")
         return 130
 
 
 def _print_error(prog: str, text: str) -> None:
-    """The one line of an error: printable and never long, whatever stands in the input that it quotes."""
+    """Print an error as one printable line of limited length, whatever input it quotes."""
     print(one_line(f"{prog}: {text}"), file=sys.stderr)
 
 
 def _silence_output() -> None:
-    """Python flushes standard output once more when it ends: let that go nowhere."""
+    """Redirect standard output to nowhere, because Python flushes it once more at exit."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

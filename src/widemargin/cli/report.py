@@ -1,4 +1,4 @@
-"""`widemargin report RUN …`: one run or several as a page, or as Markdown or a picture for a paper."""
+"""`widemargin report RUN …`: a report on one or several runs as HTML, Markdown, PNG or PDF."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ _FORMATS = ("html", "md", "png", "pdf")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("folders", nargs="+", metavar="RUN", help="folders of runs, or a folder that holds some")
+    parser.add_argument("folders", nargs="+", metavar="RUN", help="run folders, or a folder that contains some")
     parser.add_argument("--out", metavar="FILE", help="file to write (default report.html in the run, or here)")
     parser.add_argument("--format", choices=_FORMATS, help="html, md, png or pdf (default: by --out, else html)")
-    parser.add_argument("--no-images", action="store_true", help="leave out what needs the data: mistakes, embeddings")
+    parser.add_argument(
+        "--no-images", action="store_true", help="omit the parts that need the data: mistakes, embeddings"
+    )
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the report, and say where."""
+    """Write the report and print its path."""
     import shlex
 
     from ..reproduce.parts.runs import paper_angles

@@ -1,4 +1,4 @@
-"""`widemargin reproduce`: tables and figures of the ArcGrad paper, ours beside theirs."""
+"""`widemargin reproduce`: tables and figures of the papers, with the published values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from .. import reproduce
 from .parser import select_subcommands
 
-_SHARED = ("__init__", "paper", "seed_flags")  # what recipes share; the rest stands in `reproduce.parts`
+_SHARED = ("__init__", "paper", "seed_flags")  # shared by recipes; the rest is in `reproduce.parts`
 
 
 def recipe_names() -> list[str]:

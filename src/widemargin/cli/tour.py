@@ -1,4 +1,4 @@
-"""`widemargin tour`: from squared error to ArcGrad, a page that explains the losses one by one."""
+"""`widemargin tour`: a page that explains the losses one by one, from squared error to ArcGrad."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--runs-dir", metavar="DIR", help="with --train: folder of the gallery's runs (default runs)")
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
-    parser.add_argument("--json", metavar="FILE", help="with --train: also write where the digits lie")
+    parser.add_argument("--json", metavar="FILE", help="with --train: also write the embeddings of the digits")
     parser.set_defaults(run=run)
 
 
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> None:
     check_writable(check_suffix(options.out, (".html",)))
     if not options.train and (options.json or options.runs_dir or options.data_dir):
         given = "--json" if options.json else "--runs-dir" if options.runs_dir else "--data-dir"
-        raise InputError(f"{given} goes with --train, which trains the gallery anew")
+        raise InputError(f"{given} requires --train, which trains the gallery again")
     gallery = load_gallery()
     if options.train:
         if options.json:

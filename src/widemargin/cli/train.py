@@ -1,4 +1,4 @@
-"""`widemargin train`: train on images, with our flags or the seeds'; with `--find-lr` a learning-rate range test."""
+"""`widemargin train`: train a model on images; with `--find-lr` run a learning rate range test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.description = "Train a backbone under a loss on images, resumable; the seeds' flags are understood too."
+    parser.description = (
+        "Train a backbone with a loss on images; runs can be resumed. The seeds' flags are accepted too."
+    )
     add_train_arguments(parser)
     parser.add_argument("--out", metavar="DIR", help="run folder (default runs/NAME)")
     parser.add_argument(
@@ -28,17 +30,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=True,
         default=False,
         metavar="RUN",
-        help="go on from the last checkpoint of a run folder, whose run.json says the rest; beside it --epochs may be "
-        "another number than before. Without RUN: of the folder that the other words mean",
+        help="continue from the last checkpoint of a run folder with the settings of its run.json; only --epochs may "
+        "differ. Without RUN: of the folder that the other arguments imply",
     )
     parser.add_argument("--assign-new", action="store_true", help=f"with --resume: {ASSIGN_NEW_HELP}")
     parser.add_argument(
-        "--timeout", type=float, metavar="S", help="seconds after which a silent process is given up (default 1800)"
+        "--timeout", type=float, metavar="S", help="seconds to wait for a process that does not answer (default 1800)"
     )
-    parser.add_argument("--find-lr", action="store_true", help="train nothing: try rates on a copy and suggest one")
-    parser.add_argument("--quiet", action="store_true", help="no bar on a terminal, no line per epoch elsewhere")
-    parser.add_argument("--logger", nargs="+", default=[], metavar="KIND", help="also tensorboard, wandb")
-    # As version 0.1.0 spelt it. torchrun takes it for one of its own options (--log-dir, --logs-specs) and leaves.
+    parser.add_argument(
+        "--find-lr", action="store_true", help="do not train: run a learning rate search on a copy of the model"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print no progress")
+    parser.add_argument("--logger", nargs="+", default=[], metavar="KIND", help="also log to tensorboard, wandb")
+    # Spelling of version 0.1.0. torchrun would take it for an abbreviation of its own --log-dir and --logs-specs.
     hidden = argparse.SUPPRESS
     parser.add_argument("--log", dest="logger", nargs="+", metavar="KIND", default=hidden, help=hidden)
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
@@ -46,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train, print what came out."""
+    """Train and print the results."""
     from ..io.resources import keep_freed_memory
     from ..training.evaluate import format_metrics
     from ..training.logging import is_main_process
@@ -78,7 +82,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _find_run(options: argparse.Namespace) -> tuple[TrainConfig, str | Path, str | None]:
-    """Config, folder and data folder: of the run after `--resume`, else of the words."""
+    """Config, run folder and data folder: those of the run given by `--resume`, else from the arguments."""
     from ..io.errors import InputError
     from ..training.resume import recorded_data_dir, resume_config
     from ..training.run_files import default_run_folder
@@ -87,13 +91,13 @@ def _find_run(options: argparse.Namespace) -> tuple[TrainConfig, str | Path, str
     data_dir = options.data_dir or options.data_location
     if folder is None:
         if options.resume and options.out is None and not values_from_options(options):
-            raise InputError("--resume: say which run to go on with, as in --resume runs/NAME")
+            raise InputError("--resume: name the run to continue, as in --resume runs/NAME")
         config = config_from_options(options)
         return config, options.out or default_run_folder(config), data_dir
     if options.out is not None and os.path.realpath(options.out) != os.path.realpath(folder):
-        raise InputError(f"--resume {folder} goes on in that folder: leave --out out")
+        raise InputError(f"--resume {folder} continues in that folder: omit --out")
     given = values_from_options(options)
-    if options.epochs is None:  # --margin-loss has a number of its own
+    if options.epochs is None:  # --margin-loss has its own default
         given.pop("epochs", None)
     return resume_config(folder, given), folder, data_dir or recorded_data_dir(folder)
 
@@ -110,37 +114,37 @@ def _resumed_folder(options: argparse.Namespace) -> str | None:
     if options.loss is None and (options.data is not None or canonical_set_name(word) is not None):
         options.data, options.model, options.loss, options.resume = word, options.data, options.model, True
         return None
-    raise InputError(f"--resume {word}: no run folder, it has no run.json; data, model and loss stand before --resume")
+    raise InputError(f"--resume {word}: not a run folder, it has no run.json; put data, model and loss before --resume")
 
 
 def _command_line(options: argparse.Namespace) -> str:
-    """The command as it was typed, to be typed again: a name from the environment is part of it."""
+    """The command as typed, with the run's name from the environment."""
     name = None if options.name else os.environ.get("WANDB_NAME")
     return (f"WANDB_NAME={shlex.quote(name)} " if name else "") + shlex.join(["widemargin", *options.argv])
 
 
 def _explain_error(error: RuntimeError, config: TrainConfig) -> Exception:
-    """An InputError for lack of memory, for which torch has no error of its own; any other error as it is."""
+    """InputError if the error means lack of memory, for which torch has no error type; else the error itself."""
     from ..io.errors import InputError
 
     said = str(error)
     if "out of memory" in said or "can't allocate memory" in said:
-        return InputError(f"too little memory: lower --batch-size {config.batch_size}, or take --accumulate")
+        return InputError(f"out of memory: lower --batch-size {config.batch_size}, or use --accumulate")
     return error
 
 
 def run_find_lr(config: TrainConfig, folder: Path, options: argparse.Namespace, data_dir: str | None) -> None:
-    """Test, print, and write `lr_finder.json` and `lr_finder.svg` to the run's folder."""
+    """Run the search, print it, and write `lr_finder.json` and `lr_finder.svg` to the run folder."""
     from ..io.errors import InputError
     from ..training.logging import is_main_process
     from ..training.lr_finder import find_lr
     from ..training.run_files import check_no_run
 
     if options.resume:
-        raise InputError("--find-lr tries rates on a fresh model, --resume goes on with a trained one: leave one out")
+        raise InputError("--find-lr needs a new model, --resume continues a trained one: omit one of them")
     if options.logger:
-        raise InputError("--find-lr trains nothing that could be logged: leave --logger out")
-    check_no_run(folder, "give --find-lr another --out")
+        raise InputError("--find-lr does not train and logs nothing: omit --logger")
+    check_no_run(folder, "choose another --out for --find-lr")
     result = find_lr(config, data_dir=data_dir, quiet=options.quiet)
     if is_main_process():
         print_lr_range_test(result, folder)
@@ -153,8 +157,10 @@ def print_lr_range_test(result: LRRangeTest, folder: Path) -> None:
     print_escaped(f"wrote {paths[0]} and {paths[1]}")
     command = shlex.join(result.suggested_config.to_command())
     if not result.is_bounded:
-        print("the loss never rose again, no rate was seen to be too large: try a third and a tenth of the suggestion")
-    print_escaped(f"suggestion: --lr {result.suggestion:g}, a tenth of where the loss is lowest. The same run with it:")
+        print("the loss did not rise again, so no rate was too large: also try a third and a tenth of the suggestion")
+    print_escaped(
+        f"suggestion: --lr {result.suggestion:g}, a tenth of the rate with the lowest loss. The same run with it:"
+    )
     print_escaped(command)
 
 

@@ -117,7 +117,10 @@ def onnx_metadata(run: Run) -> dict[str, Any]:
     """What must be known to use the ONNX file: input, outputs, class names, origin."""
     input_spec = run.input_spec
     facts = {
-        "outputs": {"embedding": "compare by cosine", "logits": "softmax gives probabilities"},
+        "outputs": {
+            "embedding": "compare by cosine",
+            "logits": f"{'sigmoid' if run.is_multilabel else 'softmax'} gives probabilities",
+        },
         "class_names": input_spec["class_names"],
         "loss": run.config.loss,
         "model": run.config.model,

@@ -38,6 +38,14 @@ def check_class_weight(
     return weight
 
 
+def check_class_weight_start(start: Any, class_weight: Tensor | None) -> int:
+    """The training calls before which class weights are 1; some only where there are class weights."""
+    calls = check_integer("class_weight_start", start, 0)
+    if calls and class_weight is None:
+        raise InputError(f"class_weight_start={calls} says from when on class weights count; give class_weight too")
+    return calls
+
+
 def encode_extra_state(margin: Margin, names: list[str] | None) -> Tensor:
     """Margin and class names as JSON bytes in a tensor, so that any checkpoint format carries them."""
     facts = {"format": 1, "margin": repr(margin), "class_names": names}
@@ -54,7 +62,7 @@ def decode_extra_state(state: Tensor) -> tuple[str, list[str] | None]:
 
 
 def align_to_class_means(weight: Tensor, unit: Tensor, y: Tensor) -> Tensor:
-    """Class weights [C, D] turned to the mean of their unit embeddings; lengths and empty classes stay."""
+    """Weights [C, D] turned to the mean of the unit embeddings whose row `y` they are; lengths and empty rows stay."""
     mean, found = unit_and_norm(torch.zeros_like(weight, dtype=unit.dtype).index_add_(0, y, unit))
     length = unit_and_norm(weight.to(unit.dtype))[1]
     length = torch.where(length > 0, length, torch.ones_like(length))
@@ -80,22 +88,41 @@ def extend_head(
         weights = [*head.margin_state.class_weight.tolist(), *class_weight]
     elif class_weight is not None:
         raise InputError("class_weight for new classes needs a head that was made with class_weight")
+    all_names = None if head.class_names is None else [*head.class_names, *(names or [])]
+    new = rebuild_head(head, _extend_margin(head.spec, n, per_class), head.num_classes + n, weights, all_names)
+    _copy_rows(head, new)
+    return new
+
+
+def rebuild_head(
+    head: Head,
+    margin: Margin,
+    num_classes: int | None = None,
+    class_weight: Tensor | Sequence[float] | None = None,
+    class_names: Sequence[str] | None = None,
+) -> Head:
+    """A new head with another margin or more classes and the settings, step and numbers of `head`; its weights are new.
+
+    Without `num_classes` the classes are those of `head`, with their names and factors.
+    """
+    if num_classes is None:
+        num_classes, class_weight, class_names = head.num_classes, head.margin_state.class_weight, head.class_names
     new = type(head)(
         head.embedding_dim,
-        head.num_classes + n,
-        _extend_margin(head.spec, n, per_class),
+        num_classes,
+        margin,
         backend=head.backend,
         compile=head.compile_kernels,
         sample_rate=head.sample_rate,
         group=head.sync_group.group,
         label_smoothing=head.label_smoothing,
-        class_weight=weights,
+        class_weight=class_weight,
+        class_weight_start=head.class_weight_start,
         ignore_index=head.ignore_index,
-        class_names=None if head.class_names is None else [*head.class_names, *(names or [])],
+        class_names=class_names,
         device=head.weight.device,
         dtype=head.weight.dtype,
     )
-    _copy_rows(head, new)
     new.train(head.training)
     known = {key: value for key, value in head.margin_state.state_dict().items() if key != "class_weight"}
     new.margin_state.load_state_dict(known, strict=False)

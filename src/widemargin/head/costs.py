@@ -1,7 +1,8 @@
 """Cost model of a head: memory and time per rank for any number of classes, dimensions, samples and ranks.
 
-Each term is a factor and powers of (C/R, D, B), with B the samples of all ranks: one list, which the page of
-`python -m benchmarks head` reads for its calculator and for the comparison with measured memory.
+Each term is a factor and powers of (C/R, D, B), with B the samples of all ranks; of a loss with K sub-centres per class
+C is the number of weights, classes times K. One list, which the page of `python -m benchmarks head` reads for its
+calculator and for the comparison with measured memory.
 """
 
 from __future__ import annotations

@@ -25,9 +25,10 @@ def margin_softmax(
 ) -> Tensor:
     """Per-sample loss [N] of a margin on your own cosines `cos` [N, C] and labels `y` [N].
 
-    What a fresh head's first training call gives on these cosines. Losses that keep lengths
-    (softmax, A-Softmax, …) need `radius`: ‖x‖ as [N], or ‖x‖‖w_j‖ as [N, C]. Angles come from the
-    given cosines, so in fp32 they are no better than those: `Head` computes them from the vectors.
+    What a fresh head's first training call gives on these cosines; of sub-centres they are the folded ones, one per
+    class, and lengths of embeddings are taken to be 1. Losses that keep lengths (softmax, A-Softmax, …) need `radius`:
+    ‖x‖ as [N], or ‖x‖‖w_j‖ as [N, C]. Angles come from the given cosines, so in fp32 they are no better than those:
+    `Head` computes them from the vectors.
 
     >>> cos = torch.tensor([[0.8, 0.1, -0.3]])
     >>> [round(v, 4) for v in margin_softmax(cos, torch.tensor([0]), "cosface(s=8, m=0.2)").tolist()]
@@ -39,20 +40,28 @@ def margin_softmax(
     check_cosines(cos, y)
     if margin.bias:
         raise InputError(f"{margin.name} with a bias has parameters: use Head")
+    if margin.has_weight_penalty:
+        raise InputError(f"{margin.name} has a penalty on the class weights, which cosines do not show: use Head")
     with autocast_disabled(cos):
         cos = at_least_fp32(cos)
-        backend = PrecomputedCosinesBackend(cos, _check_radius(margin, radius, cos))
         if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < 2**63:
             raise InputError(f"step={format_value(step)} must be a whole number of at least 0")
+        label_smoothing = check_label_smoothing(label_smoothing)
+        margin.check_label_smoothing(label_smoothing)
         step_tensor = torch.tensor(step, device=cos.device)
-        current_margin = margin.for_num_classes(cos.shape[1]).at_step(step_tensor, y.long(), cos.dtype)
+        resolved = margin.for_num_classes(cos.shape[1])
+        offsets = resolved.class_offsets()
+        bias = None if offsets is None else torch.tensor(offsets, dtype=cos.dtype, device=cos.device)
+        backend = PrecomputedCosinesBackend(cos, _check_radius(margin, radius, cos), bias)
+        current_margin = resolved.at_step(step_tensor, y.long(), cos.dtype)
         return compute_margin_loss(
             backend,
             current_margin,
             y.long(),
             step=step_tensor,
             adapt=True,
-            label_smoothing=check_label_smoothing(label_smoothing),
+            training=True,
+            label_smoothing=label_smoothing,
         )[0]
 
 

@@ -20,8 +20,8 @@ from ..numerics import validation
 from ..numerics.distributed import SyncGroup, check_not_replicated, check_unsharded
 from ..numerics.precision import autocast_disabled
 from ..numerics.validation import allocate_class_matrix, check_class_names, check_integer
-from . import classes, import_weights
-from .backends.base import Backend, NormalizedEmbeddings, compute_margin_loss, logit_with_margin
+from . import classes, import_weights, subcenters
+from .backends.base import Backend, NormalizedEmbeddings, compute_margin_loss, fill_in_samples, logit_with_margin
 from .backends.compiled import CompileSetting, check_compile_setting
 from .backends.dense import DenseBackend
 from .backends.select import build_backend, check_backend_options
@@ -42,11 +42,11 @@ _SETTINGS: tuple[str, ...] = (
     "sync_group",
     "active_backend",
 )
-_SETTINGS += ("label_smoothing", "ignore_index", "class_names")
+_SETTINGS += ("label_smoothing", "ignore_index", "class_names", "class_weight_start")
 
 
 class Head(nn.Module):
-    """Class weights [C, D] under a margin loss.
+    """Class weights [C, D] under a margin loss; of a loss with K sub-centres per class [C, K, D].
 
     Args:
         embedding_dim: length D of the embeddings.
@@ -67,6 +67,7 @@ class Head(nn.Module):
         label_smoothing: ε in [0, 1).
         class_weight: one factor per class, [C], of the whole loss of its samples; divide by the weights that occur,
             not by N, where torch's weighted mean is wanted.
+        class_weight_start: training calls before which every factor is 1 (deferred re-weighting, DRW).
         ignore_index: samples with this label get loss 0 and count for nothing.
         class_names: C names, kept in the head and in its state dict.
         device, dtype: of the class weights.
@@ -94,6 +95,7 @@ class Head(nn.Module):
         group: Any = None,
         label_smoothing: float = 0.0,
         class_weight: Tensor | Sequence[float] | None = None,
+        class_weight_start: int = 0,
         ignore_index: int | None = None,
         class_names: Iterable[str] | None = None,
         device: torch.device | str | None = None,
@@ -120,10 +122,13 @@ class Head(nn.Module):
             ignore_index,
         )
         self.margin = self.spec.for_num_classes(num_classes)
+        self.margin.check_label_smoothing(self.label_smoothing)
         here = num_classes if self.shard is None else len(self.shard)
-        self.weight = nn.Parameter(allocate_class_matrix(here, embedding_dim, device, dtype))
+        count = None if self.margin.subcenters is None else self.margin.subcenters.count
+        self.weight = nn.Parameter(allocate_class_matrix(here, embedding_dim, device, dtype, count))
         self.bias = nn.Parameter(self.weight.new_zeros(here)) if self.margin.bias else None
         factors = classes.check_class_weight(class_weight, num_classes, self.weight.device)
+        self.class_weight_start = classes.check_class_weight_start(class_weight_start, factors)
         self.margin_state = MarginState(self.margin, self.weight.device, self.weight.dtype, factors)
         self.class_names = check_class_names(class_names, num_classes)
         self.grad_buffer = GradBuffer()  # memory of the weight gradient, reused from step to step
@@ -181,24 +186,40 @@ class Head(nn.Module):
     def logits(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         """Logits [N, C] without labels, for inference; with labels the margin is applied.
 
-        In evaluation `F.cross_entropy(head.logits(x, y), y, reduction="none")` is the loss (before label smoothing and
-        `class_weight`), so any criterion on logits can be used with the margin. Never changes adaptive numbers.
+        In evaluation `F.cross_entropy(head.logits(x, y), y, reduction="none")` is the loss (before label smoothing,
+        `class_weight` and penalties) of a margin that is a softmax, so any criterion on logits can be used with it.
+        Numbers per class that a loss adds to the logits (logit adjustment) are there with labels alone. Never changes
+        adaptive numbers.
         """
         with autocast_disabled(x):
             embeddings = self._prepare_embeddings(x)
-            margin = self.margin_state.current_margin(None, embeddings.dtype)
+            margin = self.margin_state.current_margin(None, embeddings.dtype).for_inference()
             if self.shard is not None:
-                return shard_logits(self.shard, margin, embeddings, self.weight, self.bias, y)
-            backend = DenseBackend(embeddings, self.weight, self.bias)
-            z = backend.logits(margin)
+                return shard_logits(self.shard, margin, embeddings, self.weight, self.bias, self.margin.subcenters, y)
+            folding = self.margin.subcenters
             if y is None:
-                return z
+                return DenseBackend(embeddings, self.weight, self.bias, folding).logits(margin)
             y, sample_mask = self._prepare_labels(y, embeddings)
+            backend = DenseBackend(embeddings, self.weight, self.loss_bias(), folding)
             margin = self.margin_state.current_margin(y, embeddings.dtype)
+            margin = fill_in_samples(backend, margin, y, training=False)
+            z = backend.logits(margin)
             p = logit_with_margin(margin, backend.target(margin, y))
             if sample_mask is not None:
                 p = torch.where(sample_mask, p, z.gather(1, y.unsqueeze(1)).squeeze(1))
             return z.scatter(1, y.unsqueeze(1), p.unsqueeze(1))
+
+    def loss_bias(self) -> Tensor | None:
+        """What the loss adds to the logits of the classes that are here: the bias, and numbers that only training has.
+
+        [C], or None; inference (`logits`) has the bias alone.
+        """
+        offset = self.margin_state.class_offset
+        if offset is None:
+            return self.bias
+        here = offset if self.shard is None else offset[self.shard.start : self.shard.stop]
+        here = here.to(torch.promote_types(self.weight.dtype, torch.float32))
+        return here if self.bias is None else self.bias + here
 
     def target_angles(self, x: Tensor, y: Tensor) -> Tensor:
         """Angle θ_y [N] between each embedding and its class weight, in radians, exact when small."""
@@ -222,6 +243,7 @@ class Head(nn.Module):
             step=self.margin_state.steps,
             sample_mask=sample_mask,
             adapt=adapt,
+            training=self.training,
             label_smoothing=self.label_smoothing,
             gather=self.sync_group.gather_rows,
         )
@@ -230,7 +252,12 @@ class Head(nn.Module):
         if sample_mask is not None:
             loss = torch.where(sample_mask, loss, torch.zeros_like(loss))
         weight = self.margin_state.class_weight
-        return loss if weight is None else loss * weight[y].to(loss.dtype)
+        if weight is None:
+            return loss
+        factor = weight[y].to(loss.dtype)
+        if self.class_weight_start:  # compared as tensors: reading the step would wait for the device
+            factor = torch.where(self.margin_state.steps < self.class_weight_start, torch.ones_like(factor), factor)
+        return loss * factor
 
     def _prepare_embeddings(self, x: Tensor) -> NormalizedEmbeddings:
         check_unsharded(self.weight, "the class weights")
@@ -265,7 +292,7 @@ class Head(nn.Module):
 
     @torch.no_grad()
     def gather_weight(self) -> Tensor:
-        """The weights of all classes [C, D], from all ranks where they are split; a copy there."""
+        """The weights of all classes [C, D] or [C, K, D], from all ranks where they are split; a copy there."""
         return self.weight.detach() if self.shard is None else self.shard.all_gather_classes(self.weight.detach())
 
     def parameter_groups(self, weight_decay: float | None = None) -> list[dict[str, Any]]:
@@ -276,13 +303,20 @@ class Head(nn.Module):
 
     @torch.no_grad()
     def init_from_means(self, x: Tensor, y: Tensor) -> None:
-        """Point class weights at the mean direction of their embeddings; lengths and classes without a sample stay."""
+        """Point class weights at the mean direction of their embeddings; lengths and classes without a sample stay.
+
+        A sub-centre points at the mean of those samples of its class that it is the nearest one of: a step of k-means
+        in each class, which a further call continues.
+        """
         embeddings = self._prepare_embeddings(x)
         y, sample_mask = self._prepare_labels(y, embeddings)
         unit = embeddings.unit if sample_mask is None else embeddings.unit * sample_mask.unsqueeze(1)
         if self.shard is not None:
             unit, y = self.shard.gather_own_class_rows(unit, y)
-        self.weight.copy_(classes.align_to_class_means(self.weight, unit, y))
+        if self.weight.ndim == 3:
+            y = subcenters.nearest_own_subcenters(unit, y, self.weight)
+        rows = self.weight.view(-1, self.embedding_dim)
+        rows.copy_(classes.align_to_class_means(rows, unit, y))
 
     def extend(
         self,
@@ -297,6 +331,13 @@ class Head(nn.Module):
         number of classes follow; adaptive state and step are kept.
         """
         self.assign_from(classes.extend_head(self, n, class_names, class_weight, per_class))
+
+    def keep_dominant(self, dominant: Tensor) -> None:
+        """Keep one sub-centre per class, the one whose number `dominant` [C] says: the same loss with k = 1.
+
+        Give the optimizer the new parameters afterwards. `wm.subcenter_outliers` finds the numbers.
+        """
+        self.assign_from(subcenters.dominant_head(self, dominant))
 
     def per_class_options(self) -> list[str]:
         """Options of the margin that hold one number per class."""
@@ -314,7 +355,7 @@ class Head(nn.Module):
         self.train(other.training)
 
     def load_class_weights(self, source: import_weights.WeightSource) -> None:
-        """Class weights from a head of pytorch-metric-learning, insightface or the like.
+        """Class weights, sub-centres too, from a head of pytorch-metric-learning, insightface or the like.
 
         `source` is a state dict, a file, or the files of all ranks in their order, read as tensors only.
         """
@@ -350,6 +391,7 @@ class Head(nn.Module):
     def __repr__(self) -> str:
         label_smoothing = f", label_smoothing={self.label_smoothing:g}" if self.label_smoothing else ""
         sample_rate = f", sample_rate={self.sample_rate:g}" if self.sample_rate < 1.0 else ""
+        start = f", class_weight_start={self.class_weight_start}" if self.class_weight_start else ""
         compiling = "" if self.compile_kernels == "auto" else f", compile={self.compile_kernels}"
         backend = (
             self.backend if self.active_backend in (None, self.backend) else f"{self.backend} ({self.active_backend})"
@@ -357,4 +399,4 @@ class Head(nn.Module):
         written = repr(self.spec)
         margin = written if len(written) <= 120 else written[:117] + "…"  # one number per class may be very many
         shape = f"{self.embedding_dim}, {self.num_classes}"
-        return f"Head({shape}, {margin}, backend={backend}{compiling}{sample_rate}{label_smoothing})"
+        return f"Head({shape}, {margin}, backend={backend}{compiling}{sample_rate}{label_smoothing}{start})"

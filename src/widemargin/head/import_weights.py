@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..io.errors import InputError, shorten
 from ..io.tensor_files import all_finite, not_finite_error, read_safetensors, read_torch
+from ..numerics.angles import group_weights
 
 if TYPE_CHECKING:
     from .head import Head
@@ -18,18 +19,23 @@ if TYPE_CHECKING:
 
 WeightSource: TypeAlias = Mapping[str, Any] | str | Path | Sequence[str | Path]
 
-# Where the class weights stand, and whether as [C, D] or as [D, C].
+# Where the class weights stand, and whether as [C, D] or as [D, C]. Of K sub-centres per class there are C·K rows or
+# columns, those of a class side by side, in all of these.
 _WEIGHT_KEYS = {
-    "weight": False,  # insightface (PartialFC), our own head, torch.nn.Linear
+    "weight": False,  # insightface (PartialFC, sub-centres), wespeaker, our own head, torch.nn.Linear
     "W": True,  # pytorch-metric-learning
     "kernel": True,  # CurricularFace, AdaFace and TFace
+    "fc": True,  # SoftTriple, of its authors and of pytorch-metric-learning
 }
 # insightface's training checkpoints keep the head's state dict under this name.
 _NESTED_STATE_KEYS = ("state_dict_softmax_fc", "state_dict")
 
 
 def read_class_weights(source: WeightSource, embedding_dim: int) -> tuple[Tensor, Tensor | None]:
-    """Class weights [C, D] and bias [C], if any, of a state dict, a file, or the files of all shards in order."""
+    """Class weights [C, D] and bias [C], if any, of a state dict, a file, or the files of all shards in order.
+
+    Sub-centres are [C·K, D], or [C, K, D] where a head of ours wrote them.
+    """
     if isinstance(source, Mapping):
         return _weights_from_state_dict(source, "the state dict", embedding_dim)
     if not isinstance(source, str | Path | list | tuple):
@@ -49,11 +55,16 @@ def read_class_weights(source: WeightSource, embedding_dim: int) -> tuple[Tensor
 def copy_into_head(head: Head, source: WeightSource) -> None:
     """Copy the class weights of a source into a head; into a sharded one this rank's part of them."""
     weight, bias = read_class_weights(source, head.embedding_dim)
-    if weight.shape != (head.num_classes, head.embedding_dim):
+    if weight.ndim == 3 and weight.shape[1:] == head.weight.shape[1:]:
+        weight = weight.flatten(0, 1)
+    count = group_weights(head.weight).shape[1]
+    if weight.shape != (head.num_classes * count, head.embedding_dim):
+        each = "" if count == 1 else f" with {count} sub-centres each"
         raise InputError(
-            f"the weights hold {weight.shape[0]} classes of dimension {weight.shape[1]}, "
-            f"this head {head.num_classes} of {head.embedding_dim}"
+            f"the weights hold {' × '.join(map(str, weight.shape[:-1]))} classes of dimension {weight.shape[-1]}, "
+            f"this head {head.num_classes}{each} of {head.embedding_dim}"
         )
+    weight = weight.view(head.num_classes, *head.weight.shape[1:])
     if bias is not None and head.bias is None and bool(bias.any()):
         raise InputError("these weights come with a bias, which this margin has not; take softmax(bias=True)")
     local_rows = slice(None) if head.shard is None else slice(head.shard.start, head.shard.stop)
@@ -81,7 +92,10 @@ def _weights_from_state_dict(state: Mapping[str, Any], where: str, embedding_dim
     found = {}
     for key, value in state.items():
         last = str(key).rpartition(".")[2]
-        if last in _WEIGHT_KEYS and isinstance(value, Tensor) and value.ndim == 2:
+        if last not in _WEIGHT_KEYS or not isinstance(value, Tensor):
+            continue
+        # Three dimensions are sub-centres of our own head; the kernel of a convolution ends in other sizes.
+        if value.ndim == 2 or (value.ndim == 3 and last == "weight" and value.shape[2] == embedding_dim):
             found[key] = value.T if _WEIGHT_KEYS[last] else value
     if len(found) != 1:
         seen = ", ".join(map(str, list(state)[:8])) or "nothing"
@@ -89,8 +103,8 @@ def _weights_from_state_dict(state: Mapping[str, Any], where: str, embedding_dim
             f"{where}: expected one matrix named {', '.join(_WEIGHT_KEYS)}; {len(found)} found among: {seen}"
         )
     ((key, weight),) = found.items()
-    if weight.shape[1] != embedding_dim:
-        raise InputError(f"{where}: {key} has embeddings of dimension {weight.shape[1]}, this head of {embedding_dim}")
+    if weight.shape[-1] != embedding_dim:
+        raise InputError(f"{where}: {key} has embeddings of dimension {weight.shape[-1]}, this head of {embedding_dim}")
     other = str(key).removesuffix("weight") + "bias"
     bias = state.get(other)
     for name, value in ((key, weight), (other, bias)):

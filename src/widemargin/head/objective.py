@@ -142,11 +142,21 @@ class Objective(nn.Module):
                 part.assign_from(grown[name])
             elif isinstance(part, PairLossModule):
                 part.extend(n)
-        losses = [part.spec if isinstance(part, Head) else loss for part, (_, loss) in self._parts_with_losses()]
-        self.spec = Sum(tuple(zip(self.factors.values(), losses, strict=True)))
+        self._update_spec()
 
-    def _parts_with_losses(self) -> Iterable[tuple[nn.Module, tuple[float, Loss]]]:
-        return zip(self.parts.values(), self.spec.parts, strict=True)
+    def keep_dominant(self, dominant: Tensor) -> None:
+        """Keep one sub-centre per class of the first margin; see `Head.keep_dominant`."""
+        if self.head is None:
+            raise InputError(f"{self.spec!r} has no margin, so no sub-centres")
+        self.head.keep_dominant(dominant)
+        self._update_spec()
+
+    def _update_spec(self) -> None:
+        """Say in the spec what the heads have become."""
+        parts = zip(self.parts.values(), self.spec.parts, strict=True)
+        self.spec = Sum(
+            tuple((factor, part.spec if isinstance(part, Head) else loss) for part, (factor, loss) in parts)
+        )
 
     def decayed_parameters(self) -> list[Tensor]:
         """The parameters whose length matters, and which weight decay may therefore shrink."""

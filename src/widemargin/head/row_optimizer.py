@@ -1,10 +1,11 @@
 """RowOptimizer: any optimizer on the rows of a matrix that a step has touched, and on no others.
 
 What the optimizer remembers (momentum, second moments) is kept for all rows; a step takes out the rows with a gradient,
-lets the optimizer move them, and puts them back. Rows without a gradient neither move nor decay. Step counts (Adam's
-bias correction) are those of the whole matrix. What a row that was never drawn would remember (Adagrad's first sums,
-Rprop's first step sizes) is found out by trying the optimizer on a small matrix; one that moves rows together
-(Muon), keeps numbers of other shapes than the rows' (Adafactor), or needs more than a gradient (LBFGS) is refused.
+lets the optimizer move them, and puts them back. Rows without a gradient neither move nor decay. A row of [C, K, D] is
+a class with its K sub-centres. Step counts (Adam's bias correction) are those of the whole matrix. What a row that was
+never drawn would remember (Adagrad's first sums, Rprop's first step sizes) is found out by trying the optimizer on a
+small matrix; one that moves rows together (Muon), keeps numbers of other shapes than the rows' (Adafactor), or needs
+more than a gradient (LBFGS) is refused.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class RowOptimizer:
     def __init__(
         self, parameter: Tensor, optimizer_factory: Callable[..., torch.optim.Optimizer], **options: Any
     ) -> None:
-        if not isinstance(parameter, Tensor) or parameter.ndim != 2:
-            raise InputError("RowOptimizer takes one matrix, such as head.weight")
+        if not isinstance(parameter, Tensor) or parameter.ndim not in (2, 3):
+            raise InputError("RowOptimizer takes one matrix, such as head.weight ([C, D], or [C, K, D] of sub-centres)")
         self.parameter = parameter
         self._initial_state = _probe_initial_state(optimizer_factory, options, parameter)
         self._row_parameter = nn.Parameter(parameter.detach()[:0].clone())
@@ -78,7 +79,7 @@ class RowOptimizer:
 
     def _store_row_state(self, rows: Tensor) -> None:
         for name, value in self.inner.state[self._row_parameter].items():
-            if isinstance(value, Tensor) and value.shape == self._row_parameter.shape and value.ndim == 2:
+            if isinstance(value, Tensor) and value.shape == self._row_parameter.shape:
                 if name not in self.row_state:
                     first = self._initial_state.get(name, 0.0)
                     self.row_state[name] = torch.full_like(self.parameter, first, dtype=value.dtype)
@@ -106,8 +107,8 @@ class RowOptimizer:
             group.update(options)
 
 
-# Shape of the matrix an optimizer is tried on; unequal, so that no other shape is taken for it.
-_PROBE_ROWS, _PROBE_COLUMNS = 5, 7
+# Shape of what an optimizer is tried on: rows, and the sizes of a row; unequal, so that no other is taken for it.
+_PROBE_ROWS, _PROBE_SIZES = 5, (7, 3)
 _SUPPORTED_HINT = "SGD, Adam, AdamW, Adagrad, RMSprop, Adadelta, Adamax, NAdam, RAdam, Rprop and ASGD can"
 
 
@@ -133,12 +134,16 @@ def _probe_initial_state(
         ) from None
     shapes = {key: list(value.shape) for key, value in state.items() if isinstance(value, Tensor) and value.ndim}
     for key, shape in shapes.items():
-        if shape != [_PROBE_ROWS, _PROBE_COLUMNS]:
+        if shape != list(_probe_shape(like)):
             raise InputError(f"RowOptimizer: {name} keeps {key}, which belongs to no row; {_SUPPORTED_HINT}")
     # One that draws its steps moves otherwise each time, and nothing can be said.
     if torch.equal(moved, again) and float((moved - apart).abs().max()) > 0.01 * float(moved.abs().max()):
         raise InputError(f"RowOptimizer: {name} moves rows together, not each by its own gradient; {_SUPPORTED_HINT}")
     return {key: float(state[key].flatten()[0]) for key in shapes}
+
+
+def _probe_shape(like: Tensor) -> tuple[int, ...]:
+    return (_PROBE_ROWS, *_PROBE_SIZES[: like.ndim - 1])
 
 
 def _run_probe(
@@ -151,9 +156,7 @@ def _run_probe(
 ) -> tuple[Tensor, dict[str, Any]]:
     """How far some steps move a small matrix, its parts each with an optimizer of its own; what the last remembers."""
     generator = torch.Generator().manual_seed(0)
-    start, *gradients = (
-        scale * torch.randn(_PROBE_ROWS, _PROBE_COLUMNS, generator=generator) for _ in range(steps + 1)
-    )
+    start, *gradients = (scale * torch.randn(_probe_shape(like), generator=generator) for _ in range(steps + 1))
     moved, state = [], dict[str, Any]()
     for part in parts:
         weight = nn.Parameter(start[part].to(like.device, like.dtype, copy=True))

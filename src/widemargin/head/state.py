@@ -32,6 +32,7 @@ class MarginState(nn.Module):
 
     steps: Tensor
     class_weight: Tensor | None
+    class_offset: Tensor | None
 
     def __init__(
         self,
@@ -53,13 +54,19 @@ class MarginState(nn.Module):
                 shape = self._shape or (1,)
                 empty = torch.empty(shape, device=device, dtype=torch.promote_types(dtype, torch.float32))
                 self.register_parameter(f"log_{name}", nn.Parameter(empty))
-            elif isinstance(value, PerClass):
+            elif isinstance(value, PerClass) and name not in margin.table_fields:
                 self._register_wide_buffer(f"per_class_{name}", self._initial_value(f"per_class_{name}", device), False)
         for name in margin.adaptive_fields:
             self._register_wide_buffer(f"state_{name}", self._initial_value(f"state_{name}", device))
+        for name in margin.learnt_fields:
+            empty = torch.empty(self._shape or (1,), device=device, dtype=torch.promote_types(dtype, torch.float32))
+            self.register_parameter(f"learnt_{name}", nn.Parameter(empty))
+        offsets = margin.class_offsets()
+        self._register_wide_buffer("class_offset", None if offsets is None else self._class_offset(device), False)
         varying_types = (Learnable, PerClass, Schedule)
-        self._is_constant = not margin.adaptive_fields and not any(
-            isinstance(value, varying_types) for _, value in margin.named_values()
+        self._is_constant = not (margin.adaptive_fields or margin.learnt_fields) and not any(
+            isinstance(value, varying_types) and name not in margin.table_fields
+            for name, value in margin.named_values()
         )
         self.reset()
 
@@ -70,13 +77,20 @@ class MarginState(nn.Module):
         for name, value in self.margin.named_values():
             if isinstance(value, Learnable):
                 getattr(self, f"log_{name}").fill_(math.log(value.start))
+        for name in self.margin.learnt_fields:
+            getattr(self, f"learnt_{name}").fill_(float(getattr(self.margin, name)))
         for buffer in self._wide_buffers:
-            if buffer != "class_weight":
+            if buffer != "class_weight" and getattr(self, buffer) is not None:
                 setattr(self, buffer, self._initial_value(buffer, self.steps.device))
 
+    def _class_offset(self, device: torch.device) -> Tensor:
+        return torch.tensor(self.margin.class_offsets(), dtype=widest_float_dtype(device), device=device)
+
     def _initial_value(self, buffer: str, device: torch.device) -> Tensor:
-        """What a buffer begins with, from the margin: state_s, per_class_m."""
-        value = getattr(self.margin, buffer.rpartition("_")[2])
+        """What a buffer begins with, from the margin: state_s, per_class_m, class_offset."""
+        if buffer == "class_offset":
+            return self._class_offset(device)
+        value = getattr(self.margin, buffer.removeprefix("state_").removeprefix("per_class_"))
         if isinstance(value, PerClass):
             return torch.tensor(value.values, dtype=widest_float_dtype(device), device=device)
         return torch.full(self._shape, float(value), dtype=widest_float_dtype(device), device=device)
@@ -95,12 +109,16 @@ class MarginState(nn.Module):
                 learnt: Tensor = getattr(self, f"log_{name}")
                 check_unsharded(learnt, "learnable numbers")
                 held[name] = learnt.exp().to(dtype).reshape(self._shape)
-            elif isinstance(value, PerClass):
+            elif isinstance(value, PerClass) and name not in self.margin.table_fields:
                 held[name] = getattr(self, f"per_class_{name}")
         for name in self.margin.adaptive_fields:
             state: Tensor = getattr(self, f"state_{name}")
             # One number takes the dtype of what it meets; one for each model of a stack would not.
             held[name] = state.to(dtype) if self._shape else state
+        for name in self.margin.learnt_fields:
+            number: Tensor = getattr(self, f"learnt_{name}")
+            check_unsharded(number, "learnable numbers")
+            held[name] = number.to(dtype).reshape(self._shape)
         return self.margin.at_step(self.steps, y, dtype, held)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:

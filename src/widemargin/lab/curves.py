@@ -8,16 +8,22 @@ from __future__ import annotations
 import base64
 import math
 import warnings
+import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ..io.errors import InputError
+from ..losses.base import Option
 from ..losses.grammar import parse_margin
-from ..losses.margin import Margin, split_softmax
-from ..theory import decision_function, suggest_scale, target_curve, theoretical_gap
+from ..losses.margin import Margin
+from ..losses.registry import LOSS_GROUPS, list_losses, loss_class
+from ..losses.schedule import Schedule
+from ..theory import decision_function, loss_at_angles, suggest_scale, target_curve, theoretical_gap
 
 SCALES = (1.0, 2.0, 5.0, 10.0, 16.0, 20.0, 30.0, 40.0, 64.0)
 CLASS_COUNTS = (2, 3, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
@@ -33,6 +39,9 @@ class Family:
     """What the scale slider sets: `s`, `length` (‖x‖, where it is kept) or `nothing` (the loss sets its scale)."""
     extra_options: str = ""
     """Further options of the loss, as text."""
+    margin_option: str = "m"
+    """The option that the margin slider sets."""
+    group: str = ""
 
     @property
     def scales(self) -> tuple[float, ...]:
@@ -45,7 +54,7 @@ class Family:
         'arcface(s=16, m=0.3)'
         """
         inside = [f"s={scale:g}"] if self.scale_input == "s" else []
-        inside += [f"m={margin:g}"] if margin is not None else []
+        inside += [f"{self.margin_option}={margin:g}"] if margin is not None else []
         inside += [self.extra_options] if self.extra_options else []
         return f"{self.name}({', '.join(inside)})" if inside else self.name
 
@@ -54,20 +63,64 @@ class Family:
         return scale if self.scale_input == "length" else 1.0
 
 
-_ANGULAR_MARGINS = tuple(round(0.1 * k, 1) for k in range(9))
-FAMILIES = (
-    Family("softmax", scale_input="length"),
-    Family("modified_softmax", scale_input="length"),
-    Family("normface"),
-    Family("m_softmax", (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0), "length"),
-    Family("l_softmax", (1.0, 2.0, 3.0, 4.0), "length", "lam=0"),
-    Family("a_softmax", (1.0, 2.0, 3.0, 4.0), "length", "lam=0"),
-    Family("cosface", tuple(round(0.06 * k, 2) for k in range(9))),
-    Family("arcface", _ANGULAR_MARGINS),
-    Family("adacos", scale_input="nothing"),
-    Family("adaacos", _ANGULAR_MARGINS),
-    Family("arcgrad"),
-)
+_MARGIN_OPTIONS = ("m", "max_m", "m2", "u_m")
+"""Options that the margin slider may set: the first that a loss has and that is not rarely set."""
+_MARGIN_STEPS = {"m_softmax": 0.5}
+"""Steps of the margin slider where a fifth of the default is too small to be seen."""
+_STEP_FROM_ZERO = 0.1
+_MAX_INTEGER_MARGIN = 4
+_NUM_MARGINS = 9
+
+
+def make_family(loss_type: type[Margin]) -> Family:
+    """A loss with the sliders that its options allow: scale or length, and nine margins around the default.
+
+    >>> from ..losses.registry import loss_class
+    >>> make_family(loss_class("arcface")).margins
+    (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+    """
+    loss, options = loss_type(), loss_type.options()
+    scale_input = "s" if "s" in options and "s" not in loss.adaptive_fields else "nothing"
+    scheduled = [name for name, value in loss.named_values() if isinstance(value, Schedule)]
+    family = Family(
+        loss.name,
+        scale_input="length" if loss.uses_any_norm else scale_input,
+        extra_options=", ".join(f"{name}={options[name][0].low:g}" for name in scheduled),  # λ = 0: the curve itself
+        group=loss.group,
+    )
+    own = [name for name in options if not options[name][0].hide_default or name in loss.adaptive_fields]
+    option = next((name for name in _MARGIN_OPTIONS if name in own), None)
+    if option is None:
+        return family
+    default = getattr(loss.for_num_classes(CLASS_COUNTS[-1]), option)
+    family = replace(family, margin_option=option)
+    return replace(family, margins=_margin_values(family, options[option][0], default))
+
+
+def _margin_values(family: Family, rule: Option, default: float) -> tuple[float, ...]:
+    """Values of the margin slider that the loss takes at every scale."""
+    if rule.kind is int:
+        values = [float(k) for k in range(int(rule.low), _MAX_INTEGER_MARGIN + 1)]
+    else:
+        low = max(rule.low, 0.0)
+        step = _MARGIN_STEPS.get(family.name) or (default - low) / 5 or _STEP_FROM_ZERO
+        values = [round(low + k * step, 6) for k in range(_NUM_MARGINS)]
+
+    def is_allowed(margin: float) -> bool:
+        try:
+            return all(parse_margin(family.loss_spec(scale, margin)) for scale in family.scales)
+        except InputError:
+            return False
+
+    return tuple(filter(is_allowed, values))
+
+
+def list_families() -> list[Family]:
+    """Every margin of the package, in the order of their groups."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        names = [name for group in LOSS_GROUPS for name in list_losses("margins", group=group)]
+        return [make_family(cast(type[Margin], loss_class(name))) for name in names]
 
 
 ANGLES_DEG = tuple(range(0, 181, 3))
@@ -79,7 +132,7 @@ _BISECTION_STEPS = 20  # of half a circle: to less than a thousandth of a degree
 
 
 def compute_lab_data() -> dict[str, Any]:
-    """What the page embeds: values of the sliders, and curves as base64 of half-precision numbers."""
+    """What the page embeds: values of the sliders, and and curves, compressed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a scale of 0 at two classes is shown, not warned of
         return {
@@ -89,7 +142,7 @@ def compute_lab_data() -> dict[str, Any]:
             "scales": SCALES,
             "classes": CLASS_COUNTS,
             "kinds": CURVE_KINDS,
-            "families": {family.name: compute_family_curves(family) for family in FAMILIES},
+            "families": {family.name: compute_family_curves(family) for family in list_families()},
             "theory": [[theoretical_gap(c, s) for s in SCALES] for c in CLASS_COUNTS],
             "wanted": WANTED_GAPS_DEG,
             "suggested": [[suggest_scale(c, math.radians(g)) for g in WANTED_GAPS_DEG] for c in CLASS_COUNTS],
@@ -109,11 +162,13 @@ def compute_family_curves(family: Family) -> dict[str, Any]:
             curves.append(loss_curves(spec, x_norm))
             boundary_angles.append(class_boundary_angles(spec, x_norm))
     return {
+        "group": family.group,
+        "margin_option": family.margin_option,
         "margins": family.margins,
         "scale_input": family.scale_input,
         "extra_options": family.extra_options,
-        "targets": encode_float16(torch.stack(targets)),
-        "curves": encode_float16(torch.stack(curves)),
+        "targets": encode_curves(torch.stack(targets)),
+        "curves": encode_curves(torch.stack(curves)),
         "edges": [[[round(edge, 3) for edge in pair] for pair in row] for row in boundary_angles],
     }
 
@@ -123,34 +178,32 @@ def _to_radians(degrees: Sequence[int]) -> Tensor:
 
 
 def target_logit_curve(margin: Margin, x_norm: float, num_classes: int) -> Tensor:
-    """Target logit over the angles: `decision_function` against a class at 90°, plus the logit of that class."""
-    theta = _to_radians(ANGLES_DEG)
-    at_zero = decision_function(
-        margin, theta, torch.full_like(theta, math.pi / 2), x_norm=x_norm, num_classes=num_classes
-    )
-    return at_zero + target_curve(margin, torch.full_like(theta, math.pi / 2), num_classes)[1]
+    """Target logit over the angles."""
+    return target_curve(margin, _to_radians(ANGLES_DEG), num_classes, x_norm=x_norm)[0]
 
 
 def loss_curves(margin: Margin, x_norm: float) -> Tensor:
     """Loss and pull over the target's angle, the others at 90°, and over the gap between both, [C, 4, angles]."""
-    curves = []
-    for num_classes in CLASS_COUNTS:
-        target_angle = _to_radians(ANGLES_DEG).requires_grad_()
-        by_angle = _loss_and_gradient(
-            margin, x_norm, num_classes, target_angle, torch.full_like(target_angle, math.pi / 2), target_angle
-        )
-        gap = _to_radians(GAPS_DEG).requires_grad_()
-        by_gap = _loss_and_gradient(margin, x_norm, num_classes, (math.pi - gap) / 2, (math.pi + gap) / 2, gap)
-        curves.append(torch.stack((*by_angle, *by_gap)))
-    return torch.stack(curves)
+    by_margin: dict[Margin, list[int]] = {}
+    for num_classes in CLASS_COUNTS:  # most margins are the same for any number of classes: then all are one call
+        by_margin.setdefault(margin.for_num_classes(num_classes), []).append(num_classes)
+    curves: dict[int, Tensor] = {}
+    for resolved, class_counts in by_margin.items():
+        counts = torch.tensor(class_counts, dtype=torch.float64).unsqueeze(1)
+        target_angle = _to_radians(ANGLES_DEG).expand(len(counts), -1).clone().requires_grad_()
+        other_angle = torch.full_like(target_angle, math.pi / 2)
+        by_angle = _loss_and_gradient(resolved, x_norm, counts, target_angle, other_angle, target_angle)
+        gap = _to_radians(GAPS_DEG).expand(len(counts), -1).clone().requires_grad_()
+        by_gap = _loss_and_gradient(resolved, x_norm, counts, (math.pi - gap) / 2, (math.pi + gap) / 2, gap)
+        curves |= dict(zip(class_counts, torch.stack((*by_angle, *by_gap), 1), strict=True))
+    return torch.stack([curves[num_classes] for num_classes in CLASS_COUNTS])
 
 
 def _loss_and_gradient(
-    margin: Margin, x_norm: float, num_classes: int, target_angle: Tensor, other_angle: Tensor, wrt: Tensor
+    margin: Margin, x_norm: float, num_classes: Tensor, target_angle: Tensor, other_angle: Tensor, wrt: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The loss with all other classes at one angle, and the size of its gradient with respect to `wrt`."""
-    logit_difference = decision_function(margin, target_angle, other_angle, x_norm=x_norm, num_classes=num_classes)
-    loss = split_softmax(logit_difference, torch.full_like(logit_difference, math.log(num_classes - 1)))
+    loss = loss_at_angles(margin, target_angle, other_angle, num_classes, x_norm)
     (slope,) = torch.autograd.grad(loss.sum(), wrt)
     return loss.detach(), slope.abs()
 
@@ -176,6 +229,12 @@ def class_boundary_angles(margin: Margin, x_norm: float) -> list[list[float]]:
     return boundaries
 
 
-def encode_float16(values: Tensor) -> str:
-    """Numbers as base64 of little-endian half precision, whose three digits are enough for a picture."""
-    return base64.b64encode(values.to(torch.float16).numpy().astype("<f2").tobytes()).decode()
+def encode_curves(values: Tensor) -> str:
+    """Curves [..., angles] as base64 of half-precision numbers, whose three digits are enough for a picture.
+
+    Neighbours on a curve are alike: what is compressed are the differences of their bits, upper bytes before lower.
+    """
+    bits = values.to(torch.float16).numpy().astype("<f2").view("<u2")
+    differences = np.diff(bits, axis=-1, prepend=np.uint16(0)).reshape(-1)
+    planes = differences.view("u1").reshape(-1, 2)[:, ::-1].T.tobytes()
+    return base64.b64encode(zlib.compress(planes, 9)).decode()

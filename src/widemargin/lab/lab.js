@@ -15,15 +15,25 @@
     if (power === 31) return part ? NaN : sign * Infinity;
     return sign * (1 + part / 1024) * 2 ** (power - 15);
   };
-  const decodeCurves = (name, what) => {
-    const key = name + '/' + what;
-    if (!(key in cache)) {
-      const bytes = Uint8Array.from(atob(facts.families[name][what]), c => c.charCodeAt(0));
-      const bits = new Uint16Array(bytes.buffer);
-      cache[key] = Float32Array.from(bits, half);
-    }
-    return cache[key];
+  const inflate = async text => {
+    const bytes = Uint8Array.from(atob(text), c => c.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate'));
+    return new Uint8Array(await new Response(stream).arrayBuffer());
   };
+  // Upper bytes before lower ones, of the differences from one angle to the next.
+  const decodeCurves = async text => {
+    const bytes = await inflate(text), count = bytes.length / 2, found = new Float32Array(count);
+    let bits = 0;
+    for (let i = 0; i < count; i++) {
+      if (i % facts.angles.length === 0) bits = 0;
+      bits = (bits + (bytes[i] << 8) + bytes[count + i]) & 0xffff;
+      found[i] = half(bits);
+    }
+    return found;
+  };
+  const decodeAll = () => Promise.all(names.flatMap(name => ['targets', 'curves'].map(async what => {
+    cache[name + '/' + what] = await decodeCurves(facts.families[name][what]);
+  })));
 
   // ---------------------------------------------------------------- settings
   const state = {chosen: ['softmax', 'cosface', 'arcface', 'arcgrad'], s: 4, m: 3, c: 2, between: 1, gap: 5};
@@ -37,7 +47,7 @@
     const family = facts.families[name], {si, mi} = places(family);
     const inside = [];
     if (family.scale_input === 's') inside.push('s=' + facts.scales[si]);
-    if (family.margins.length) inside.push('m=' + family.margins[mi]);
+    if (family.margins.length) inside.push(family.margin_option + '=' + family.margins[mi]);
     if (family.extra_options) inside.push(family.extra_options);
     const length = family.scale_input === 'length' ? ', ‖x‖=' + facts.scales[si] : '';
     return name + (inside.length ? '(' + inside.join(', ') + ')' : '') + length;
@@ -46,10 +56,10 @@
     const family = facts.families[name], {spot} = places(family), n = facts.angles.length;
     if (kind === 'target') {
       const start = (family.scale_input === 'nothing' ? spot * facts.classes.length + state.c : spot) * n;
-      return decodeCurves(name, 'targets').subarray(start, start + n);
+      return cache[name + '/targets'].subarray(start, start + n);
     }
     const start = ((spot * facts.classes.length + state.c) * facts.kinds.length + facts.kinds.indexOf(kind)) * n;
-    return decodeCurves(name, 'curves').subarray(start, start + n);
+    return cache[name + '/curves'].subarray(start, start + n);
   };
 
   // ---------------------------------------------------------------- drawing
@@ -226,8 +236,11 @@
       film(Number(at('frame').value));
     }, 260);
   });
-  window.addEventListener('hashchange', () => { read(); draw(); });
-  read();
-  draw();
-  film(0);
+  decodeAll().then(() => {
+    window.addEventListener('hashchange', () => { read(); draw(); });
+    read();
+    draw();
+    film(0);
+    document.querySelector('[data-loading]').removeAttribute('data-loading');
+  });
 })();

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..io.text import escape
+from ..losses.registry import LOSS_GROUPS
 from ..reproduce.figure1 import FIGURE1_SCALES, train_snapshots
 from ..viz import page
 from ..viz.charts import loss_colour
@@ -32,14 +33,15 @@ _PANELS = (
 
 def lab_page(lab_data: dict[str, Any], films: list[dict[str, Any]]) -> str:
     """The whole page."""
+    colours = {name: loss_colour(name) for name in lab_data["families"]}
     body = [
         f"<style>{_read_resource('lab.css')}</style>",
-        _controls(list(lab_data["families"])),
-        '<div class="panels">',
+        _loss_choice(lab_data["families"], colours),
+        _controls(),
+        '<div class="panels" data-loading>',
     ]
     body += [_panel(*panel) for panel in _PANELS]
     body += [_scale_finder(), _regions(), _films(films), "</div>"]
-    colours = {name: loss_colour(name) for name in lab_data["families"]}
     for name, data in (("facts", lab_data), ("colours", colours), ("films", films)):
         body.append(page.json_script(name, data))
     sub = "Choose losses, move the sliders. Every curve is computed by the margins themselves and embedded here."
@@ -50,16 +52,26 @@ def _read_resource(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _controls(names: list[str]) -> str:
-    chips = "".join(
-        f'<label><input type="checkbox" id="use-{name}"><i style="background:{loss_colour(name)}"></i>{name}</label>'
-        for name in names
-    )
+def _loss_choice(families: dict[str, dict[str, Any]], colours: dict[str, str]) -> str:
+    """A box to tick for every loss, group by group."""
+    rows = []
+    for group in dict.fromkeys(family["group"] for family in families.values()):
+        chips = "".join(
+            f'<label><input type="checkbox" id="use-{name}"><i style="background:{colours[name]}"></i>{name}</label>'
+            for name, family in families.items()
+            if family["group"] == group
+        )
+        name = f'<b title="{escape(LOSS_GROUPS[group])}">{escape(group)}</b>'
+        rows.append(f'<div class="chips" role="group" aria-label="{escape(group)}">{name}{chips}</div>')
+    return f'<div class="choice">{"".join(rows)}</div>'
+
+
+def _controls() -> str:
     sliders = _slider("s", "scale s (or ‖x‖)", len(SCALES)) + _slider("m", "margin m", 9)
     sliders += _slider("c", "classes C", len(CLASS_COUNTS))
     return (
-        f'<div class="controls"><div class="chips" role="group" aria-label="losses">{chips}</div>'
-        f'<div class="sliders">{sliders}</div><div class="numbers" id="legend" aria-live="polite"></div></div>'
+        f'<div class="controls"><div class="sliders">{sliders}</div>'
+        '<div class="numbers" id="legend" aria-live="polite"></div></div>'
     )
 
 

@@ -144,6 +144,8 @@ class Loss:
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
     reference: ClassVar[str] = ""
+    group: ClassVar[str] = ""
+    """For whom it is: one of `registry.LOSS_GROUPS`."""
     kind: ClassVar[str] = "loss"
 
     def __init_subclass__(cls, **keywords: Any) -> None:

@@ -17,13 +17,23 @@ c) A margin holds numbers and curves and nothing else. Numbers that change while
 d) A logit is defined once, and the slopes of ψ and φ are autograd's. Below them a few functions have
    a backward pass written by hand, for speed, for memory, or because it goes over other processes:
    `numerics/custom_autograd.py` lists them, and each is tested against autograd of its definition.
+
+Losses that depart from this base case say where, and every backend serves them:
+
+    numbers of a sample     `sample_fields` and `for_samples`: ψ, and φ for those in `phi_sample_fields`
+    sub-centres             `subcenters`: K weights per class, folded into one cosine before φ
+    numbers per class       `class_offsets`: added to every logit in the loss, absent in inference
+    one-vs-all sums         `one_vs_all` and `other_loss`: Σ h(z_j) takes the place of `L`
+    other ends              `combine`, `loss_weight`, `sample_penalty`, `weight_penalty`
+    learnt numbers          `learnt_fields`: the head holds them as parameters
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -91,6 +101,14 @@ class BatchStatistics:
             local_x_norm=x_norm.detach(),
         )
 
+    def mean(self, rows: Tensor) -> Tensor:
+        """The mean of a batch's rows: one number, or [K, 1] for a stack of K models."""
+        return rows.mean() if rows.ndim == 1 else rows.mean(-1, keepdim=True)
+
+    def std(self, rows: Tensor) -> Tensor:
+        """The unbiased standard deviation of a batch's rows, of which there are two at least."""
+        return rows.std() if rows.ndim == 1 else rows.std(-1, keepdim=True)
+
     def median(self, rows: Tensor) -> Tensor:
         """The median of a batch's rows: one number, or [K, 1] for a stack of K models."""
         return rows.median() if rows.ndim == 1 else rows.median(-1, keepdim=True).values
@@ -102,6 +120,49 @@ class BatchStatistics:
         if torch.compiler.is_compiling():  # a Python number would be compiled anew for every batch size
             return torch.logsumexp(rows, 0) - torch.ones_like(rows).sum().log()
         return torch.logsumexp(rows, 0) - math.log(len(rows))
+
+
+@dataclass(frozen=True)
+class SampleStatistics:
+    """What a margin may see of the samples of a call, in training, in evaluation and for both labels of a mixup.
+
+    Rows are those of this process, [N], or [K, N] for a stack of K models.
+    """
+
+    theta: Callable[[], Tensor]
+    """Target angles [N], without a gradient."""
+    x_norm: Callable[[], Tensor]
+    """Lengths ‖x‖ [N], with their gradient."""
+    largest_cosines: Callable[[int], Tensor]
+    """The k largest cosines [N, k] to classes that are not the target's, in falling order, without a gradient."""
+    training: bool
+    """Whether this is a training call: draws happen in training alone."""
+
+
+@dataclass(frozen=True)
+class Subcenters:
+    """K weights per class, folded into one cosine: the nearest one's, or a mean weighted by a softmax."""
+
+    count: int
+    temperature: float | None = None
+    """Of the softmax that weighs the cosines; None takes the largest cosine."""
+
+    def fold(self, cosines: Sequence[Tensor]) -> Tensor:
+        """One cosine from those of the K sub-centres of a class, given as K tensors of one shape.
+
+        >>> three = torch.tensor([0.1, 0.7, 0.4]).unbind()
+        >>> round(Subcenters(3).fold(three).item(), 4), round(Subcenters(3, 0.1).fold(three).item(), 4)
+        (0.7, 0.6844)
+        """
+        if self.temperature is None:
+            nearest = cosines[0]
+            for cos in cosines[1:]:  # and not `amax`, which would share the gradient of a tie
+                nearest = torch.where(cos > nearest, cos, nearest)
+            return nearest
+        top = functools.reduce(torch.maximum, (cos.detach() for cos in cosines))
+        shares = [torch.exp((cos - top) / self.temperature) for cos in cosines]
+        weighted = functools.reduce(torch.add, (share * cos for share, cos in zip(shares, cosines, strict=True)))
+        return weighted / functools.reduce(torch.add, shares)
 
 
 class Margin(Loss):
@@ -117,6 +178,24 @@ class Margin(Loss):
     """Whether the logits keep the lengths of the class weights."""
     adaptive_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that `adapt_to_batch` changes; the head keeps them in buffers."""
+    learnt_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields that the optimizer learns, as they are; `for_num_classes` gives them their first value."""
+    sample_fields: ClassVar[tuple[str, ...]] = ()
+    """Attributes with one number per sample, set by `for_samples`. Their values at the class serve curves."""
+    phi_sample_fields: ClassVar[tuple[str, ...]] = ()
+    """Those of them that φ reads: numbers without a gradient."""
+    table_fields: ClassVar[tuple[str, ...]] = ()
+    """Options with a number per class that are read as a whole, by `class_offsets`, and not at the labels."""
+    one_vs_all: ClassVar[bool] = False
+    """Whether the other classes count by `Σ other_loss(z_j)` and not by their logsumexp."""
+    allows_label_smoothing: ClassVar[bool] = True
+    """Whether the loss is a cross-entropy, which label smoothing needs."""
+    is_bounded: ClassVar[bool] = True
+    """Whether the loss is at least 0."""
+    detached: ClassVar[bool] = False
+    """Whether some slopes are by design not those of the loss's value."""
+    non_monotone: ClassVar[bool] = False
+    """Whether ψ or φ does not fall with the angle everywhere, or the target may be easier than the others."""
     neutral: ClassVar[tuple[Mapping[str, Any], str] | None] = None
     """Options under which the margin vanishes, and the plain loss it then is."""
 
@@ -135,6 +214,48 @@ class Margin(Loss):
         """`a`: what is taken off the target's logit as it stands."""
         return 0.0
 
+    def common_bias(self) -> Number:
+        """A number that is added to every logit; it matters in one-vs-all losses alone."""
+        return 0.0
+
+    def class_offsets(self) -> tuple[float, ...] | None:
+        """One number per class that is added to its logit in the loss, and not in inference."""
+        return None
+
+    def for_inference(self) -> Margin:
+        """The margin whose φ makes the logits of inference: this one, or a plain one where φ itself has a margin."""
+        return self
+
+    def other_loss(self, z: Tensor) -> Tensor:
+        """`h(z)`: the loss of a class that is not the target's from its logit, where `one_vs_all`."""
+        raise TypeError(f"{self.name} is no one-vs-all loss")
+
+    def combine(self, p: Tensor, others: Tensor) -> Tensor:
+        """Loss [N] of the target's logit with the margin, and of `L` or (one-vs-all) the sum over the others."""
+        return split_softmax(p, others)
+
+    def loss_weight(self) -> Number:
+        """Factor of the whole loss."""
+        return 1.0
+
+    def sample_penalty(self) -> Tensor | None:
+        """A term [N] that is added to the loss of each sample, from its own numbers."""
+        return None
+
+    def weight_penalty(self, cos: Tensor) -> Tensor:
+        """A term of each class [C] from the cosines between its K weights [C, K, K]; the loss gets their mean."""
+        raise TypeError(f"{self.name} has no penalty on the class weights")
+
+    @property
+    def subcenters(self) -> Subcenters | None:
+        """The weights per class and how they are folded; None where a class has one weight."""
+        return None
+
+    @property
+    def has_weight_penalty(self) -> bool:
+        """Whether `weight_penalty` gives anything."""
+        return type(self).weight_penalty is not Margin.weight_penalty
+
     @property
     def uses_any_norm(self) -> bool:
         """Whether the logits keep a length at all."""
@@ -149,6 +270,15 @@ class Margin(Loss):
     def has_plain_target(self) -> bool:
         """Whether the target's curve is the others', so that its logit is an ordinary one, less the offset."""
         return self.is_linear and type(self).psi is Margin.psi
+
+    @property
+    def takes_target_logit(self) -> bool:
+        """Whether the target's logit is read off the product: where nothing can be gained from an angle.
+
+        That is where a plain target keeps lengths, or where a mean of sub-centres has no one angle.
+        """
+        folded = self.subcenters is not None and self.subcenters.temperature is not None
+        return self.has_plain_target and (self.uses_any_norm or folded)
 
     def for_num_classes(self, num_classes: int) -> Self:
         """The same margin with the defaults that depend on the number of classes filled in.
@@ -166,6 +296,15 @@ class Margin(Loss):
             if isinstance(value, PerClass) and len(value) != num_classes:
                 raise InputError(f"{self.name}: {name} has {len(value)} numbers for {num_classes} classes")
 
+    def check_label_smoothing(self, label_smoothing: float) -> None:
+        """Refuse label smoothing where the loss is no cross-entropy."""
+        if label_smoothing and not self.allows_label_smoothing:
+            raise InputError(f"{self.name} is no cross-entropy over the classes: it takes no label_smoothing")
+
+    def with_class_counts(self, counts: Sequence[int]) -> Self:
+        """The margin with the number of training samples of every class, where it wants them and has none."""
+        return self
+
     def class_count_warnings(self, num_classes: int) -> list[str]:
         """What is worth a warning with so many classes, such as a scale of 0 that cannot learn."""
         return []
@@ -173,6 +312,22 @@ class Margin(Loss):
     def adapt_to_batch(self, batch: BatchStatistics) -> Self:
         """The margin for this training batch; fields named in `adaptive_fields` may change."""
         return self
+
+    def for_samples(self, samples: SampleStatistics) -> Self:
+        """The margin with the numbers of each sample, those of `sample_fields`; called wherever a loss is computed."""
+        return self
+
+    def with_values(self, **values: Any) -> Self:
+        new = super().with_values(**values)
+        for name in self.sample_fields:
+            if name in values or name in self.__dict__:
+                object.__setattr__(new, name, values.get(name, getattr(self, name)))
+        return new
+
+    def without_sample_values(self) -> Self:
+        """The margin without the numbers of a call's samples."""
+        new = super().with_values()
+        return new if any(name in self.__dict__ for name in self.sample_fields) else self
 
     def at_step(
         self, step: Tensor, y: Tensor | None, dtype: torch.dtype, state: Mapping[str, Tensor] | None = None
@@ -186,7 +341,7 @@ class Margin(Loss):
         replacements: dict[str, Any] = {}
         for name, value in self.named_values():
             if isinstance(value, PerClass):
-                if y is not None:
+                if y is not None and name not in self.table_fields:
                     table = state.get(name)
                     if table is None:
                         table = torch.tensor(value.values, dtype=widest_float_dtype(y.device), device=y.device)
@@ -205,13 +360,24 @@ def target_logit(margin: Margin, theta: Tensor, radius: Tensor | None, bias: Ten
         p = p * radius
     if bias is not None:
         p = p + bias
-    return subtract_offset(margin, p)
+    return subtract_offset(margin, add_common_bias(margin, p))
 
 
 def subtract_offset(margin: Margin, p: Tensor) -> Tensor:
     """The target's logit [N] less what the margin takes off it as it stands."""
     offset = margin.offset()
     return p - offset if isinstance(offset, Tensor) or offset != 0.0 else p
+
+
+def add_common_bias(margin: Margin, z: Tensor) -> Tensor:
+    """Logits with the number that the margin adds to every one."""
+    bias = margin.common_bias()
+    return z + bias if isinstance(bias, Tensor) or bias != 0.0 else z
+
+
+def softplus(z: Tensor) -> Tensor:
+    """`log(1 + exp(z))`, exact where torch's own drops the smaller term (past z = 20)."""
+    return -F.logsigmoid(-z)
 
 
 def split_softmax(p: Tensor, logsumexp_others: Tensor) -> Tensor:

@@ -19,6 +19,21 @@ if TYPE_CHECKING:
 
 
 LOSS_FAMILIES = ("margins", "pairs", "classical")
+LOSS_GROUPS = {
+    "softmax": "where to start, and what the others are compared with; no margin",
+    "margin": "faces, products, species, any open set; one margin for all samples and classes",
+    "self-tuning": "no number to choose; the scale or the margin follows every batch",
+    "hard-classes": "many classes and clean labels; classes that come too near to a sample count more",
+    "quality": "images of very different quality, which the length of an embedding tells",
+    "long-tail": "few classes have most of the samples",
+    "noisy-labels": "wrong labels, or classes of several kinds; several weights per class",
+    "one-vs-all": "open sets judged by one threshold; a yes or no for every class in place of one softmax",
+    "speakers": "as speaker verification trains",
+    "proxies": "retrieval; vectors of the classes take the place of samples to compare with",
+    "pairs": "pairs that are alike or not; beside a margin, contrastive and triplet also by themselves",
+    "classical": "losses on predictions and targets, what the others grew out of",
+}
+"""For whom losses are: each one names its group. In the order in which they are listed."""
 
 
 @functools.cache
@@ -35,20 +50,25 @@ def _family_by_name() -> dict[str, str]:
     return found
 
 
-def list_losses(family: str | None = None) -> list[str]:
-    """Names of all losses, or of one family: `margins`, `pairs` or `classical`.
+def list_losses(family: str | None = None, *, group: str | None = None) -> list[str]:
+    """Names of all losses, of one family (`margins`, `pairs`, `classical`) or of one group (`LOSS_GROUPS`).
 
     >>> "arcgrad" in list_losses("margins"), "triplet" in list_losses("pairs"), "focal" in list_losses()
     (True, True, True)
+    >>> list_losses(group="long-tail")
+    ['ldam', 'logit_adjusted']
     """
     if family is not None and family not in LOSS_FAMILIES:
         raise unknown_name_error("family of losses", family, LOSS_FAMILIES)
+    if group is not None and group not in tuple(LOSS_GROUPS):
+        raise unknown_name_error("group of losses", group, LOSS_GROUPS)
     found = _family_by_name()
     return [
         name
         for candidate in LOSS_FAMILIES
         for name in sorted(found)
         if found[name] == candidate and family in (None, candidate)
+        if group is None or loss_class(name).group == group
     ]
 
 
@@ -62,6 +82,8 @@ def loss_class(name: str) -> type[Loss]:
         if isinstance(item, type) and issubclass(item, Loss) and item.__module__ == module.__name__:
             if item.name != name:
                 raise InputError(f"{module.__name__}: the loss calls itself {item.name!r}; name it like its file")
+            if item.group not in LOSS_GROUPS:
+                raise unknown_name_error(f"group of {name}", item.group, LOSS_GROUPS)
             return item
     raise InputError(f"{module.__name__}: no loss in this file")
 

@@ -137,10 +137,12 @@ class Decay(Schedule):
 
 @dataclass(frozen=True, repr=False)
 class Anneal(Schedule):
-    """SphereFace's λ: `max(floor, start (1 + gamma t)^(-power))`.
+    """SphereFace's λ: `max(floor, start (1 + gamma t)^(-power))` in the t-th training call, counted from 1.
+
+    The original layers count a call before they use the count, so the first has t = 1.
 
     >>> Anneal(1000).value_at(torch.tensor(0)).item(), Anneal(1000).value_at(torch.tensor(10**6)).item()
-    (1000.0, 5.0)
+    (892.8571428571428, 5.0)
     """
 
     name: ClassVar[str] = "anneal"
@@ -155,7 +157,7 @@ class Anneal(Schedule):
             raise InputError(f"{self!r}: every number must be at least 0")
 
     def value_at(self, step: Tensor) -> Tensor:
-        falling = (1.0 + self.gamma * _step_as_float(step)) ** -self.power
+        falling = (1.0 + self.gamma * (_step_as_float(step) + 1.0)) ** -self.power
         return (self.start * falling).clamp(min=self.floor)
 
     def bounds(self) -> tuple[float, ...]:

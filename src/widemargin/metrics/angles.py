@@ -5,7 +5,9 @@
     C-Inter  = mean_{i≠j} ∠(Centre_i, Centre_j)   separation of the feature centres
 
 `Centre_j` is the mean of the raw embeddings of class j. A class without samples is left out of what
-needs its centre, and named. Reference: ArcGrad (IJCNN 2020), Eq. 20 to 22, with C-Inter between
+needs its centre, and named. Where a class has K sub-centres, W [C, K, D], the angle to it is that to the
+nearest of them: WC-Intra is that of the own sub-centre nearest to the feature centre, W-Inter takes of
+two classes the two nearest sub-centres. Reference: ArcGrad (IJCNN 2020), Eq. 20 to 22, with C-Inter between
 centres as its text says.
 """
 
@@ -19,7 +21,7 @@ from torch import Tensor
 
 from ..io.errors import InputError
 from ..numerics import distributed
-from ..numerics.angles import angle_between, safe_arccos, unit_and_norm
+from ..numerics.angles import group_weights, nearest_cosines, safe_arccos, smallest_angle, unit_and_norm
 from ..numerics.precision import widest_float_dtype
 from ..numerics.validation import (
     allocate_class_matrix,
@@ -54,7 +56,7 @@ class Angles(NamedTuple):
 
 
 def angles(x: Tensor, y: Tensor, W: Tensor, *, exact: bool | None = None) -> Angles:
-    """Angle metrics of embeddings x [N, D], labels y [N] and class weights W [C, D].
+    """Angle metrics of embeddings x [N, D], labels y [N] and class weights W [C, D], or [C, K, D] with sub-centres.
 
     `exact=None` uses all pairs of classes up to 20,000 classes and 200,000 drawn pairs above,
     with their standard error; True and False force one or the other.
@@ -63,9 +65,9 @@ def angles(x: Tensor, y: Tensor, W: Tensor, *, exact: bool | None = None) -> Ang
     >>> round(metrics.wc_intra, 6), round(metrics.w_inter, 4), metrics.empty_classes
     (0.0, 1.5708, [])
     """
-    if not is_plain_float(W) or W.ndim != 2:
-        raise InputError(f"W must be a float tensor [C, D] of class weights, got {describe_type(W)}")
-    meter = AngleMeter(W.shape[0], W.shape[1], device=W.device)
+    if not is_plain_float(W) or W.ndim not in (2, 3):
+        raise InputError(f"W must be a float tensor [C, D] or [C, K, D] of class weights, got {describe_type(W)}")
+    meter = AngleMeter(W.shape[0], W.shape[-1], device=W.device)
     meter.update(x, y)
     return meter.compute(W, exact=exact, over_ranks=False)
 
@@ -118,8 +120,8 @@ class AngleMeter:
 
     @torch.no_grad()
     def compute(self, W: Tensor, *, exact: bool | None = None, over_ranks: bool = True) -> Angles:
-        """The metrics against class weights W [C, D]; over all ranks where several train together."""
-        if not is_plain_float(W) or W.shape != self.sums.shape:
+        """The metrics against class weights W [C, D] or [C, K, D]; over all ranks where several train together."""
+        if not is_plain_float(W) or W.ndim not in (2, 3) or (len(W), W.shape[-1]) != self.sums.shape or 0 in W.shape:
             given = list(W.shape) if is_plain_float(W) else describe_type(W)
             raise InputError(f"W must be a float tensor of shape {list(self.sums.shape)}, got {given}")
         W = W.to(self.sums.device)
@@ -141,7 +143,8 @@ class AngleMeter:
 def mean_angle(rows: Tensor, indices: Tensor, exact: bool | None = None) -> tuple[float, float | None]:
     """Mean angle over all pairs among the rows `indices` of a matrix, and its standard error (None: exact).
 
-    Works on chunks of rows, whatever the number of classes is. NaN for fewer than two rows.
+    Of rows with sub-centres, [C, K, D], the smallest angle of each pair counts. Works on chunks of rows,
+    whatever the number of classes is. NaN for fewer than two rows.
     """
     count = len(indices)
     if count < 2:
@@ -156,24 +159,26 @@ def mean_angle(rows: Tensor, indices: Tensor, exact: bool | None = None) -> tupl
 
 
 def _directions(rows: Tensor, indices: Tensor) -> Tensor:
-    return unit_and_norm(rows[indices].to(widest_float_dtype(rows.device)))[0]
+    """Unit vectors of some rows, as groups [n, K, D]."""
+    return unit_and_norm(group_weights(rows[indices]).to(widest_float_dtype(rows.device)))[0]
 
 
 def _mean_of_all_pairs(unit: Tensor) -> float:
     count = len(unit)
-    step = max(1, _CHUNK_ELEMENTS // count)
+    step = max(1, _CHUNK_ELEMENTS // (count * unit.shape[1] ** 2))
     total = 0.0
     for start in range(0, count, step):
-        theta = safe_arccos(unit[start : start + step] @ unit[start:].T)
+        theta = safe_arccos(nearest_cosines(unit[start : start + step], unit[start:]))
         total += float(theta.triu(1).sum())  # pairs i < j of this strip
     return total / (count * (count - 1) / 2)
 
 
 def _mean_of_pairs(rows: Tensor, indices: Tensor, other_rows: Tensor, other_indices: Tensor) -> tuple[float, float]:
     """Mean and standard deviation of the angles between rows `indices` and their partners, in chunks."""
-    step = max(1, _CHUNK_ELEMENTS // rows.shape[1])
+    groups = group_weights(rows[:1]).shape[1] * group_weights(other_rows[:1]).shape[1]
+    step = max(1, _CHUNK_ELEMENTS // (rows.shape[-1] * groups))
     found = [
-        angle_between(_directions(rows, a), _directions(other_rows, b))
+        smallest_angle(_directions(rows, a), _directions(other_rows, b))
         for a, b in zip(torch.split(indices, step), torch.split(other_indices, step), strict=True)
     ]
     theta = torch.cat(found)

@@ -6,6 +6,7 @@ file has the matrix itself where it is small, as version 0.1.0 wrote it for ever
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,21 @@ class Confusion:
     def num_omitted_mistakes(self) -> int:
         """Wrong answers beyond the mistakes that are kept."""
         return sum(self.images) - sum(self.correct) - sum(self.mistake_counts)
+
+    @property
+    def class_accuracy(self) -> list[float | None]:
+        """Percent of the images of every class that are right (its recall); None for a class without images."""
+        return [100.0 * right / n if n else None for right, n in zip(self.correct, self.images, strict=True)]
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """Mean of `class_accuracy` over the classes that have images; NaN without any.
+
+        >>> Confusion(images=(90, 10, 0), correct=(90, 5, 0)).balanced_accuracy
+        75.0
+        """
+        known = [value for value in self.class_accuracy if value is not None]
+        return sum(known) / len(known) if known else math.nan
 
     @classmethod
     def from_predictions(cls, labels: Tensor, predictions: Tensor, num_classes: int) -> Confusion:

@@ -20,7 +20,8 @@ from ..io.errors import InputError
 from ..numerics.angles import unit_and_norm
 from ..numerics.validation import check_embeddings_and_labels, check_integer
 from .intervals import MIN_EVENTS, MIN_IDENTITIES, jackknife_interval
-from .retrieval import check_search_inputs, interval_to_percent, nearest_neighbors, resolve_gallery
+from .neighbors import NeighborSearch
+from .retrieval import check_search_inputs, interval_to_percent, resolve_gallery
 
 
 @dataclass(frozen=True)
@@ -157,15 +158,14 @@ def knn_hits(
     itself = gallery is None
     gallery, labels = resolve_gallery(x, y, gallery, gallery_labels)
     check_search_inputs(x, y, gallery, labels, batch_size)
-    unit = unit_and_norm(x.float())[0]
-    others = unit if itself else unit_and_norm(gallery.float())[0]
-    if not 1 <= check_integer("k", k, 1) <= len(others) - int(itself):
-        raise InputError(f"k={k} nearest neighbours: the gallery has {len(others) - int(itself)}")
+    if not 1 <= check_integer("k", k, 1) <= len(gallery) - int(itself):
+        raise InputError(f"k={k} nearest neighbours: the gallery has {len(gallery) - int(itself)}")
+    search = NeighborSearch(gallery)
     right = []
-    for start in range(0, len(unit), batch_size):
+    for start in range(0, len(x), batch_size):
         rows = slice(start, start + batch_size)
-        skip = torch.arange(start, start + len(unit[rows])) if itself else None
-        _, found = nearest_neighbors(unit[rows], others, k, skip)
+        skip = torch.arange(start, start + len(x[rows])) if itself else None
+        _, found = search(x[rows], k, skip)
         right.append(_vote(labels[found]) == y[rows])
     return torch.cat(right)
 

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..io.errors import InputError, format_value
-from ..numerics.angles import unit_and_norm
 from .intervals import MIN_EVENTS, jackknife_interval, mean_interval
-from .retrieval import check_search_inputs, interval_to_percent, nearest_neighbors
+from .neighbors import NeighborSearch
+from .retrieval import check_search_inputs, interval_to_percent
 from .roc import RocCurve, auc, eer, roc_curve
 
 FloatArray = NDArray[np.float64]
@@ -67,10 +67,10 @@ def open_set_metrics(
     known = torch.isin(labels, gallery_labels)
     if bool(known.all()) or not bool(known.any()):
         raise InputError("an open set needs probes of known and of unknown classes")
-    unit, unit_gallery = unit_and_norm(probes.float())[0], unit_and_norm(gallery.float())[0]
+    search = NeighborSearch(gallery)
     scores, predicted = [], []
-    for start in range(0, len(unit), batch_size):
-        best, place = nearest_neighbors(unit[start : start + batch_size], unit_gallery, 1)
+    for start in range(0, len(probes), batch_size):
+        best, place = search(probes[start : start + batch_size], 1)
         scores.append(best[:, 0])
         predicted.append(gallery_labels[place[:, 0]])
     score = torch.cat(scores).double().numpy()

@@ -1,16 +1,13 @@
 """Retrieval: is what lies nearest of the same class? recall@k, R-precision, MAP@R, exact and in bounded memory.
 
 Queries meet the gallery a block at a time: no more than batch × block similarities exist at once, however large both
-are. Similarity is the cosine. Where queries are the gallery itself, a query does not find itself.
+are. Similarity is the cosine; see `neighbors`. Where queries are the gallery itself, a query does not find itself.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,11 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..io.errors import InputError, format_value
-from ..numerics.angles import unit_and_norm
 from ..numerics.validation import check_embeddings_and_labels, check_integer
 from .intervals import leave_one_out_means, mean_interval
-
-_GALLERY_BLOCK_ROWS = 16_384
+from .neighbors import NeighborSearch
 
 
 @dataclass(frozen=True)
@@ -69,12 +64,11 @@ def retrieval_metrics(
     depth = min(max(int(relevant.max()), *ks), len(gallery) - int(is_self_search))
     query_classes, of_class = torch.unique(labels, return_inverse=True)
     sums = torch.zeros(len(query_classes), len(ks) + 2, dtype=torch.float64)
-    unit_gallery = unit_and_norm(gallery.float())[0]
-    search = _faiss_search(unit_gallery) if faiss else partial(nearest_neighbors, gallery=unit_gallery)
+    search = NeighborSearch(gallery, faiss=faiss)
     for start in range(0, len(queries), batch_size):
         rows = slice(start, start + batch_size)
         skip = torch.arange(start, start + len(labels[rows])) if is_self_search else None
-        _, found = search(unit_and_norm(queries[rows].float())[0], depth=depth, skip=skip)
+        _, found = search(queries[rows], depth, skip)
         figures = _metrics_per_query(gallery_labels[found] == labels[rows].unsqueeze(1), relevant[rows], ks)
         sums.index_add_(0, of_class[rows][counted[rows]], figures)
     total = int(counted.sum())
@@ -122,53 +116,6 @@ def _count_relevant(labels: Tensor, classes: Tensor, counts: Tensor) -> Tensor:
     """How many images of each query's class the gallery has."""
     place = torch.searchsorted(classes, labels).clamp(max=len(classes) - 1)
     return torch.where(classes[place] == labels, counts[place], 0)
-
-
-def nearest_neighbors(
-    queries: Tensor, gallery: Tensor, depth: int, skip: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Similarities and places [N, depth] of the nearest of the gallery, best first; unit vectors all.
-
-    `skip` [N] is a place in the gallery for every query that does not count, its own.
-    """
-    best: tuple[Tensor, Tensor] | None = None
-    for start in range(0, len(gallery), _GALLERY_BLOCK_ROWS):
-        part = gallery[start : start + _GALLERY_BLOCK_ROWS]
-        scores = queries @ part.T
-        if skip is not None:
-            rows = ((skip >= start) & (skip < start + len(part))).nonzero().squeeze(1)
-            scores[rows, skip[rows] - start] = -torch.inf
-        values, places = scores.topk(min(depth, len(part)), 1)
-        places = places + start
-        if best is not None:
-            values, places = torch.cat((best[0], values), 1), torch.cat((best[1], places), 1)
-            values, order = values.topk(min(depth, values.shape[1]), 1)
-            places = places.gather(1, order)
-        best = values, places
-    assert best is not None
-    return best
-
-
-def _faiss_search(gallery: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
-    """`nearest_neighbors` by faiss' exact index; it is asked for one more where a query must not find itself."""
-    try:
-        faiss: Any = importlib.import_module("faiss")
-    except ImportError:
-        raise InputError('a search with faiss needs it: pip install "widemargin[faiss]"') from None
-    index = faiss.IndexFlatIP(gallery.shape[1])
-    index.add(gallery.contiguous().numpy())
-
-    def search(queries: Tensor, depth: int, skip: Tensor | None) -> tuple[Tensor, Tensor]:
-        values, places = index.search(queries.contiguous().numpy(), depth + (skip is not None))
-        scores, found = torch.from_numpy(values), torch.from_numpy(places)
-        if skip is None:
-            return scores, found
-        own = found == skip.unsqueeze(1)
-        own[~own.any(1), -1] = True  # an equal one was found in its place: the last is the one too many
-        keep = ~own
-        return scores[keep].view(len(queries), depth), found[keep].view(len(queries), depth)
-
-    return search
 
 
 def _metrics_per_query(hits: Tensor, relevant: Tensor, ks: Sequence[int]) -> Tensor:

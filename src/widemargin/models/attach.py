@@ -5,7 +5,9 @@ Works on models of timm and torchvision and on most others, without importing ei
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,13 +28,15 @@ class MarginModel(nn.Module):
     """A backbone that gives embeddings, and the objective on them, as one module.
 
     One `parameters()` for the optimizer, so the class weights cannot be forgotten.
-    `model(images, y)` → loss [N]; `model(images)` → logits [N, C]; `model.embed(images)` → [N, D].
+    `model(images, labels=y)` → loss [N]; `model(images)` → logits [N, C]; `model.embed(images)` → [N, D].
+    Where the backbone takes one input, labels may be the second argument: `model(images, y)`.
     """
 
     def __init__(self, backbone: nn.Module, objective: Objective) -> None:
         super().__init__()
         self.backbone = backbone
         self.objective = objective
+        self._inputs = BackboneInputs.of(backbone)
 
     @property
     def head(self) -> Head:
@@ -42,19 +46,33 @@ class MarginModel(nn.Module):
             raise InputError(f"{self.objective.spec!r} has no margin, so no head")
         return head
 
-    def embed(self, *inputs: Any) -> Tensor:
-        """Embeddings [N, D]."""
-        return backbone_embeddings(self.backbone, *inputs)
+    def embed(self, *inputs: Any, **named_inputs: Any) -> Tensor:
+        """Embeddings [N, D]; all arguments go to the backbone."""
+        return backbone_embeddings(self.backbone, *inputs, **named_inputs)
 
-    def forward(self, *inputs: Any, y: Tensor | None = None, **options: Any) -> Tensor:
-        """Loss [N] with labels (second argument or `y=`), logits [N, C] without."""
-        given = list(inputs)
-        if y is None and len(given) == 2:
-            y = given.pop()
-        if y is None and options:
-            raise InputError(f"{', '.join(options)} given without labels; write model(inputs, y, …)")
-        x = self.embed(*given)
-        return self.objective.logits(x) if y is None else self.objective(x, y, **options)
+    def forward(
+        self,
+        *inputs: Any,
+        labels: Tensor | None = None,
+        sample_weight: Tensor | None = None,
+        mix: tuple[Tensor, Tensor | float] | None = None,
+        **named_inputs: Any,
+    ) -> Tensor:
+        """Loss [N] with labels, logits [N, C] without; `sample_weight` and `mix` as in `Head`.
+
+        Everything else goes to the backbone.
+        """
+        if labels is None:
+            inputs, labels = self._inputs.split_labels(inputs, named_inputs)
+        if labels is None and not (sample_weight is None and mix is None):
+            name = "mix" if sample_weight is None else "sample_weight"
+            raise InputError(f"{name} is given without labels; write model(inputs, labels=y, {name}=…)")
+        x = self.embed(*inputs, **named_inputs)
+        return (
+            self.objective.logits(x)
+            if labels is None
+            else self.objective(x, labels, sample_weight=sample_weight, mix=mix)
+        )
 
     def extend(self, n: int, **options: Any) -> None:
         """Add `n` classes; options as in `Head.extend`. Give the optimizer the new parameters."""
@@ -76,9 +94,58 @@ class MarginModel(nn.Module):
         return [p for name, p in self.backbone.named_parameters() if p.ndim > 1 and name not in no_decay_names]
 
 
-def backbone_embeddings(backbone: nn.Module, *inputs: Any) -> Tensor:
+@dataclass(frozen=True)
+class BackboneInputs:
+    """How many inputs a backbone takes by position, to tell them from labels."""
+
+    required: int
+    possible: int | None
+    """None: any number."""
+    second_name: str = ""
+    """Name of the second input, if there is one."""
+    takes_y: bool = False
+    """Whether an input is called `y`, or any name is taken."""
+
+    @classmethod
+    def of(cls, backbone: nn.Module) -> BackboneInputs:
+        """From the signature of its `forward`; one input where it has none that can be read."""
+        try:
+            parameters = list(inspect.signature(backbone.forward).parameters.values())
+        except (TypeError, ValueError):
+            return cls(1, 1)
+        kinds = [parameter.kind for parameter in parameters]
+        by_position = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        required = sum(p.default is p.empty for p in by_position)
+        possible = None if inspect.Parameter.VAR_POSITIONAL in kinds else len(by_position)
+        takes_y = inspect.Parameter.VAR_KEYWORD in kinds or any(p.name == "y" for p in parameters)
+        return cls(required, possible, by_position[1].name if len(by_position) > 1 else "", takes_y)
+
+    def split_labels(
+        self, inputs: tuple[Any, ...], named_inputs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], Tensor | None]:
+        """Inputs and labels of a call that names no labels; refused where the last input might be either."""
+        if "y" in named_inputs and not self.takes_y:
+            raise InputError("the model takes no input called y; labels are given as labels=…")
+        if len(inputs) == 2 and self.possible == 1:
+            return inputs[:1], inputs[1]
+        if len(inputs) == 2 and self.required < 2 and _might_be_labels(*inputs):
+            second = f"{self.second_name}=…" if self.second_name else "by its name"
+            raise InputError(
+                f"the second argument may be labels or an input of the model: write labels=…, or {second} for the input"
+            )
+        return inputs, None
+
+
+def _might_be_labels(first: Any, second: Any) -> bool:
+    """Whether the second argument is one whole number for each sample of the first."""
+    if not (isinstance(first, Tensor) and isinstance(second, Tensor)) or first.ndim == 0:
+        return False
+    return second.shape == first.shape[:1] and not (second.is_floating_point() or second.is_complex())
+
+
+def backbone_embeddings(backbone: nn.Module, *inputs: Any, **named_inputs: Any) -> Tensor:
     """Embeddings [N, D] that a backbone gives for a batch."""
-    x = backbone(*inputs)
+    x = backbone(*inputs, **named_inputs)
     if not isinstance(x, Tensor):
         raise InputError(
             f"the model returns a {type(x).__name__}, not embeddings; in train mode some models add "

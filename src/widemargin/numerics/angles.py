@@ -90,6 +90,31 @@ def angle_between(u: Tensor, v: Tensor) -> Tensor:
     return 2.0 * torch.atan2(apart, torch.where(apart + together == 0, 1.0, together))
 
 
+def nearest_cosines(u: Tensor, v: Tensor) -> Tensor:
+    """Cosines [..., A, B] of groups of unit vectors, [..., A, J, D] and [..., B, K, D]: that of the two nearest ones.
+
+    A class with K sub-centres is such a group; a sample, or a class with one weight, is a group of one.
+
+    >>> two_classes = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[-1.0, 0.0], [0.6, -0.8]]])
+    >>> nearest_cosines(torch.tensor([[[0.8, 0.6]]]), two_classes).tolist()
+    [[0.800000011920929, 0.0]]
+    """
+    cos = u.flatten(-3, -2) @ v.flatten(-3, -2).mT
+    if v.shape[-2] > 1:
+        cos = torch.unflatten(cos, -1, v.shape[-3:-1]).amax(-1)
+    return torch.unflatten(cos, -2, u.shape[-3:-1]).amax(-2) if u.shape[-2] > 1 else cos
+
+
+def smallest_angle(u: Tensor, v: Tensor) -> Tensor:
+    """Angles [...] between groups of unit vectors, [..., J, D] and [..., K, D]: that of the two nearest ones, exact."""
+    return angle_between(u.unsqueeze(-2), v.unsqueeze(-3)).amin((-2, -1))
+
+
+def group_weights(weight: Tensor) -> Tensor:
+    """Class weights [C, D] as groups of one [C, 1, D]; those with K sub-centres, [C, K, D], as they are."""
+    return weight.unsqueeze(1) if weight.ndim == 2 else weight
+
+
 MAX_ACCURATE_COSINE = 0.9  # cosines up to here have not lost their angle's digits, and arccos has a gentle slope
 _CLAMP_COSINE = 0.95
 _polynomial_arccos_threads: set[int] = set()  # threads that trace kernels; others keep torch's arccos, to the last bit
@@ -169,6 +194,18 @@ def safe_arccos(cos: Tensor) -> Tensor:
             return clamped_arccos(cos, skip_clamp=True)
     theta: Tensor = _Arccos.apply(cos)  # type: ignore[no-untyped-call]
     return theta
+
+
+def safe_sine(cos: Tensor) -> Tensor:
+    """The sine of an angle in [0, π] from its cosine, with a finite slope everywhere: at ±1 it is 0.
+
+    >>> c = torch.tensor([1.0, 0.6], requires_grad=True)
+    >>> sine = safe_sine(c); sine.sum().backward(); [round(v, 4) for v in (*sine.tolist(), *c.grad.tolist())]
+    [0.0, 0.8, 0.0, -0.75]
+    """
+    squared = (1.0 - cos) * (1.0 + cos)  # and not 1 − cos², which has lost its digits near ±1
+    inside = squared > 0
+    return torch.where(inside, torch.sqrt(torch.where(inside, squared, 1.0)), 0.0)
 
 
 def is_within(cos: Tensor, bound: float) -> bool:

@@ -24,6 +24,11 @@ def check_labels(
     """
     if not isinstance(y, Tensor):
         raise InputError(f"labels must be a tensor [N] of class numbers, got {type(y).__name__}")
+    if y.ndim == 2 and y.shape[1] > 1 and len(y) == samples:
+        raise InputError(
+            f"labels must be exactly one class number per sample, [{samples}], got targets {list(y.shape)}; "
+            "for several labels per sample use bce or focal"
+        )
     if y.dtype not in _INTEGER_DTYPES:
         raise InputError(f"labels must be whole class numbers (int64), got {y.dtype}")
     if y.shape != (samples,):
@@ -197,9 +202,13 @@ def check_integer(name: str, value: Any, minimum: int) -> int:
 
 
 def allocate_class_matrix(
-    num_classes: int, embedding_dim: int, device: torch.device | str | None, dtype: torch.dtype | None
+    num_classes: int,
+    embedding_dim: int,
+    device: torch.device | str | None,
+    dtype: torch.dtype | None,
+    subcenters: int | None = None,
 ) -> Tensor:
-    """An empty matrix for class weights [C, D], or one line that says why there can be none."""
+    """An empty matrix for class weights [C, D] or [C, subcenters, D], or one line that says why there can be none."""
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise InputError(f"dtype={format_value(dtype)}: class weights are of a real kind such as torch.float32")
     try:
@@ -207,9 +216,10 @@ def allocate_class_matrix(
     except (RuntimeError, AssertionError, TypeError, NotImplementedError):
         raise InputError(f"device={format_value(device)} cannot be used here; device='cpu' always can") from None
     try:
-        return torch.empty(num_classes, embedding_dim, device=device, dtype=dtype)
+        shape = (num_classes, embedding_dim) if subcenters is None else (num_classes, subcenters, embedding_dim)
+        return torch.empty(shape, device=device, dtype=dtype)
     except (RuntimeError, MemoryError):
-        what = f"{num_classes:,} × {embedding_dim:,} class weights"
+        what = f"{' × '.join(f'{size:,}' for size in shape)} class weights"
         raise InputError(f"too little memory for {what}; split them over ranks with backend='sharded'") from None
 
 

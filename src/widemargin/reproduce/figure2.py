@@ -1,8 +1,8 @@
 """Figure 2: accuracy against the number of layers, 3 to 10, on Iris, for all seven methods.
 
-Cost: about two minutes on two cores. Expected: the paper sees Soft, ArcFace and AdaCos fall to chance (33 %) with ten
-layers and ArcGrad fall least. That is not what comes out here: up to eight layers no loss falls, at ten AdaCos and
-ArcGrad (s=5) fall most, and none to chance.
+Cost: about two minutes on two cores. Expected: in the paper Soft, ArcFace and AdaCos fall to chance (33 %) with ten
+layers and ArcGrad falls least. This is not reproduced (records/figure2.json): up to eight layers no loss falls, with
+ten AdaCos and ArcGrad (s=5) fall most, and none to chance.
 """
 
 from __future__ import annotations

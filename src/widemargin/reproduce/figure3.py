@@ -1,9 +1,9 @@
 """Figure 3: accuracy on CIFAR-10+ with 100, 50, 20 and 10 % of the training images, four methods.
 
 Cost: ResNet-18 for 20 epochs, five seeds; in CPU size 10 epochs of the small fast network: the whole sets' runs are
-Table VII's, the others 4 minutes per method and seed on two cores. Expected: the paper sees ArcGrad decay least. In CPU
-size, seed 0, too, at a tenth of the images: ArcGrad 71.8, ArcFace 70.7, AdaCos 70.4, softmax 70.1; above that they are
-within a point (records/figure3_cpu.jsonl).
+Table VII's, the others 4 minutes per method and seed on two cores. Expected: in the paper ArcGrad loses least with
+fewer images. In CPU size (seed 0, records/figure3_cpu.jsonl) this is only so with a tenth of the images; with more the
+methods are within a point.
 """
 
 from __future__ import annotations

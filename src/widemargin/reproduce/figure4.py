@@ -1,6 +1,6 @@
-"""Figure 4: how the angles between samples and the weight of their own class are spread, epoch after epoch.
+"""Figure 4: distribution of the angles between samples and the weight of their class, by epoch.
 
-Cost: none beyond Table IV's runs with augmentation (seed 0), which it shares. Expected: the paper sees ArcGrad's angles
+Cost: none beyond Table IV's runs with augmentation (seed 0), which it shares. Expected: in the paper ArcGrad's angles
 fall faster and end lower than softmax's.
 """
 

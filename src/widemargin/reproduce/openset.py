@@ -1,4 +1,4 @@
-"""Open sets: classes that training never saw, every loss in one loop; AdaAcos' claim; six digits on a sphere.
+"""Open sets: evaluation on unseen classes with every loss in one loop; AdaAcos' claim; six digits on a sphere.
 
 omniglot: eleven losses, three of pytorch-metric-learning's, both Siamese networks, pixels and histograms under L1.
 faces: the same (without Siamese networks) on ORL faces. adaacos: AdaAcos without tuning against a grid of ArcFace.

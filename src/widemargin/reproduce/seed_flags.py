@@ -126,12 +126,12 @@ def _merge_settings(sources: Iterable[Mapping[str, Any]], what: str, taken_from:
 
 
 def _resolve_data(given: str) -> str:
-    """A set by its own name, a folder by its whole path: a run is evaluated from elsewhere too."""
+    """A set by its own name, a folder or file by its whole path: a run is evaluated from elsewhere too."""
     from ..data.images.sets import canonical_set_name
 
     known = canonical_set_name(given)
     path = os.path.expanduser(given)
-    return known or (os.path.abspath(path) if os.path.isdir(path) else given)
+    return known or (os.path.abspath(path) if os.path.exists(path) else given)
 
 
 def parse_gin(tokens: Sequence[str]) -> dict[str, dict[str, Any]]:

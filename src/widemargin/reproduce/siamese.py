@@ -1,7 +1,7 @@
 """Siamese networks on pairs of images from a CSV (a, b, same), merged at the input or embedded apart.
 
 Cost: by the number of pairs; 12,000 pairs of 28×28 pixels for 5 epochs take about a minute on two cores. The paths in
-the file are relative to it. Without --test-pairs a fifth of the pairs is kept back to test on.
+the file are relative to it. Without --test-pairs a fifth of the pairs is held out for the test.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Table IV: accuracy on CIFAR-10 without (10) and with augmentation (10+), six methods, five seeds.
 
 Cost: ResNet-18 for 120 epochs, 60 runs, for GPUs; not measured by us. In CPU size (the small fast network, 10 epochs, 2
-seeds, CosFace and AdaAcos beside) 4 to 5 minutes each on two cores. Expected: the paper's 94.36 and 87.83 for ArcGrad;
-in CPU size with augmentation 88.8, softmax 88.9, ArcFace 89.2 (records/table7_cpu.jsonl); without it is not measured.
+seeds, also CosFace and AdaAcos) 4 to 5 minutes each on two cores. Expected: the paper's 94.36 and 87.83 for ArcGrad; in
+CPU size with augmentation the results in records/table7_cpu.jsonl; without augmentation it was not measured.
 """
 
 from __future__ import annotations

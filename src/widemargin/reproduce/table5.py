@@ -2,8 +2,8 @@
 
 Cost: ResNet-34 for 160 epochs, 30 runs, for GPUs; not measured by us, nor is the CPU size (the small fast network, 10
 epochs, 2 seeds), which should be that of CIFAR-10.
-Expected: the paper's 75.12 and 90.98 for ArcGrad. The files of CIFAR-100
-are fetched on first use; no record of ours is kept, for they were never at hand.
+Expected: the paper's 75.12 and 90.98 for ArcGrad. CIFAR-100 is downloaded on first use; there is no record of this
+table, because the data was not available.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Many small networks at once: K models of one shape as stacked matrices, trained on K training parts of one table.
 
 Model k sees nothing of the others: its weights, its order of rows and its adaptive state are its own, so it is the
-model that would come out alone. Only the dropout masks of a step are shared. One stacked product per layer replaces K
-small ones, whose overhead would be most of the time.
+model that would come out alone. Only the dropout masks of a step are shared, and what a margin draws for its samples.
+One stacked product per layer replaces K small ones, whose overhead would be most of the time.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class StackedTable:
     x: Tensor
     """[n, F]; NaN where a value is missing."""
     y: Tensor
-    """[n] class indices."""
+    """[n] class indices, or [n, C] booleans where rows have several labels."""
     num_classes: int
     shift: Tensor
     """[K, 1, F]: model k sees `x · scale + shift`."""
@@ -170,10 +170,13 @@ class StackedTrainer:
         self.network = StackedNetwork((table.num_inputs, *config.hidden), starts, dtype).to(device)
         start = draw_class_weights(starts, table.num_classes, config.hidden[-1], dtype).to(device)
         margin_values = {} if settings is None else settings.margin_values
-        self.objective = StackedObjective(spec, start, config.label_smoothing, margin_values)
+        self.objective = StackedObjective(
+            spec, start, config.label_smoothing, margin_values, is_multilabel=table.y.ndim == 2
+        )
         self.order = _draw_row_order(training, seeds, self.steps, self.batch, device)
         # One stream per layer, so that masks do not depend on how many steps are drawn at once.
         self._mask_rngs = [np.random.default_rng([seeds[0][0], 1, layer]) for layer in range(len(config.hidden) - 1)]
+        self._torch_rng_state = torch.Generator().manual_seed(seeds[0][0]).get_state()
         self._adamw: _AdamW | _AdamWPerModel
         if settings is None:
             self._adamw = _AdamW(self._parameters_with_decay(), config.weight_decay)
@@ -189,7 +192,14 @@ class StackedTrainer:
 
     def run(self, steps: int | None = None, on_progress: Callable[[int], None] | None = None) -> None:
         """The next `steps` steps (all that remain by default); `on_progress` gets how many were done."""
-        end = self.steps if steps is None else min(self.steps, self.step + steps)
+        # Some losses draw from torch's generator (elasticface, `mining=distance`): they get numbers of their own, which
+        # go on from call to call, so that a training is the same whatever is drawn around it.
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.set_state(self._torch_rng_state)
+            self._run_until(self.steps if steps is None else min(self.steps, self.step + steps), on_progress)
+            self._torch_rng_state = torch.default_generator.get_state()
+
+    def _run_until(self, end: int, on_progress: Callable[[int], None] | None) -> None:
         models, features = len(self.order), self.table.num_inputs
         steps_per_gather = max(1, _GATHER_CHUNK_VALUES // (models * self.batch * max(features, 1)))
         self.objective.train()
@@ -343,11 +353,11 @@ _ANGLES_CHUNK_VALUES = 1 << 22
 @torch.no_grad()
 def stack_angles(trainer: StackedTrainer, parts: Sequence[NDArray[np.int64]]) -> Tensor:
     """[K, 3] in radians: WC-Intra, W-Inter, C-Inter (see `metrics.angles`) of each model, centres from its own rows."""
-    weight = trainer.objective.head.weight.detach().to(widest_float_dtype(trainer.table.x.device))
-    sums, counts = _sum_by_class(trainer, parts, weight)
+    weight = trainer.objective.head.class_weights.to(widest_float_dtype(trainer.table.x.device))
+    sums, counts = _sum_by_class(trainer, parts, weight[:, :, 0])
     present = counts > 0
-    unit_w, unit_c = angles.unit_and_norm(weight)[0], angles.unit_and_norm(sums)[0]
-    own = torch.where(present, angles.angle_between(unit_w, unit_c), 0.0).sum(1) / present.sum(1)
+    unit_w, unit_c = angles.unit_and_norm(weight)[0], angles.unit_and_norm(sums)[0].unsqueeze(2)
+    own = torch.where(present, angles.smallest_angle(unit_w, unit_c), 0.0).sum(1) / present.sum(1)
     everyone = torch.ones_like(present)
     return torch.stack([own, _mean_of_pairs(unit_w, everyone), _mean_of_pairs(unit_c, present)], 1)
 
@@ -371,7 +381,7 @@ def _sum_by_class(trainer: StackedTrainer, parts: Sequence[NDArray[np.int64]], l
 
 
 def _mean_of_pairs(unit: Tensor, present: Tensor) -> Tensor:
-    """Mean angle [K] over the pairs of present rows; NaN where there are fewer than two."""
+    """Mean angle [K] over the pairs of present classes, with unit vectors [K, C, S, D]; NaN where there are none."""
     pairs = (present.unsqueeze(2) & present.unsqueeze(1)).triu(1)
-    theta = torch.where(pairs, angles.safe_arccos(unit @ unit.mT), 0.0)
+    theta = torch.where(pairs, angles.safe_arccos(angles.nearest_cosines(unit, unit)), 0.0)
     return theta.sum((1, 2)) / pairs.sum((1, 2))

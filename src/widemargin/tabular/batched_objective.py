@@ -15,12 +15,13 @@ from ..io.errors import InputError
 from ..losses.base import Loss
 from ..losses.criterion import Criterion
 from ..losses.grammar import Sum, parse
-from ..losses.margin import Margin
+from ..losses.margin import Margin, Subcenters
+from ..losses.multilabel import check_multilabel_loss
 from ..losses.pair_loss import PairLoss
 
 
 class StackedHead(nn.Module):
-    """Class weights [K, C, D] of K models under one margin; adaptive state for each.
+    """Class weights [K, C, D] of K models under one margin, with S sub-centres [K, C·S, D]; adaptive state for each.
 
     `margin_values` [K] replace numbers of the margin by one for each model.
     """
@@ -35,7 +36,7 @@ class StackedHead(nn.Module):
         super().__init__()
         models, classes, _ = initial_weight.shape
         self.margin, self.label_smoothing = margin.for_num_classes(classes), label_smoothing
-        self.weight = nn.Parameter(initial_weight)
+        self.weight = nn.Parameter(_draw_subcenters(initial_weight, self.margin.subcenters))
         self.bias = nn.Parameter(initial_weight.new_zeros(models, classes)) if margin.bias else None
         self.margin_state = MarginState(self.margin, initial_weight.device, initial_weight.dtype, num_models=models)
         self._replaced_names = tuple(margin_values or ())
@@ -52,30 +53,53 @@ class StackedHead(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Loss [K, N] of embeddings [K, N, D]; in train mode adaptive state advances."""
         margin_values = self._current_margin(y, x.dtype)
-        backend = StackedBackend(x, self.weight, self.bias)
+        backend = self._backend(x, self._loss_bias())
         steps, adapt = self.margin_state.steps, self.training
         loss, used = compute_margin_loss(
-            backend, margin_values, y, step=steps, adapt=adapt, label_smoothing=self.label_smoothing
+            backend,
+            margin_values,
+            y,
+            step=steps,
+            adapt=adapt,
+            training=adapt,
+            label_smoothing=self.label_smoothing,
         )
         if self.training:
             self.margin_state.store_adaptive(used)
             self.margin_state.advance()
         return loss
 
+    def _backend(self, x: Tensor, bias: Tensor | None) -> StackedBackend:
+        return StackedBackend(x, self.weight, bias, self.margin.subcenters)
+
+    def _loss_bias(self) -> Tensor | None:
+        """What the loss adds to the logits [K, C], as in `Head.loss_bias`."""
+        offset = self.margin_state.class_offset
+        if offset is None:
+            return self.bias
+        offset = offset.to(self.weight.dtype).expand(len(self.weight), -1)
+        return offset if self.bias is None else self.bias + offset
+
     def logits(self, x: Tensor) -> Tensor:
         """Logits [K, N, C]."""
-        margin_values = self._current_margin(None, x.dtype)
-        return StackedBackend(x, self.weight, self.bias).logits(margin_values).permute(1, 2, 0)
+        margin_values = self._current_margin(None, x.dtype).for_inference()
+        return self._backend(x, self.bias).logits(margin_values).permute(1, 2, 0)
 
     def ranking_scores(self, x: Tensor) -> Tensor:
         """Scores [K, N, C] whose largest is the answer: the logits at scale 1, which order classes alike.
 
         A scale of 0, where an adaptive margin may end, would make all logits equal and the first class the answer.
         """
-        margin_values = self._current_margin(None, x.dtype)
+        margin_values = self._current_margin(None, x.dtype).for_inference()
         if self.bias is None:
             margin_values = margin_values.with_values(s=1.0)
-        return StackedBackend(x, self.weight, self.bias).logits(margin_values).permute(1, 2, 0)
+        return self._backend(x, self.bias).logits(margin_values).permute(1, 2, 0)
+
+    @property
+    def class_weights(self) -> Tensor:
+        """The weights of each class [K, C, S, D]; S = 1 where a class has no sub-centres."""
+        subcenters = self.margin.subcenters
+        return torch.unflatten(self.weight.detach(), 1, (-1, 1 if subcenters is None else subcenters.count))
 
     @property
     def has_weight_decay(self) -> bool:
@@ -94,6 +118,11 @@ class StackedCriterion(nn.Module):
         self.weight = nn.Parameter(initial_weight)
         self.bias = nn.Parameter(initial_weight.new_zeros(initial_weight.shape[0], 1, initial_weight.shape[1]))
 
+    @property
+    def class_weights(self) -> Tensor:
+        """The weights of each class [K, C, 1, D]."""
+        return self.weight.detach().unsqueeze(2)
+
     def logits(self, x: Tensor) -> Tensor:
         """Logits [K, N, C]."""
         return torch.baddbmm(self.bias, x, self.weight.mT)
@@ -103,8 +132,8 @@ class StackedCriterion(nn.Module):
         return self.logits(x)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Loss [K, N]."""
-        return self.criterion(self.logits(x).flatten(0, 1), y.flatten()).view_as(y)
+        """Loss [K, N]; `y` is [K, N], or [K, N, C] where rows have several labels."""
+        return self.criterion(self.logits(x).flatten(0, 1), y.flatten(0, 1)).view(y.shape[:2])
 
 
 class StackedPairLoss(nn.Module):
@@ -138,7 +167,8 @@ class StackedPairLoss(nn.Module):
 class StackedObjective(nn.Module):
     """A weighted sum of losses for K models at once; `initial_weight` [K, C, D] are the first class weights.
 
-    `margin_values` [K] replace numbers of the first margin by one for each model.
+    `margin_values` [K] replace numbers of the first margin by one for each model. `is_multilabel`: targets are
+    [K, N, C], any number of labels for each row.
     """
 
     def __init__(
@@ -147,9 +177,10 @@ class StackedObjective(nn.Module):
         initial_weight: Tensor,
         label_smoothing: float = 0.0,
         margin_values: Mapping[str, Tensor] | None = None,
+        is_multilabel: bool = False,
     ) -> None:
         super().__init__()
-        self.spec = check_stacked_loss(spec, label_smoothing)
+        self.spec = check_stacked_loss(spec, label_smoothing, is_multilabel)
         self.factors = [factor for factor, _ in self.spec.parts]
         first = next((loss for _, loss in self.spec.parts if isinstance(loss, Margin)), None)
         self.parts = nn.ModuleList(
@@ -180,15 +211,19 @@ class StackedObjective(nn.Module):
         return self.head.ranking_scores(x)
 
 
-def check_stacked_loss(spec: str | Sum | Loss, label_smoothing: float = 0.0) -> Sum:
+def check_stacked_loss(spec: str | Sum | Loss, label_smoothing: float = 0.0, is_multilabel: bool = False) -> Sum:
     """The loss as a sum, or an error if a `StackedObjective` of it could not tell classes apart."""
     value = parse(spec) if isinstance(spec, str) else spec
     total = value if isinstance(value, Sum) else Sum(((1.0, value),))
     losses = [loss for _, loss in total.parts]
+    if is_multilabel:
+        check_multilabel_loss(total)
     for loss in losses:
         if not isinstance(loss, Margin | Criterion | PairLoss):
             raise InputError(f"{loss!r} is not a margin, a pair loss or a classical loss")
-        if isinstance(loss, Criterion) and not loss.is_multiclass:
+        if isinstance(loss, Margin):
+            loss.check_label_smoothing(label_smoothing)
+        if isinstance(loss, Criterion) and not loss.is_multiclass and not is_multilabel:
             raise InputError(f"{loss.name} does not choose between classes; take cross_entropy, focal or a margin")
     if all(isinstance(loss, PairLoss) for loss in losses):
         raise InputError(f"{total!r} has no class weights, so it cannot tell classes apart; add a margin to it")
@@ -210,6 +245,22 @@ def _build_part(
         return StackedCriterion(loss, initial_weight)
     assert isinstance(loss, PairLoss)
     return StackedPairLoss(loss, initial_weight)
+
+
+def _draw_subcenters(weight: Tensor, subcenters: Subcenters | None) -> Tensor:
+    """Class weights [K, C, D] → weights of all sub-centres [K, C·S, D]: the first of a class is its given weight.
+
+    The others have its numbers in another order or with the other sign: directions that are as random, without further
+    draws. Two of a class are never equal (they would get equal gradients for ever) up to 2·C·D sub-centres.
+    """
+    if subcenters is None:
+        return weight
+    dim = weight.shape[2]
+    turned = [
+        weight.roll((place // (2 * dim), place % dim), (1, 2)) * (-1) ** (place // dim)
+        for place in range(subcenters.count)
+    ]
+    return torch.stack(turned, 2).flatten(1, 2)
 
 
 def draw_class_weights(

@@ -110,8 +110,8 @@ class EarlyStopping:
         for start in range(0, longest, step):
             rows, is_real = self._rows[:, start : start + step], self._is_real[:, start : start + step]
             logits, truth = self.trainer.logits(rows).double(), y[rows]
-            correct += ((logits.argmax(-1) == truth) & is_real).sum(1)
-            losses = F.cross_entropy(logits.flatten(0, 1), truth.flatten(), reduction="none").view_as(truth)
+            right, losses = _answers_and_losses(logits, truth)
+            correct += (right & is_real).sum(1)
             log_loss += torch.where(is_real, losses, 0.0).sum(1)
         return correct / self._counts, (log_loss / self._counts).nan_to_num(torch.inf)
 
@@ -120,6 +120,15 @@ class EarlyStopping:
         modules = (self.trainer.network, self.trainer.objective.head)
         held = [value for module in modules for value in (*module.parameters(), *module.buffers())]
         return [value.data for value in held if value.ndim and len(value) == len(self._rows)]
+
+
+def _answers_and_losses(logits: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    """Whether the answer is right, and its log loss, [K, B] each; of several labels all must be right."""
+    if truth.ndim == logits.ndim:
+        losses = F.binary_cross_entropy_with_logits(logits, truth.to(logits.dtype), reduction="none")
+        return ((logits > 0) == truth).all(-1), losses.mean(-1)
+    losses = F.cross_entropy(logits.flatten(0, 1), truth.flatten(), reduction="none").view_as(truth)
+    return logits.argmax(-1) == truth, losses
 
 
 def train_with_validation(

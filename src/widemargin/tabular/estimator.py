@@ -8,28 +8,33 @@ scaling comes from all rows, so a model grown in pieces would be another one tha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..data.label_sets import rarest_labels
 from ..data.tabular.encode import EncodedTable
 from ..data.tabular.read import are_codes, is_quantity
 from ..io.errors import InputError
 from ..losses.base import Loss
 from ..losses.grammar import Sum, parse
+from ..losses.multilabel import check_multilabel_loss, is_multilabel_loss
 from ..metrics.angles import Angles, angles
 from .batched import StackedTable
 from .config import MLPConfig
 from .early_stopping import train_validation_split
 from .model_stacks import build_stacked_table
+from .multilabel import is_multilabel_target, read_indicators
 from .single import ColumnScaler, check_magnitude, train_single
 
 _RULE_PARAMETERS = (
@@ -73,11 +78,12 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
 
     Attributes
     ----------
-    classes_ : labels in the order of the logits.
+    classes_ : labels in the order of the logits; 0 … C−1 where y were 0 and 1 [n, C].
+    multilabel_ : whether rows have several labels.
     n_features_in_, feature_names_in_ : columns of X, and their names where X had names.
     config_ : the `MLPConfig` it was trained with.
     embedding_dim_ : D, the width of `transform`.
-    class_weights_ : class weights [C, D] of the head.
+    class_weights_ : class weights [C, D] of the head; [C, k, D] of a loss with k > 1 sub-centres per class.
     n_iter_, n_steps_ : passes over the rows that were begun, and optimizer steps.
     loss_curve_ : mean training loss of each pass, a list of n_iter_ numbers.
     validation_scores_, best_validation_score_ : accuracies on what early stopping held out; None without it.
@@ -139,21 +145,33 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
+        with suppress(InputError):  # which `fit` raises
+            tags.classifier_tags.multi_label = is_multilabel_loss(self._parse_loss())
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
     # ---------------------------------------------------------------- fitting
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Train on X [n, F] with labels y [n], anew; a y that looks like a number to be predicted is refused."""
-        X, y = validate_data(self, X, y, **_VALIDATE_DATA_OPTIONS)
-        self._check_not_regression_target(y)
-        check_classification_targets(y)
-        classes, codes = np.unique(y, return_inverse=True)
-        if len(classes) < 2:
-            raise InputError(f"y has only one class, {classes.tolist()[0]!r}; at least two are needed")
-        spec, config, device, seed = (
-            self._parse_loss(),
+        """Train on X [n, F] with labels y, anew; a y that looks like a number to be predicted is refused.
+
+        y are labels [n], or several labels per row, for `loss="bce"` or `"focal"`: 0 and 1 [n, C], or a list of sets.
+        """
+        spec = self._parse_loss()
+        is_multilabel = is_multilabel_target(y)
+        if is_multilabel:
+            check_multilabel_loss(spec)
+            X = validate_data(self, X, **_VALIDATE_DATA_OPTIONS)
+            classes, indicators = read_indicators(y, len(X))
+            codes = rarest_labels(torch.from_numpy(indicators)).numpy()
+        else:
+            X, y = validate_data(self, X, y, **_VALIDATE_DATA_OPTIONS)
+            self._check_not_regression_target(y)
+            check_classification_targets(y)
+            classes, codes = np.unique(y, return_inverse=True)
+            if len(classes) < 2:
+                raise InputError(f"y has only one class, {classes.tolist()[0]!r}; at least two are needed")
+        config, device, seed = (
             self._mlp_config(len(X), X.shape[1], len(classes)),
             self._resolve_device(),
             self._resolve_seed(),
@@ -164,8 +182,14 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
             else (np.arange(len(X)), None)
         )
         scaler, table = self._fit_preprocessing(
-            check_magnitude(X.astype(np.float64)), codes.astype(np.int64), len(classes), parts[0], config
+            check_magnitude(X.astype(np.float64)),
+            codes.astype(np.int64),
+            len(classes) + is_multilabel,  # rows without any label are a group of their own
+            parts[0],
+            config,
         )
+        if is_multilabel:
+            table = replace(table, y=torch.from_numpy(indicators), num_classes=len(classes))
         model, history = train_single(
             spec,
             scaler,
@@ -178,9 +202,10 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
             device=device,
             on_progress=print if self.verbose else None,
         )
-        self.config_ = config
+        self.config_, self.multilabel_ = config, is_multilabel
         self.classes_, self._model, self.embedding_dim_ = classes, model, model.head.weight.shape[2]
-        self.class_weights_ = model.head.weight[0].numpy().copy()
+        weights = model.head.class_weights[0].numpy().copy()
+        self.class_weights_ = weights[:, 0] if weights.shape[1] == 1 else weights
         self.loss_curve_, self.n_iter_, self.n_steps_ = history.losses, len(history.losses), history.steps
         self.validation_scores_ = history.validation_scores
         self.best_validation_score_ = max(history.validation_scores) if history.validation_scores else None
@@ -262,25 +287,43 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
     # ---------------------------------------------------------------- prediction
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Labels [n]."""
+        """Labels [n]; 0 and 1 [n, C] where rows have several labels, 1 for a probability above one half."""
         logits = self._logits(X)
+        if self.multilabel_:
+            indicators: NDArray[Any] = (logits > 0).numpy().astype(np.int64)
+            return indicators
         found: NDArray[Any] = self.classes_[logits.argmax(1).numpy()]  # a tensor of one would index as a number
         return found
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Probabilities [n, C]: the softmax of the logits."""
-        found: NDArray[np.float64] = torch.softmax(self._logits(X), 1).numpy()
+        """Probabilities [n, C]: the softmax of the logits; of several labels per row the sigmoid of each.
+
+        Of losses that are no softmax over the classes (sphereface2, uniface, p2sgrad) these are in the right order and
+        sum to 1, but training did not make them probabilities: p2sgrad's logits are cosines, so that even a sure answer
+        is hardly above the others. Calibrate them, as with scikit-learn's `CalibratedClassifierCV`, where that matters.
+        """
+        logits = self._logits(X)
+        found: NDArray[np.float64] = (torch.sigmoid(logits) if self.multilabel_ else torch.softmax(logits, 1)).numpy()
         return found
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
         """Logarithms of the probabilities [n, C], exact where these vanish."""
-        found: NDArray[np.float64] = torch.log_softmax(self._logits(X), 1).numpy()
+        logits = self._logits(X)
+        log_probabilities = F.logsigmoid(logits) if self.multilabel_ else torch.log_softmax(logits, 1)
+        found: NDArray[np.float64] = log_probabilities.numpy()
         return found
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Logits [n, C]; for two classes the second's lead over the first, [n]."""
+        """Logits [n, C]; for two classes that exclude each other the second's lead over the first, [n]."""
         logits: NDArray[np.float64] = self._logits(X).numpy()
-        return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
+        return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 and not self.multilabel_ else logits
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy; where rows have several labels the share of rows all of whose labels are right."""
+        check_is_fitted(self)
+        if self.multilabel_:
+            y = read_indicators(y, None, self.classes_)[1].astype(np.int64)
+        return float(super().score(X, y, sample_weight))
 
     def transform(self, X: Any) -> NDArray[Any]:
         """Embeddings [n, D]."""
@@ -292,6 +335,8 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
     def angles(self, X: Any, y: Any) -> Angles:
         """WC-Intra, W-Inter and C-Inter in radians of these rows against the class weights; see `wm.angles`."""
         check_is_fitted(self)
+        if self.multilabel_:
+            raise InputError("angles are of rows with one label each; this classifier was fitted with several")
         X, y = validate_data(self, X, y, reset=False, **_VALIDATE_DATA_OPTIONS)
         strange = np.setdiff1d(y, self.classes_)
         if len(strange):

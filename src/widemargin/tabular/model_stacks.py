@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from ..data.tabular.encode import EncodedTable, decorrelation, projection, scaling
 from ..data.tabular.table import Table
 from ..losses.base import Loss
-from ..losses.grammar import Sum
+from ..losses.class_counts import with_class_counts
+from ..losses.grammar import Sum, parse
 from .batched import ModelSettings, StackedTable, StackedTrainer
 from .config import MLPConfig
 from .early_stopping import train_validation_split, train_with_validation
@@ -85,7 +86,7 @@ class StackedModels:
             if self._is_prepared:
                 stacked_table = stacked_table.prepare()
             trainer = StackedTrainer(
-                self.loss,
+                self._loss_with_counts,
                 stacked_table,
                 rows,
                 [jobs[k].seed for k in block],
@@ -108,12 +109,22 @@ class StackedModels:
             self.encoded, self.table.y, len(self.table.class_names), training[:limit], self.dtype, self.config
         )
         seeds = [job.seed for job in chosen]
-        trainer = StackedTrainer(self.loss, table, training[:limit], seeds, self.config, steps_and_batch)
+        trainer = StackedTrainer(self._loss_with_counts, table, training[:limit], seeds, self.config, steps_and_batch)
         trainer.run(2)
         begun = time.perf_counter()
         trainer.run(steps)
         done = min(steps, trainer.steps - 2)
         return (time.perf_counter() - begun) * trainer.steps / max(1, done) * len(jobs) / len(chosen)
+
+    @property
+    def _loss_with_counts(self) -> Sum | Loss:
+        """The loss with the class counts of the whole table, where it wants some.
+
+        The models of a stack share one margin, so it cannot have the counts of each training part; what such a loss
+        takes from counts are their ratios, which differ from part to part by a row or two.
+        """
+        value = parse(self.loss) if isinstance(self.loss, str) else self.loss
+        return with_class_counts(value, np.bincount(self.table.y, minlength=len(self.table.class_names)).tolist())
 
     def _hold_out(self, job: TrainingJob) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The rows of a job without those that early stopping looks at, and these."""

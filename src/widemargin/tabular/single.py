@@ -7,8 +7,7 @@ rows are batched, and a saved model opens on any machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -19,8 +18,8 @@ from torch import Tensor
 
 from ..io.errors import InputError
 from ..losses.base import Loss
+from ..losses.class_counts import with_class_counts
 from ..losses.grammar import Sum
-from ..losses.pair_loss import PairLoss
 from .batched import StackedNetwork, StackedTable, StackedTrainer
 from .batched_objective import StackedCriterion, StackedHead
 from .config import MLPConfig
@@ -124,7 +123,10 @@ def train_single(
     flat = preprocess_rows(table, table.x.numpy()).to(device, dtype)
     zeros, ones = flat.new_zeros(1, 1, flat.shape[1]), flat.new_ones(1, 1, flat.shape[1])
     device_table = StackedTable(flat, table.y.to(device), table.num_classes, zeros, ones)
-    with torch.enable_grad(), _temporary_torch_seed(spec, seed):
+    with torch.enable_grad():
+        if table.y.ndim == 1:
+            counts = torch.bincount(table.y[torch.from_numpy(training)], minlength=table.num_classes).tolist()
+            spec = with_class_counts(spec, counts)
         trainer = StackedTrainer(spec, device_table, [training], [(seed, 0)], config)
         losses: list[Tensor] = []
         hook = trainer.objective.register_forward_hook(lambda *call: losses.append(call[2].detach().mean()))
@@ -152,14 +154,3 @@ def train_single(
     means = np.bincount(passes, per_step) / np.bincount(passes)
     bare = replace(table, x=torch.empty(0, flat.shape[1]), y=torch.empty(0))  # a model carries no rows along
     return TrainedMLP(scaler, bare, network, head), TrainingHistory(means.tolist(), trainer.step, scores)
-
-
-@contextmanager
-def _temporary_torch_seed(spec: Sum | Loss, seed: int) -> Iterator[None]:
-    """Seeds torch's generator, from which some pair losses draw (`mining=distance`), and restores it afterwards."""
-    if not any(isinstance(loss, PairLoss) for _, loss in (spec.parts if isinstance(spec, Sum) else [(1.0, spec)])):
-        yield
-        return
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        yield

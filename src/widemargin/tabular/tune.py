@@ -63,7 +63,8 @@ class Tuning:
 def tunable_values(loss: str | Sum | Loss) -> dict[str, tuple[float, float, float]]:
     """The numbers `s` and `m` of a loss that can be tuned: value, lowest and highest allowed.
 
-    Whole numbers (A-Softmax's m), schedules, learnable, adaptive and per-class numbers stay as they are.
+    Whole numbers (A-Softmax's m), schedules, learnable, adaptive and per-class numbers stay as they are, and so does a
+    number that a loss leaves unwritten at its default (ArcGrad's m of 0): tuned, it would be another loss.
 
     >>> tunable_values("arcface(s=20, m=0.1)")["s"], list(tunable_values("adacos")), list(tunable_values("softmax"))
     ((20.0, 0.0, inf), [], [])
@@ -80,6 +81,7 @@ def tunable_values(loss: str | Sum | Loss) -> dict[str, tuple[float, float, floa
         and known[name][0].kind is float
         and known[name][0].allows_schedule
         and isinstance(value, int | float)
+        and not (known[name][0].hide_default and value == known[name][1])
     }
 
 

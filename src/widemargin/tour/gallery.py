@@ -76,8 +76,9 @@ def train_gallery(runs_dir: Path, data_dir: str | None, on_progress: Callable[[s
     return gallery
 
 
-def _round_points(points: Tensor) -> list[list[float]]:
-    return [[round(float(v), 4) for v in point] for point in points]
+def _round_points(points: Tensor) -> Any:
+    """Nested lists of a tensor's numbers, with four digits."""
+    return points.double().cpu().numpy().round(4).tolist()
 
 
 def load_gallery() -> dict[str, Any] | None:

@@ -27,11 +27,13 @@ from .live import Frame, Section, make_slider_figure
 _ANGLES_DEG = tuple(range(0, 181, 3))
 
 
-def _to_radians(degrees: tuple[int, ...] = _ANGLES_DEG) -> torch.Tensor:
-    return torch.tensor(degrees, dtype=torch.float64).deg2rad()
+def angle_grid() -> torch.Tensor:
+    """The angles at which curves are computed, in radians."""
+    return torch.tensor(_ANGLES_DEG, dtype=torch.float64).deg2rad()
 
 
-def _angle_curve(name: str, values: torch.Tensor, colour: str, dashed: bool = False) -> Curve:
+def angle_curve(name: str, values: torch.Tensor, colour: str, dashed: bool = False) -> Curve:
+    """A curve over these angles."""
     return Curve(name, list(zip(map(float, _ANGLES_DEG), values.tolist(), strict=True)), colour, dashed)
 
 
@@ -107,11 +109,11 @@ def l_softmax() -> Section:
     """L-Softmax and its curve."""
 
     def make_frame(m: float) -> Frame:
-        theta = _to_radians()
+        theta = angle_grid()
         own, plain = target_curve(f"l_softmax(m={m:g}, lam=0)", theta)
         curves = [
-            _angle_curve("cos θ, the others", plain, BLUE, True),
-            _angle_curve(f"ψ(θ), m = {m:g}", own, loss_colour("l_softmax")),
+            angle_curve("cos θ, the others", plain, BLUE, True),
+            angle_curve(f"ψ(θ), m = {m:g}", own, loss_colour("l_softmax")),
         ]
         picture = draw_xy_chart(
             curves, AxesSpec((0, 180), (-7.5, 1.2), "angle of the target", "logit at unit lengths", "°"), "L-Softmax"
@@ -200,8 +202,8 @@ def adacos() -> Section:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             start = {c: float(parse_margin("adacos").for_num_classes(c).s) for c in counts}
-            pull = gradient_curve("adacos", _to_radians(), int(classes)).abs()
-        curve = _angle_curve(f"adacos, {int(classes):,} classes", pull, loss_colour("adacos"))
+            pull = gradient_curve("adacos", angle_grid(), int(classes)).abs()
+        curve = angle_curve(f"adacos, {int(classes):,} classes", pull, loss_colour("adacos"))
         high = max(1.0, math.ceil(float(pull.max())))
         picture = draw_xy_chart(
             [curve], AxesSpec((0, 180), (0, high), "angle of the target", "pull", "°"), "How hard AdaCos pulls"
@@ -231,10 +233,10 @@ def adaacos() -> Section:
             own, torch.ones_like(own), torch.tensor(0), lambda margin: torch.zeros_like(own), lambda: torch.cos(nearest)
         )
         m = float(dict(parse_margin("adaacos(s=6)").adapt_to_batch(batch).named_values())["m"])
-        theta = _to_radians()
+        theta = angle_grid()
         curves = [
-            _angle_curve("without a margin", target_curve("normface(s=6)", theta)[0], BLUE, True),
-            _angle_curve(f"m = {m:.2f}", target_curve(f"adaacos(s=6, m={m:.6f})", theta)[0], loss_colour("adaacos")),
+            angle_curve("without a margin", target_curve("normface(s=6)", theta)[0], BLUE, True),
+            angle_curve(f"m = {m:.2f}", target_curve(f"adaacos(s=6, m={m:.6f})", theta)[0], loss_colour("adaacos")),
         ]
         picture = draw_xy_chart(
             curves, AxesSpec((0, 180), (-16, 7), "angle of the target", "target logit", "°"), "AdaAcos"

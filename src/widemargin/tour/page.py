@@ -8,7 +8,7 @@ from typing import Any
 
 from ..io.text import escape
 from ..viz import page
-from . import classical, margins, pairs
+from . import classical, groups, margins, pairs
 from .gallery import gallery_html
 from .live import SLIDER_SCRIPT, Section, slider_html
 
@@ -35,7 +35,7 @@ _SUBTITLE = (
 
 def build_sections() -> list[Section]:
     """All sections, in their order."""
-    makers = (*classical.CLASSICAL_SECTIONS, *pairs.PAIR_SECTIONS, *margins.MARGIN_SECTIONS)
+    makers = (*classical.CLASSICAL_SECTIONS, *pairs.PAIR_SECTIONS, *margins.MARGIN_SECTIONS, groups.groups)
     return [make() for make in makers]
 
 

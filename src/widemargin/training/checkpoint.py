@@ -1,4 +1,4 @@
-"""Checkpoints: tensors in safetensors, numbers in JSON, whole or not at all; nothing is ever unpickled.
+"""Checkpoints: tensors in safetensors, numbers in JSON, written atomically; nothing is ever unpickled.
 
 A checkpoint is a folder: `model.safetensors` (network, class weights, state of the loss), `training.safetensors`
 (moments of the optimizer, averaged weights), `state.json` (step, epoch, numbers) and `sha256.json` (of these three).
@@ -29,8 +29,8 @@ from ..io.tensor_files import SafetensorsFile, all_finite, clone_contiguous, not
 
 _SHA256_FILE = "sha256.json"
 _MODEL_FILE, _TRAINING_FILE, _STATE_FILE = "model.safetensors", "training.safetensors", "state.json"
-_SIZE_SLACK_BYTES = 64 << 20  # bytes of names and numbers beside what is asked for
-_MAX_OPTIMIZER_STATE_RATIO = 8  # times the model: an optimizer keeps two moments, an average is one more
+_SIZE_SLACK_BYTES = 64 << 20  # bytes for names and numbers in addition to the tensors
+_MAX_OPTIMIZER_STATE_RATIO = 8  # times the model: two moments of an optimizer, one average, and some slack
 
 
 def save(
@@ -98,8 +98,8 @@ def _fsync_folder(folder: Path) -> None:
 def exists(folder: Path) -> bool:
     """Whether there is a checkpoint, or the spare that a run killed between two renames has left."""
     if os.path.lexists(folder) and not folder.is_dir():
-        # Otherwise a run that is resumed would begin anew, and drop its log.
-        raise InputError(f"{folder}: not a folder, as a checkpoint is; remove it, or put the checkpoint back")
+        # Otherwise a resumed run would start from the beginning and discard its log.
+        raise InputError(f"{folder}: a checkpoint must be a folder; remove the file, or restore the checkpoint")
     return folder.is_dir() or folder.with_name(folder.name + ".old").is_dir()
 
 
@@ -131,9 +131,9 @@ class LoadedCheckpoint(NamedTuple):
 
 
 def load(folder: Path, model_bytes: int | None = None) -> LoadedCheckpoint:
-    """Model tensors, training tensors and state of a checkpoint; of its spare, with a warning, where it is damaged.
+    """Model tensors, training tensors and state of a checkpoint; if it is damaged, of the previous one, with a warning.
 
-    A file of far more than the `model_bytes` that the model has is refused before it is read.
+    A file much larger than the `model_bytes` of the model is rejected before it is read.
     """
     files = inspect_checkpoint(folder)
     for stored, times in ((files.model, 2), (files.training, 2 * _MAX_OPTIMIZER_STATE_RATIO)):
@@ -141,7 +141,7 @@ def load(folder: Path, model_bytes: int | None = None) -> LoadedCheckpoint:
             check_size(stored.nbytes, times * model_bytes, str(stored.path))
     training = files.training.read()
     moments = {name: value for name, value in training.items() if not name.startswith(EMA_PREFIX)}
-    check_finite(moments, files.training.sources)  # averages are looked at where they are restored
+    check_finite(moments, files.training.sources)  # averages are checked when they are restored
     return LoadedCheckpoint(files.model.read(), training, files.state, files.model.sources, files.ema_sources)
 
 
@@ -149,8 +149,8 @@ def check_size(num_bytes: int, max_bytes: int, where: str) -> None:
     """Refuse tensors of far more bytes than are wanted, before they are read."""
     if num_bytes > max_bytes + _SIZE_SLACK_BYTES:
         raise InputError(
-            f"{where}: these weights are of another model "
-            f"(tensors of {num_bytes:,} bytes, at most {max_bytes:,} are wanted)"
+            f"{where}: these weights belong to another model "
+            f"(tensors of {num_bytes:,} bytes, expected at most {max_bytes:,})"
         )
 
 
@@ -165,7 +165,7 @@ def inspect_checkpoint(folder: Path) -> CheckpointFiles:
         if not backup.is_dir():
             raise
         found = _inspect_folder(backup)
-        warnings.warn(f"{error}; going on from the one before it", stacklevel=4)
+        warnings.warn(f"{error}; using the previous checkpoint", stacklevel=4)
         return found
 
 
@@ -183,18 +183,18 @@ def _inspect_folder(folder: Path) -> CheckpointFiles:
         sums = bounded.read_json(folder / _SHA256_FILE) if os.path.lexists(folder / _SHA256_FILE) else {}
         for name, wanted in sums.items():
             if name not in (_MODEL_FILE, _TRAINING_FILE, _STATE_FILE):  # each is read whole: a million would take hours
-                raise ValueError(f"{_SHA256_FILE} names {format_value(name)}, which is no file of a checkpoint")
+                raise ValueError(f"{_SHA256_FILE} names {format_value(name)}, which is not a file of a checkpoint")
             if _sha256(folder / name) != wanted:
-                raise ValueError(f"SHA-256 of {name} is another than when it was written")
+                raise ValueError(f"the SHA-256 of {name} has changed since it was written")
         model, training = (read_safetensors_header(folder / name) for name in (_MODEL_FILE, _TRAINING_FILE))
         state = bounded.read_json(folder / _STATE_FILE)
         if not isinstance(state, dict):
-            raise ValueError("state.json holds no names with values")
+            raise ValueError("state.json is not a mapping")
     except FileNotFoundError as error:
-        raise InputError(f"{error.filename or folder}: not there; is this a checkpoint?") from None
+        raise InputError(f"{error.filename or folder}: does not exist; is this a checkpoint?") from None
     except (ValueError, AttributeError, TypeError, OSError) as error:
         raise CorruptCheckpointError(
-            f"{folder}: damaged, cannot be read ({error}); take an earlier checkpoint"
+            f"{folder}: damaged, cannot be read ({error}); use an earlier checkpoint"
         ) from None
     return CheckpointFiles(model, training, state)
 
@@ -258,7 +258,7 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor]
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
-    """Load the state that a checkpoint holds into an optimizer.
+    """Load the state of a checkpoint into an optimizer.
 
     Moments lie in memory as their parameters do, as they did before: other strides can mean another order of
     additions, and then other last bits.
@@ -271,7 +271,9 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
             like = parameters[int(index)]
             same_shape = isinstance(value, Tensor) and value.shape == like.shape
             if isinstance(value, Tensor) and value.ndim and not same_shape:
-                raise InputError(f"{key} in the checkpoint is {list(value.shape)}, its weights {list(like.shape)}")
+                raise InputError(
+                    f"{key} in the checkpoint has the shape {list(value.shape)}, its weights {list(like.shape)}"
+                )
             kept = torch.empty_like(like, dtype=value.dtype).copy_(value) if same_shape else value
             state.setdefault(int(index), {})[name] = kept
     _check_optimizer_state(optimizer, state)
@@ -284,21 +286,21 @@ def _check_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[int, di
         kept = [frozenset(state[index]) for index in group["params"] if index in state]
         if len(set(kept)) > 1:
             raise InputError(
-                f"the optimizer's {', '.join(sorted(max(kept, key=len) - min(kept, key=len)))} are not whole"
+                f"the optimizer's {', '.join(sorted(max(kept, key=len) - min(kept, key=len)))} are incomplete"
             )
 
 
 def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str, sources: Mapping[str, str]) -> None:
-    """Load weights into a module; another shape, another set of names or a NaN is an InputError.
+    """Load weights into a module; raises InputError for other shapes or names, or NaN.
 
-    `sources` says of each tensor which file holds it, for the message.
+    `sources` maps each tensor to its file, for the message.
     """
     initial_non_finite = non_finite_names(module.state_dict())
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
         first = str(error).strip().splitlines()[-1].strip()
-        raise InputError(f"{where}: these weights are of another model ({first})") from None
+        raise InputError(f"{where}: these weights belong to another model ({first})") from None
     except InputError as error:  # a head's own words
         raise InputError(f"{where}: {error}") from None
     check_finite(module.state_dict(), sources, initial_non_finite)
@@ -312,4 +314,4 @@ def non_finite_names(tensors: Mapping[str, Any]) -> set[str]:
 def check_finite(tensors: Mapping[str, Any], sources: Mapping[str, str], ignored_names: Iterable[str] = ()) -> None:
     """Refuse tensors with NaN or infinite values, when they are loaded: all that is computed from them would be too."""
     for name in sorted(non_finite_names(tensors).difference(ignored_names)):
-        raise not_finite_error(sources.get(name, name), tensors[name], "take an earlier checkpoint, or train again")
+        raise not_finite_error(sources.get(name, name), tensors[name], "use an earlier checkpoint, or train again")

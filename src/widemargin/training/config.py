@@ -15,6 +15,7 @@ from ..losses.grammar import parse_keywords, parse_literal
 
 OPTIMIZERS = ("adam", "adamw", "sgd", "muon")
 SCHEDULES = ("onecycle", "cosine", "plateau", "constant")
+CLASS_WEIGHTS = ("none", "balanced", "effective")
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true")
 
 
@@ -30,7 +31,9 @@ def parse_mapping(text: str, where: str) -> Any:
 @document_options
 @dataclass(frozen=True, repr=False)
 class TrainConfig(Config):
-    """What is trained, on what, and how. Defaults are the paper's for CIFAR-10 (its Table III), except the rate.
+    """Data, model, loss and all settings of a training run.
+
+    Defaults are those of the ArcGrad paper for CIFAR-10 (its Table III), except the learning rate.
 
     >>> TrainConfig("mnist", "fast", lr=0.05, neck=True)
     TrainConfig(data='mnist', model='fast', lr=0.05, neck=True)
@@ -42,7 +45,8 @@ class TrainConfig(Config):
 
     data: str = option(
         "cifar10",
-        "cifar10, cifar100, mnist, fashion_mnist, omniglot, orl_faces, or a folder",
+        "cifar10, cifar100, mnist, fashion_mnist, omniglot, orl_faces, a folder, or an index file (CSV: path, label, "
+        "split)",
         positional=True,
         metavar="DATA",
     )
@@ -55,17 +59,30 @@ class TrainConfig(Config):
     )
     epochs: int = option(120, "passes over the training images", low=1)
     batch_size: int = option(256, "images per step, all processes together", low=1)
-    seed: int = option(0, "start of every random draw", low=0, high=2**63 - 1)
+    seed: int = option(0, "random seed", low=0, high=2**63 - 1)
     opt: str = option("adam", "optimizer", choices=OPTIMIZERS)
     lr: float = option(0.001, "peak learning rate", low=0)
-    weight_decay: float = option(5e-4, "weight decay, on matrices whose length matters", low=0)
+    weight_decay: float = option(5e-4, "weight decay; not applied to biases, norms and normalised class weights", low=0)
     momentum: float = option(0.9, "momentum of sgd", low=0)
-    schedule: str = option("onecycle", "learning rate over the steps", choices=SCHEDULES)
-    warmup_epochs: float = option(0.0, "epochs that lead up to the rate", low=0)
-    warmup_lr: float = option(1e-6, "rate that the warm-up begins with", low=0)
-    min_lr: float = option(0.0, "rate that the cosine ends with", low=0)
+    schedule: str = option("onecycle", "learning rate schedule", choices=SCHEDULES)
+    warmup_epochs: float = option(0.0, "epochs of linear learning rate warm-up", low=0)
+    warmup_lr: float = option(1e-6, "learning rate at the start of the warm-up", low=0)
+    min_lr: float = option(0.0, "learning rate at the end of the cosine schedule", low=0)
     label_smoothing: float = option(
         0.0, "probability mass spread over the other classes", low=0, high=1, open_high=True
+    )
+    class_weight: str = option(
+        "none",
+        "weight of each class in the loss: balanced is the inverse of its number of training images, effective the "
+        "inverse of their effective number (Cui et al.); scaled to a mean of 1 over the images",
+        choices=CLASS_WEIGHTS,
+    )
+    class_weight_start: float = option(
+        0.0,
+        "fraction of the training during which every class weight is 1; 0.8 is deferred re-weighting (DRW)",
+        low=0,
+        high=1,
+        open_high=True,
     )
     augment: str = option(
         "paper", 'none, paper (crop and flip), fast, seed, or timm for folders; also "paper(pad=2, mixup=0.8)"'
@@ -74,44 +91,56 @@ class TrainConfig(Config):
     model_options: Mapping[str, Any] = option({}, "options of the model", parse=parse_mapping)
     neck: bool = option(False, "the seeds' embedding neck, 2048 – 512")
     embedding_dim: int = option(
-        0, "length of the embeddings, by a linear layer behind the backbone; 0 keeps the backbone's own", low=0
+        0, "dimension of the embeddings, by a linear layer after the backbone; 0 keeps the backbone's output", low=0
     )
-    repeated_augmentation: int = option(1, "how often each image stands in an epoch, one after the other", low=1)
+    repeated_augmentation: int = option(1, "number of times each image is repeated in an epoch, in succession", low=1)
     input_size: int | None = option(None, "pixels along a side", kind=int, low=1, high=MAX_IMAGE_SIZE)
     per_class: int = option(
         0,
-        "images of each class in a batch, for losses on pairs and triplets (P×K); 0 takes images as they come",
+        "images of each class in a batch (P×K sampling), for pair and triplet losses; 0 samples images uniformly",
         low=0,
     )
     unseen_classes: float = option(
         0.0,
-        "part of the classes that is kept back entirely, to be evaluated on; they choose nothing",
+        "fraction of the classes that is excluded from training and used for the final evaluation only",
         low=0,
         high=1,
         open_high=True,
     )
-    train_fraction: float = option(1.0, "part of the training images that is used", low=0, open_low=True, high=1)
+    label_separator: str | None = option(
+        None,
+        "separates the labels of an image in an index file, such as red;round; images may then have several labels",
+        kind=str,
+        metavar="SEP",
+    )
+    train_fraction: float = option(1.0, "fraction of the training images that is used", low=0, open_low=True, high=1)
+    imbalance: float = option(
+        1.0,
+        "ratio of the training images of the first class to those of the last: the numbers decrease exponentially, "
+        "the images are drawn with the seed; 1 keeps all",
+        low=1,
+    )
     val_fraction: float = option(
         0.0,
-        "part of the training images kept back to choose the checkpoint `best` by; nothing else does",
+        "fraction of the training images that is held out to select the checkpoint `best`",
         low=0,
         high=1,
         open_high=True,
     )
-    accumulate: int = option(1, "steps whose gradients are added before one is taken", low=1)
-    clip: float = option(0.0, "largest gradient norm; 0 does not clip", low=0)
+    accumulate: int = option(1, "batches whose gradients are accumulated per optimizer step", low=1)
+    clip: float = option(0.0, "maximum gradient norm; 0 disables clipping", low=0)
     ema: float = option(
-        0.0, "decay of averaged weights, which are then evaluated; 0 keeps none", low=0, high=1, open_high=True
+        0.0, "decay of the moving average of the weights, which is evaluated; 0: none", low=0, high=1, open_high=True
     )
-    precision: str = option("32-true", "number format of a step", choices=PRECISIONS)
-    compile: bool = option(False, "torch.compile the step")
-    channels_last: bool = option(True, "memory format of images and weights, the fastest for convolutions")
+    precision: str = option("32-true", "numerical precision of a step", choices=PRECISIONS)
+    compile: bool = option(False, "compile the step with torch.compile")
+    channels_last: bool = option(True, "channels-last memory format, the fastest for convolutions")
     sync_bn: bool = option(
-        True, "batch norm over all GPUs of a run; torch has none over CPU processes, so it is left out there"
+        True, "synchronise batch norm over the GPUs of a run; torch cannot do this for CPU processes"
     )
-    ckpt_freq: int = option(0, "epochs between checkpoints that are kept, beside the last one; 0 keeps none", low=0)
-    init_from: str | None = option(None, "start with the backbone of another run", kind=str, metavar="RUN")
-    name: str | None = option(None, "what the run is called (also WANDB_NAME)", kind=str)
+    ckpt_freq: int = option(0, "epochs between additional checkpoints; 0 keeps only the last one", low=0)
+    init_from: str | None = option(None, "initialise the backbone from another run", kind=str, metavar="RUN")
+    name: str | None = option(None, "name of the run (also WANDB_NAME)", kind=str)
 
     def __post_init__(self) -> None:
         given: Any = self.loss
@@ -129,9 +158,9 @@ class TrainConfig(Config):
         return Path(self.data).name
 
     def to_command(self) -> list[str]:
-        """Words that describe the same run when they are typed again; what is as by default is left out.
+        """Command line of the same run; options with their default value are omitted.
 
-        A folder must be given by its whole path, and a set by its usual name, as the command itself writes them.
+        `data` must be an absolute path or the canonical name of a set, as the command writes it.
 
         >>> config = TrainConfig("mnist", "fast", "arcgrad(s=10)", lr=0.05, neck=True, repeated_augmentation=3)
         >>> print(*config.to_command())
@@ -150,7 +179,7 @@ class TrainConfig(Config):
 
 
 def format_with_options(name: str, options: Mapping[str, Any]) -> str:
-    """A name with options as we write them everywhere; those that stand in the name already come first.
+    """`name(key=value, …)`; options that are already part of the name come first.
 
     >>> format_with_options("fast", {}), format_with_options("resnet18(stem_type=deep)", {"output_stride": 8})
     ('fast', 'resnet18(stem_type=deep, output_stride=8)')

@@ -1,4 +1,4 @@
-"""Batches of a dataset that was passed to `wm.train`, in an order that follows from seed and epoch; its fingerprint.
+"""Batches of a dataset passed to `wm.train`, in an order determined by seed and epoch; its fingerprint.
 
 The random numbers that a dataset draws from the global generators of torch, NumPy and Python are seeded for every batch
 by (seed, epoch, step, rank), in this process or in a worker: a resumed run draws the same ones. Random numbers from a
@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from ..data.images.augment import Augment
 from ..data.images.batches import Batch, make_sampler
-from ..data.images.sets import stratified_split, stratified_subset
+from ..data.images.sets import stratified_split
 from ..io.errors import InputError, format_value
 from .config import TrainConfig
 from .datasets import (
@@ -33,19 +33,19 @@ from .datasets import (
     read_samples,
     seeded_rngs,
 )
-from .inputs import Inputs
+from .inputs import Inputs, select_train_samples
 from .samplers import GivenSampler, stream_seed
 
-_ITEM_STREAM, _EVAL_STREAM = 3, 4  # purposes of generators, beside those of `data.images.batches`
+_ITEM_STREAM, _EVAL_STREAM = 3, 4  # streams of generators, distinct from those of `data.images.batches`
 _EVAL_BATCH_SIZE = 500
-_HASHED_ITEMS = 32  # items that tell one dataset from another, beside all labels
-_MAX_BATCH_VALUES = 1 << 27  # of a batch that is evaluated: half a gibibyte
+_HASHED_ITEMS = 32  # items that identify a dataset, in addition to all labels
+_MAX_BATCH_VALUES = 1 << 27  # values of an evaluation batch: half a gibibyte
 
 
 class SeededFetch:
-    """Fetches batches from a dataset: `(seed, rows)` to inputs and labels, or to the InputError that is to be raised.
+    """Fetches batches from a dataset: maps `(seed, rows)` to inputs and labels, or to an InputError.
 
-    An error is returned as a value, so that one from a worker process is the same line as one from this process.
+    An error is returned as a value, so that an error of a worker process is reported as one line too.
     """
 
     def __init__(self, dataset: Any, where: str, collate_fn: CollateFn | None) -> None:
@@ -89,7 +89,7 @@ def iter_batches(
         collate_fn=_return_unchanged,
         num_workers=workers,
         pin_memory=pin_memory,
-        generator=torch.Generator(),  # else it would draw from the global one, which is dropout's
+        generator=torch.Generator(),  # else it would draw from the global one, which dropout uses
     )
     for rows, found in zip(batches, loader, strict=True):
         if isinstance(found, InputError):
@@ -98,10 +98,11 @@ def iter_batches(
         y = samples.classes.encode(labels, samples.name)
         if not torch.equal(y, samples.y[rows]):
             wrong = int((y != samples.y[rows]).nonzero()[0, 0])
+            was = ", ".join(map(repr, samples.names_of(int(rows[wrong])))) or "none"
             raise InputError(
                 f"{samples.name}: item {int(samples.rows[rows][wrong])} has the label {format_value(labels[wrong])}, "
-                f"which was {samples.class_names[int(samples.y[rows][wrong])]!r} when the labels were read; "
-                "a dataset must give an item the same label each time"
+                f"which was {was} when the labels were read; "
+                "a dataset must return the same label for an item each time"
             )
         check_finite_rows(x, samples.rows[rows], samples.name)
         yield (x.to(dtype) if x.is_floating_point() else x), y
@@ -188,7 +189,9 @@ class DatasetInputs(Inputs):
         """What must be known of the items to build the network and to show it others, as JSON takes it."""
         return {
             "class_names": list(self.class_names),
+            "class_counts": self.class_counts,
             "labels": "numbers" if self.train.classes.by_number else "names",
+            **self.label_spec,
             "shape": list(self.example.shape[1:]),
             "dtype": "float" if self.example.is_floating_point() else "int64",
         }
@@ -227,7 +230,7 @@ class DatasetInputs(Inputs):
         """What a resumed run cannot restore of a dataset and its sampler."""
         notes = [] if self.batches.given is None else [self.batches.given.note]
         if self.fingerprint["some"] is None:
-            notes.append("the dataset draws random numbers of its own, which are not restored")
+            notes.append("the dataset has its own random generator, whose state is not restored")
         return notes
 
     def _item_hash(self, row: int) -> str | None:
@@ -263,9 +266,9 @@ class GivenObjects:
         if self.train is None:
             for name in ("val", "test", "sampler", "class_names", "collate_fn"):
                 if getattr(self, name) is not None:
-                    raise InputError(f"{name} goes with train: give the training data too")
+                    raise InputError(f"{name} requires train: pass the training data too")
         if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 0:
-            raise InputError(f"workers must be a whole number of at least 0, got {format_value(self.workers)}")
+            raise InputError(f"workers must be an integer of at least 0, got {format_value(self.workers)}")
 
     def update_config(self, config: TrainConfig) -> TrainConfig:
         """The config with the names of the objects in it, and without an augmentation if the data are given."""
@@ -273,15 +276,17 @@ class GivenObjects:
         if self.model is not None:
             changes |= {"model": f"module:{type(self.model).__name__}", "model_options": {}}
             if config.model_options:
-                raise InputError("model_options belong to a model by its name; the given module has its own")
+                raise InputError("model_options are only for a model given by name, not for a module")
         if self.train is not None:
             for name, neutral in (("unseen_classes", 0.0), ("input_size", None)):
                 if getattr(config, name) != neutral:
-                    raise InputError(f"{name} is for images by name or folder; a given dataset chooses its own items")
+                    raise InputError(
+                        f"{name} is only for named image sets and folders, not for a dataset passed as train"
+                    )
             if config.augment_options:
-                raise InputError("augment_options: a given dataset is not augmented here, it has its own transforms")
+                raise InputError("augment_options: a dataset passed as train is not augmented; use its own transforms")
             if self.val is not None and config.val_fraction:
-                raise InputError("val and val_fraction both choose the held-out items; give one of them")
+                raise InputError("val and val_fraction both define the held-out items; use one of them")
             changes |= {"data": dataset_name(self.train), "augment": "none"}
         return replace(config, **changes)
 
@@ -295,11 +300,10 @@ class GivenObjects:
             if given is not None
         }
         if self.sampler is not None and config.val_fraction:
-            raise InputError("sampler goes with the whole dataset: give val= instead of val_fraction")
+            raise InputError("sampler needs the whole dataset: use val instead of val_fraction")
         if config.val_fraction:
             train, parts["val"] = stratified_split(train, config.val_fraction, config.seed)
-        if config.train_fraction < 1.0:
-            train = stratified_subset(train, config.train_fraction, config.seed)
+        train = select_train_samples(config, train, train.class_names)
         found = DatasetInputs(
             train=train,
             val=parts.get("val"),
@@ -316,7 +320,7 @@ class GivenObjects:
             x = next(iter(found.eval_batches(part.take(torch.arange(1)))))[0]
             if self.collate_fn is None and x.shape[1:] != found.example.shape[1:]:
                 have, wants = list(x.shape[1:]), list(found.example.shape[1:])
-                raise InputError(f"{name}: items are {have}, those of train {wants}")
+                raise InputError(f"{name}: items have the shape {have}, those of train {wants}")
         return found
 
 
@@ -338,4 +342,4 @@ def check_fingerprint(kept: Mapping[str, Any] | None, now: Mapping[str, Any], wh
     ):
         before, after = (kept or {}).get(name), now[name]
         if before is not None and after is not None and before != after:
-            raise InputError(f"{where}: the run was trained on another dataset (other {what}); give the same one")
+            raise InputError(f"{where}: the run was trained on another dataset (other {what}); pass the same dataset")

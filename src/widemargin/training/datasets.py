@@ -1,4 +1,4 @@
-"""Datasets and arrays that are passed to `wm.train`: their items, their labels, and the classes these stand for.
+"""Datasets and arrays passed to `wm.train`: their items, labels and classes.
 
 A dataset is any map-style `torch.utils.data.Dataset` whose items are `(x, y)` or mappings with the keys "image" or "x",
 and "label" or "y". Arrays `(X, y)` and a `TensorDataset` are kept as tensors, and batches are rows of these.
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDataset
 
+from ..data.label_sets import MultiHot, as_label_set, encode_label_sets, label_set_names
 from ..io.errors import InputError, format_value, shorten
 from ..io.progress import progress_bar
 
@@ -34,42 +35,51 @@ class Classes:
     names: tuple[str, ...]
     by_number: bool
     """Labels are the numbers 0 … C−1; otherwise a label, written as text, is the name of its class."""
+    is_multilabel: bool = False
+    """Whether an item has any number of labels: a set of them, or a row of 0 and 1."""
 
     @classmethod
     def from_labels(cls, labels: Sequence[Any], names: Sequence[str] | None, where: str) -> Classes:
         """The classes of these labels; `names` are those of the classes 0 … C−1 where they are known.
 
         >>> Classes.from_labels(["cat", "ant", "cat"], None, "train")
-        Classes(names=('ant', 'cat'), by_number=False)
+        Classes(names=('ant', 'cat'), by_number=False, is_multilabel=False)
         >>> Classes.from_labels([2, 0, 1], None, "train"), Classes.from_labels([8, 3], None, "train").names
-        (Classes(names=('0', '1', '2'), by_number=True), ('3', '8'))
+        (Classes(names=('0', '1', '2'), by_number=True, is_multilabel=False), ('3', '8'))
         """
         kinds = {type(label) for label in set(labels)}
         if len(kinds) > 1:
             said = ", ".join(sorted(kind.__name__ for kind in kinds))
-            raise InputError(f"{where}: labels are of several kinds ({said}); give all of one")
-        are_numbers = kinds == {int}
-        if names is not None:
+            raise InputError(f"{where}: labels have several types ({said}); use one type")
+        is_multilabel = bool(kinds & {MultiHot, frozenset})
+        are_numbers = kinds in ({int}, {MultiHot})
+        if is_multilabel:
+            found = cls(label_set_names(labels, where) if names is None else tuple(map(str, names)), are_numbers, True)
+        elif names is not None:
             found = cls(tuple(str(name) for name in names), are_numbers)
         else:
             try:
                 values = sorted(set(labels))
             except TypeError:
-                raise InputError(f"{where}: labels of this kind have no order: {format_value(labels[0])}") from None
+                raise InputError(f"{where}: labels of this type cannot be sorted: {format_value(labels[0])}") from None
             found = cls(tuple(map(str, values)), are_numbers and values == list(range(len(values))))
         if len(set(found.names)) < len(found.names):
             raise InputError(f"{where}: two classes have the same name")
         if len(found.names) < 2:
-            raise InputError(f"{where}: all items have the label {found.names[0]!r}; two classes are needed at least")
+            raise InputError(f"{where}: all items have the label {found.names[0]!r}; at least two classes are needed")
         return found
 
     def encode(self, labels: Sequence[Any], where: str) -> Tensor:
-        """The class number of each label, int64 [N]."""
+        """The class number of each label, int64 [N]; booleans [N, C] where items have several labels."""
+        if self.is_multilabel:
+            return encode_label_sets(labels, self.names, where)
         if self.by_number:
             found = np.asarray(labels)
             if found.dtype.kind not in "iu":
                 wrong = next(label for label in labels if type(label) is not int)
-                raise InputError(f"{where}: the label {format_value(wrong)} is no class number, as those of train are")
+                raise InputError(
+                    f"{where}: the label {format_value(wrong)} is not a class number, unlike those of train"
+                )
             outside = (found < 0) | (found >= len(self.names))
             if outside.any():
                 self._refuse(labels[int(outside.argmax())], where)
@@ -83,18 +93,24 @@ class Classes:
     def _refuse(self, label: Any, where: str) -> None:
         some = ", ".join(self.names[:5]) + (", …" if self.names[5:] else "")
         raise InputError(
-            f"{where}: the label {format_value(label)} is none of the {len(self.names):,} classes of train ({some})"
+            f"{where}: the label {format_value(label)} is not one of the {len(self.names):,} classes of train ({some})"
         )
 
 
 def plain_label(label: Any, where: str) -> Any:
-    """A label as a hashable Python value; numbers with a fraction, vectors and nothing at all are refused."""
+    """A label as a hashable Python value, of an item with several labels a `LabelSet`.
+
+    Numbers with a fraction, arrays and nothing at all are refused.
+    """
+    several = as_label_set(label, where)
+    if several is not None:
+        return several
     if isinstance(label, np.generic) or (isinstance(label, Tensor | np.ndarray) and np.prod(label.shape) == 1):
         label = label.item()
     if isinstance(label, Tensor | np.ndarray | list | dict | set):
-        raise InputError(f"{where}: a label must be one value, got {shorten(type(label).__name__)} of several")
+        raise InputError(f"{where}: a label must be a single value, got a {shorten(type(label).__name__)} of several")
     if isinstance(label, float):
-        raise InputError(f"{where}: the label {label!r} is a number with a fraction; give classes, such as y.long()")
+        raise InputError(f"{where}: the label {label!r} is fractional; pass classes, for example y.long()")
     if label is None:
         raise InputError(f"{where}: a label is missing")
     return label
@@ -122,7 +138,7 @@ class DatasetSamples:
     rows: Tensor
     """Rows of the dataset [N]."""
     y: Tensor
-    """Class numbers [N]."""
+    """Class numbers [N], or booleans [N, C] where items have several labels."""
     classes: Classes
 
     def __len__(self) -> int:
@@ -132,6 +148,11 @@ class DatasetSamples:
     def class_names(self) -> tuple[str, ...]:
         """Names of the classes."""
         return self.classes.names
+
+    def names_of(self, row: int) -> list[str]:
+        """Names of the classes of an item."""
+        places = self.y[row].nonzero().squeeze(1).tolist() if self.y.ndim == 2 else [int(self.y[row])]
+        return [self.class_names[place] for place in places]
 
     def take(self, rows: Tensor) -> DatasetSamples:
         """These of the items, in this order."""
@@ -146,7 +167,7 @@ def read_samples(
     class_names: Sequence[str] | None = None,
     quiet: bool = True,
 ) -> DatasetSamples:
-    """The items of what was given as `name` (train, val or test); of val and test `classes` are those of train.
+    """The items passed as `name` (train, val or test); for val and test, `classes` are those of train.
 
     Labels are read once: from `targets` or `labels` of the dataset if the first and last items agree with them, else
     from every item.
@@ -166,13 +187,13 @@ def as_dataset(given: Any, name: str) -> Any:
     """The dataset, or one of the arrays `(X, y)`."""
     if isinstance(given, IterableDataset):
         raise InputError(
-            f"{name}: an IterableDataset has no length and no order that a resumed run could take up; "
-            "give a map-style dataset, with __len__ and __getitem__"
+            f"{name}: an IterableDataset has no length and cannot be resumed; "
+            "pass a map-style dataset with __len__ and __getitem__"
         )
     if type(given) is TensorDataset:
         given = given.tensors
         if len(given) != 2:
-            raise InputError(f"{name}: a TensorDataset of {len(given)} tensors; give inputs and labels")
+            raise InputError(f"{name}: a TensorDataset of {len(given)} tensors; it must have two, inputs and labels")
     if isinstance(given, tuple | list) and len(given) == 2 and not isinstance(given[0], tuple | list | Mapping):
         return _array_dataset(given[0], given[1], name)
     is_table = hasattr(given, "to_numpy")
@@ -183,7 +204,7 @@ def as_dataset(given: Any, name: str) -> Any:
         or isinstance(given, str | Mapping)
     ):
         raise InputError(
-            f"{name}: a {type(given).__name__} is no dataset; give a torch Dataset with __len__ and __getitem__, "
+            f"{name}: a {type(given).__name__} is not a dataset; pass a torch Dataset with __len__ and __getitem__, "
             "or arrays (X, y)"
         )
     return given
@@ -198,7 +219,7 @@ def dataset_name(given: Any) -> str:
 def _array_dataset(x: Any, y: Any, name: str) -> ArrayDataset:
     values, labels = as_tensor(x, f"{name}: X"), _label_list(y, name)
     if values.ndim < 2:
-        raise InputError(f"{name}: X is {list(values.shape)}; give rows of numbers [N, D] or images [N, C, H, W]")
+        raise InputError(f"{name}: X has the shape {list(values.shape)}; pass rows [N, D] or images [N, C, H, W]")
     if len(values) != len(labels):
         raise InputError(f"{name}: X has {len(values):,} rows, y has {len(labels):,} labels")
     check_finite_rows(values, torch.arange(len(values)), name)
@@ -214,12 +235,12 @@ def as_tensor(x: Any, where: str) -> Tensor:
     if not isinstance(x, Tensor):
         kind = f"an array of {x.dtype}" if isinstance(x, np.ndarray) else f"a {type(x).__name__}"
         raise InputError(
-            f"{where} is {kind}, not a tensor or an array of numbers; give the dataset a transform that returns one"
+            f"{where} is {kind}, not a tensor or numeric array; add a transform to the dataset that returns one"
         )
     if x.is_complex() or x.dtype in (torch.uint8, torch.bool):
         kind = str(x.dtype).removeprefix("torch.")
         raise InputError(
-            f"{where} is {kind}; make it float, as x.float() / 255 does of bytes, or int64 if it is tokens"
+            f"{where} is {kind}; convert it to float, for example x.float() / 255 for bytes, or to int64 for tokens"
         )
     return x.detach() if x.is_floating_point() else x.detach().long()
 
@@ -230,7 +251,7 @@ def check_finite_rows(x: Tensor, rows: Tensor, where: str) -> None:
         return
     wrong = ~torch.isfinite(x.flatten(1)).all(1)
     if bool(wrong.any()):
-        raise InputError(f"{where}: item {int(rows[wrong.nonzero()[0, 0]])} holds NaN or infinity")
+        raise InputError(f"{where}: item {int(rows[wrong.nonzero()[0, 0]])} contains NaN or infinity")
 
 
 def _label_list(y: Any, name: str) -> list[Any]:
@@ -240,13 +261,16 @@ def _label_list(y: Any, name: str) -> list[Any]:
     if isinstance(y, Tensor | np.ndarray):
         if y.ndim == 2 and y.shape[1] == 1:
             y = y[:, 0]
-        if y.ndim != 1:
-            raise InputError(f"{name}: labels are {list(y.shape)}; give one label for each item, [N]")
-        y = y.tolist()
+        if y.ndim > 2 or not y.ndim:
+            raise InputError(
+                f"{name}: labels have the shape {list(y.shape)}; pass one label per item, [N], or a row of 0 and 1, "
+                "[N, C]"
+            )
+        y = y.tolist() if y.ndim == 1 else list(y)
     try:
         labels = list(y)
     except TypeError:
-        raise InputError(f"{name}: labels are a {type(y).__name__}; give one label for each item, [N]") from None
+        raise InputError(f"{name}: labels are a {type(y).__name__}; pass one label per item, [N]") from None
     return [plain_label(label, f"{name}, item {k}") for k, label in enumerate(labels)]
 
 
@@ -258,7 +282,11 @@ def _declared_classes(dataset: Any, labels: Sequence[Any]) -> Sequence[str] | No
     names = getattr(base, "classes", None)
     if not isinstance(names, tuple | list) or len(names) < 2 or not all(isinstance(name, str) for name in names):
         return None
+    if any(isinstance(label, MultiHot) for label in labels):
+        return names if len(names) == labels[0].size else None
     known = set(names)
+    if any(isinstance(label, frozenset) for label in labels):
+        return names if known.issuperset(*labels) else None
     fits = all(0 <= k < len(names) if type(k) is int else k in known for k in set(labels))
     return names if fits else None
 
@@ -318,9 +346,7 @@ def split_item(item: Any, where: str) -> tuple[Any, Any]:
         x, y = (next((item[key] for key in keys if key in item), None) for keys in (_X_KEYS, _Y_KEYS))
         if x is None or y is None:
             names = ", ".join(map(str, item))
-            raise InputError(
-                f"{where} has the keys {names}; an input is called image or x, a label is called label or y"
-            )
+            raise InputError(f"{where} has the keys {names}; name the input image or x and the label label or y")
         return x, y
     if isinstance(item, tuple | list) and len(item) == 2:
         return item[0], item[1]
@@ -332,11 +358,13 @@ def collate_items(
 ) -> tuple[Tensor, Any]:
     """Inputs [N, …] and the labels of a batch of items."""
     if collate_fn is not None:
-        x, y = split_item(collate_fn(items), f"{where}: what collate_fn returns")
+        x, y = split_item(collate_fn(items), f"{where}: the result of collate_fn")
         found = as_tensor(x, f"{where}: x of collate_fn")
         labels = _label_list(y, where)
         if len(found) != len(items) or len(labels) != len(items):
-            raise InputError(f"{where}: collate_fn makes {len(found)} inputs and {len(labels)} labels of {len(items)}")
+            raise InputError(
+                f"{where}: collate_fn returned {len(found)} inputs and {len(labels)} labels for {len(items)} items"
+            )
         return found, labels
     inputs, labels = [], []
     for row, item in zip(rows, items, strict=True):
@@ -346,7 +374,7 @@ def collate_items(
     shapes = {tuple(x.shape): row for row, x in zip(rows, inputs, strict=True)}
     if len(shapes) > 1:
         said = " and ".join(f"{list(shape)} (item {row})" for shape, row in list(shapes.items())[:2])
-        raise InputError(f"{where}: items differ in shape, {said}; make them equal, or give collate_fn=")
+        raise InputError(f"{where}: items differ in shape, {said}; make them equal, or pass collate_fn")
     return torch.stack(inputs), labels
 
 
@@ -355,7 +383,7 @@ def seeded_rngs(seed: int) -> Iterator[None]:
     """Seed the global random numbers of torch, NumPy and Python inside the block; afterwards they go on as before."""
     states = torch.default_generator.get_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
     torch.default_generator.manual_seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002  (the global one is what a dataset may draw from)
+    np.random.seed(seed % 2**32)  # noqa: NPY002  (a dataset may draw from the global generator)
     random.seed(seed)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Processes of a run: started alone, by torchrun or by SLURM, as the environment says.
+"""Processes of a run: a single one, or those started by torchrun or SLURM, as the environment says.
 
 Also here: which processes were lost when a connection breaks, batch norm over all processes, and stopping on SIGTERM or
 SIGINT after the current step.
@@ -46,7 +46,7 @@ def launch_fabric(config: TrainConfig, devices: Any = "auto", timeout: float = D
         raise InputError('training on images needs lightning-fabric: pip install "widemargin[train]"') from None
     world_size, local_world_size, nodes = _process_layout()
     if not 0 < timeout < float("inf"):
-        raise InputError(f"the time-out must be a number of seconds above 0, got {timeout!r}")
+        raise InputError(f"timeout must be a number of seconds above 0, got {timeout!r}")
     if config.batch_size % world_size:
         raise InputError(f"batch_size {config.batch_size} cannot be divided among {world_size} processes")
     accelerator = "cpu" if not torch.cuda.is_available() and not torch.backends.mps.is_available() else "auto"
@@ -64,7 +64,7 @@ def launch_fabric(config: TrainConfig, devices: Any = "auto", timeout: float = D
         if world_size == 1:
             raise
         why = " ".join(str(error).split())[:200]
-        raise InputError(f"the {world_size} processes did not come together within {timeout:g} s ({why})") from None
+        raise InputError(f"the {world_size} processes did not connect within {timeout:g} s ({why})") from None
     return fabric
 
 
@@ -107,7 +107,7 @@ def _process_layout() -> tuple[int, int, int]:
     return 1, 1, 1
 
 
-# Lost processes: when a connection breaks, those that are left find out through the store which ranks still answer.
+# Lost processes: when a connection breaks, the remaining ones find out through the store which ranks still answer.
 
 _CONNECTION_ERROR_PATTERN = re.compile(
     r"gloo|nccl|connection (closed|reset|refused)|timed out|timeout|pair closure|broken pipe", re.IGNORECASE
@@ -127,7 +127,7 @@ def is_connection_error(error: RuntimeError) -> bool:
 def find_silent_ranks(wait_seconds: float) -> list[int] | None:
     """Ranks that have not answered in time; None where the store, which rank 0 keeps, does not answer."""
     found: list[list[int] | None] = []
-    # Apart, as asking a store whose process is stopped, which is rank 0's, waits for ever.
+    # In a thread: if the process of rank 0, which holds the store, is stopped, a request waits forever.
     asking = threading.Thread(target=lambda: found.append(_poll_ranks(wait_seconds)), daemon=True)
     asking.start()
     asking.join(wait_seconds + 1.0)
@@ -155,14 +155,14 @@ def lost_rank_error(wait_seconds: float, timeout: timedelta) -> LostRankError:
     """The error that names the lost ranks and says how to go on."""
     silent = find_silent_ranks(wait_seconds)
     if silent is None:
-        who = "rank 0 has gone or does not answer"
+        who = "rank 0 has exited or does not answer"
     elif not silent:
-        who = f"the processes lost each other, though all of them still answer (time-out {timeout.total_seconds():g} s)"
+        who = f"the connection broke, but all processes still answer (timeout {timeout.total_seconds():g} s)"
     elif len(silent) == 1:
-        who = f"rank {silent[0]} has gone or does not answer"
+        who = f"rank {silent[0]} has exited or does not answer"
     else:
-        who = f"ranks {', '.join(map(str, silent))} have gone or do not answer"
-    return LostRankError(f"{who}; go on from the last checkpoint with --resume")
+        who = f"ranks {', '.join(map(str, silent))} have exited or do not answer"
+    return LostRankError(f"{who}; continue from the last checkpoint with resume=True (--resume)")
 
 
 # Batch norm over all processes: the statistics of the whole batch instead of one process's part of it.
@@ -183,7 +183,9 @@ def convert_sync_batchnorm(model: ModuleT) -> ModuleT:
     for name, module in model.named_modules():
         own = isinstance(module, _BatchNorm) and type(module).forward is not _BatchNorm.forward
         if own and not isinstance(module, known):
-            raise InputError(f"{name}, a {type(module).__name__}, cannot be synced over processes: take --no-sync-bn")
+            raise InputError(
+                f"{name}, a {type(module).__name__}, cannot be synchronised over processes: use sync_bn=False (--no-sync-bn)"
+            )
     return convert(model)
 
 
@@ -204,7 +206,7 @@ class StopRequest:
         self.is_requested = True
         for each in _STOP_SIGNALS:
             signal.signal(each, signal.SIG_DFL)
-        print_stderr(f"{signal.Signals(signum).name}: saving after this step; once more leaves at once")
+        print_stderr(f"{signal.Signals(signum).name}: saving after this step; a second signal exits at once")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..io.errors import InputError
 from ..models.attach import MarginModel
-from ..numerics.angles import angle_between, unit_and_norm
+from ..numerics.angles import group_weights, smallest_angle, unit_and_norm
 
 
 class DivergedError(InputError):
@@ -63,6 +63,7 @@ def _describe_magnitudes(model: MarginModel, x: Tensor, y: Tensor) -> str:
         message += f", largest logit {float(model.objective.logits(x).abs().max()):.3g}"
     head = model.objective.head
     if head is not None:
-        theta = angle_between(unit_and_norm(x.double())[0], unit_and_norm(head.weight.detach().double())[0][y])
+        weight = group_weights(head.weight.detach())[y].double()
+        theta = smallest_angle(unit_and_norm(x.double())[0].unsqueeze(1), unit_and_norm(weight)[0])
         message += f", largest angle to the own class {math.degrees(float(theta.max())):.0f}°"
     return f"{message}, largest embedding {float(x.double().norm(dim=1).max()):.3g}"

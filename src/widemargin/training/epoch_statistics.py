@@ -1,4 +1,4 @@
-"""Sums over the steps of an epoch: loss, right answers, histograms of angles (Figure 4), mining.
+"""Sums over the steps of an epoch: loss, correct predictions, histograms of angles (Figure 4), mining statistics.
 
 A checkpoint in the middle of an epoch keeps them.
 """
@@ -20,18 +20,18 @@ NUM_BINS = 90  # two degrees each
 
 
 class AngleHistogram:
-    """Counts of θ to the own class and to the other classes, from embeddings that were computed anyway."""
+    """Histograms of the angle to the target class and to the other classes, from the embeddings of the training step."""
 
     def __init__(self, device: torch.device) -> None:
         self.target = torch.zeros(NUM_BINS, dtype=torch.int64, device=device)
         self.non_target = torch.zeros(NUM_BINS, dtype=torch.int64, device=device)
-        self.max_target_angle: Tensor | None = None  # of the last batch in which it was a number
+        self.max_target_angle: Tensor | None = None  # of the last batch in which it was finite
 
     @torch.no_grad()
     def add(self, head: Head, x: Tensor, y: Tensor) -> None:
-        """Count the angles of one batch."""
-        unit = angles.unit_and_norm(x.to(head.weight.dtype))[0]
-        cos = unit @ angles.unit_and_norm(head.weight)[0].T
+        """Count the angles of one batch; for sub-centres the angle to the nearest one."""
+        unit = angles.unit_and_norm(x.to(head.weight.dtype))[0].unsqueeze(1)
+        cos = angles.nearest_cosines(unit, angles.group_weights(angles.unit_and_norm(head.weight)[0]))
         theta = angles.safe_arccos(cos)
         bins = (theta * (NUM_BINS / angles.PI)).long().clamp_(0, NUM_BINS - 1)
         widest = theta.gather(1, y.unsqueeze(1)).amax()
@@ -51,11 +51,11 @@ class AngleHistogram:
         }
 
 
-_COLLAPSE_SPREAD = 1e-3  # spread of unit embeddings below which all are as good as one point
+_COLLAPSE_SPREAD = 1e-3  # spread of unit embeddings below which they count as one point
 
 
 class MiningMeter:
-    """Means over the batches of an epoch of what the pair losses of an objective report.
+    """Means over an epoch of the statistics that the pair losses of an objective report.
 
     These are triplets, active ones, anchors without any; and the spread of all embeddings.
     """
@@ -79,7 +79,7 @@ class MiningMeter:
             self.sums[name] = self.sums[name] + value if name in self.sums else value
 
     def means(self) -> dict[str, float]:
-        """Figures per batch, and `collapsed` where all embeddings have become one point."""
+        """Means per batch, and `collapsed` if all embeddings have become one point."""
         found = {name: float(value) / self.num_batches for name, value in self.sums.items()}
         if found.get("spread", 1.0) < _COLLAPSE_SPREAD:
             found["collapsed"] = 1.0
@@ -87,20 +87,22 @@ class MiningMeter:
 
 
 class EpochSums:
-    """Sums of this process; `state_dict` gives those of all."""
+    """Sums of this process; `state_dict` returns those of all processes."""
 
     def __init__(self, device: torch.device) -> None:
-        self.totals = torch.zeros(3, dtype=widest_float_dtype(device), device=device)  # loss, right answers, images
+        self.totals = torch.zeros(
+            3, dtype=widest_float_dtype(device), device=device
+        )  # loss, correct predictions (of several labels all correct), images
         self.histogram, self.mining = AngleHistogram(device), MiningMeter()
-        self.max_logit: Tensor | None = None  # largest of the last batch in which it was a number
+        self.max_logit: Tensor | None = None  # largest of the last batch in which it was finite
 
     @torch.no_grad()
     def add(self, objective: Objective, losses: Tensor, embeddings: Tensor, y: Tensor) -> None:
         """Add one batch, without waiting for the device."""
-        right = torch.zeros((), device=y.device)  # none where there are no answers
+        right = torch.zeros((), device=y.device)  # stays 0 for objectives without predictions
         if objective.has_logits:
             logits = objective.logits(embeddings)
-            right = (logits.argmax(1) == y).sum()
+            right = (logits.argmax(1) == y).sum() if y.ndim == 1 else ((logits > 0) == y).all(1).sum()
             largest = logits.abs().amax()
             self.max_logit = (
                 largest if self.max_logit is None else torch.where(largest.isfinite(), largest, self.max_logit)
@@ -112,19 +114,19 @@ class EpochSums:
             self.histogram.add(objective.head, embeddings, y)
 
     def describe_magnitudes(self) -> str:
-        """Largest logit and angle to the own class in the last step where they were numbers, in words."""
+        """Largest logit and target angle of the last step in which they were finite, as text."""
         logit, theta = (math.nan if v is None else float(v) for v in (self.max_logit, self.histogram.max_target_angle))
         parts = [f"logit {logit:.3g}"] if math.isfinite(logit) else []
-        parts += [f"angle to the own class {math.degrees(theta):.0f}°"] if math.isfinite(theta) else []
+        parts += [f"angle to the target class {math.degrees(theta):.0f}°"] if math.isfinite(theta) else []
         return f"; before that the largest {' and '.join(parts)}" if parts else ""
 
     def global_totals(self) -> tuple[float, float, float]:
-        """Loss, right answers and images of all processes."""
+        """Loss, correct predictions and images of all processes."""
         loss, right, seen = distributed.all_reduce_sum(self.totals).tolist()
         return loss, right, seen
 
     def state_dict(self) -> dict[str, Any]:
-        """Sums of all processes, as JSON takes them."""
+        """Sums of all processes, as JSON values."""
         return {
             "totals": list(self.global_totals()),
             "histogram": self.histogram.counts(),
@@ -133,7 +135,7 @@ class EpochSums:
         }
 
     def load_state_dict(self, state: dict[str, Any], is_rank_zero: bool) -> None:
-        """Continue from saved sums: rank 0 takes those of all processes, the others begin at zero."""
+        """Continue from saved sums: rank 0 takes those of all processes, the others start at zero."""
         if not is_rank_zero:
             return
         self.totals.copy_(torch.tensor(state["totals"], dtype=self.totals.dtype))

@@ -1,17 +1,20 @@
-"""Evaluation of a model on images: by its predicted classes, or by its embeddings where it has no such classes.
+"""Evaluation of a model on images: by its predicted classes, or by its embeddings if it predicts no classes.
 
-Predictions give top-1 and top-5, with and without flips, angles and a confusion matrix; embeddings give the figures of
-`recognition.evaluation`. Several processes share the batches of one and put together what they found before a figure is
-computed; the batches stay whole, so that every image gives the same bits as in one process.
+Predictions give top-1 and top-5, with and without flips, balanced accuracy, angles and a confusion matrix; embeddings
+give the figures of `recognition.evaluation`; images with several labels give mean average precision. Several processes
+share the batches of one and put together what they found before a figure is computed; the batches stay whole, so that
+every image gives the same bits as in one process.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..head.head import Head
@@ -19,6 +22,7 @@ from ..io.errors import InputError
 from ..metrics.angles import AngleMeter, mean_angle
 from ..metrics.confusion import Confusion
 from ..metrics.intervals import MIN_EVENTS
+from ..metrics.multilabel import multilabel_metrics
 from ..models.attach import MarginModel, check_finite_outputs, to_model_input
 from ..numerics import distributed
 from ..numerics.precision import widest_float_dtype
@@ -50,8 +54,10 @@ def evaluate(
         over_ranks = False  # its logits are computed by all ranks together, so each needs all batches
     over_ranks = over_ranks and distributed.has_multiple_ranks()
     like = next(model.parameters())
-    collected: AnswerCounts | CollectedEmbeddings
-    if model.objective.has_logits and not config.unseen_classes:
+    collected: AnswerCounts | LabelScores | CollectedEmbeddings
+    if inputs.is_multilabel:
+        collected = LabelScores(model, inputs.class_names, like.device, flips and inputs.augment.flip != "none")
+    elif model.objective.has_logits and not config.unseen_classes:
         num_classes = len(inputs.class_names)
         collected = AnswerCounts(model, num_classes, like.device, flips and inputs.augment.flip != "none")
     else:
@@ -72,7 +78,7 @@ def evaluate(
 
 
 class AnswerCounts:
-    """Losses, right answers and answers of a classifier, batch by batch, and the centres of the classes.
+    """Losses and predictions of a classifier, accumulated over batches, and the centres of the classes.
 
     With flips an image's logits are averaged with those of its mirror image.
     """
@@ -87,7 +93,7 @@ class AnswerCounts:
         self.labels, self.answers = ([torch.zeros(0, dtype=torch.int64, device=device)] for _ in range(2))
 
     def add(self, images: Tensor, labels: Tensor) -> None:
-        """Answer a batch, without waiting for the device."""
+        """Evaluate a batch, without waiting for the device."""
         embedded = self.embed(images)
         logits = self.objective.logits(embedded)
         answers = logits.argmax(1)
@@ -110,7 +116,7 @@ class AnswerCounts:
             self.meter.merge_ranks()
 
     def metrics(self) -> dict[str, Any]:
-        """Figures in percent and radians."""
+        """Metrics in percent and radians."""
         labels, answers = torch.cat(self.labels), torch.cat(self.answers)
         if not len(labels):
             raise InputError("there are no images to evaluate on")
@@ -122,7 +128,55 @@ class AnswerCounts:
         if self.meter is not None and self.class_weights is not None:
             angles = self.meter.compute(self.class_weights, over_ranks=False)
             found["angles"] = {"wc_intra": angles.wc_intra, "w_inter": angles.w_inter, "c_inter": angles.c_inter}
-        found["confusion"] = Confusion.from_predictions(labels, answers, self.num_classes).to_json()
+        confusion = Confusion.from_predictions(labels, answers, self.num_classes)
+        found |= {"balanced_accuracy": confusion.balanced_accuracy, "confusion": confusion.to_json()}
+        return found
+
+
+class LabelScores:
+    """Logits and labels [N, C] of images with several labels each, batch by batch; with flips also those of mirrors."""
+
+    def __init__(self, model: MarginModel, class_names: Sequence[str], device: torch.device, flips: bool) -> None:
+        if not model.objective.has_logits:
+            raise InputError(f"{model.objective.spec!r} has no logits, which several labels per image are evaluated by")
+        self.objective, self.embed, self.class_names, self.flips = model.objective, model.embed, class_names, flips
+        self.device, num_labels = device, len(class_names)
+        self.scores, self.mirrored = ([torch.zeros(0, num_labels)] for _ in range(2))
+        self.labels = [torch.zeros(0, num_labels, dtype=torch.uint8)]  # a type that every collective takes
+
+    def add(self, images: Tensor, labels: Tensor) -> None:
+        """Score a batch; kept on the CPU, as there may be many."""
+        logits = self.objective.logits(self.embed(images))
+        self.scores.append(logits.float().cpu())
+        self.labels.append(labels.to("cpu", torch.uint8))
+        if self.flips:
+            both = logits + self.objective.logits(self.embed(images.flip(-1)))
+            self.mirrored.append(0.5 * both.float().cpu())
+
+    def merge_ranks(self) -> None:
+        """Add the batches of all other ranks."""
+        for name in ("scores", "mirrored", "labels"):
+            setattr(self, name, [gather_batches(getattr(self, name), self.device)])
+
+    def metrics(self) -> dict[str, Any]:
+        """Figures in percent; `loss` is the binary cross-entropy, whatever loss was trained with."""
+        labels, scores = torch.cat(self.labels).bool(), check_finite_outputs(torch.cat(self.scores))
+        if not len(labels):
+            raise InputError("there are no images to evaluate on")
+        if not bool(labels.any()):
+            raise InputError("none of the images has a label, so that there is no average precision")
+        figures = multilabel_metrics(labels, scores)
+        found: dict[str, Any] = {
+            "map": figures.mean_average_precision,
+            "f1_micro": figures.f1_micro,
+            "f1_macro": figures.f1_macro,
+            "exact_match": figures.exact_match,
+            "loss": float(F.binary_cross_entropy_with_logits(scores.double(), labels.double())),
+            "images": len(labels),
+        }
+        if self.flips:
+            found["map_flip"] = multilabel_metrics(labels, torch.cat(self.mirrored)).mean_average_precision
+        found["average_precision"] = dict(zip(self.class_names, figures.average_precision, strict=True))
         return found
 
 
@@ -143,14 +197,14 @@ class CollectedEmbeddings:
 
     def merge_ranks(self) -> None:
         """Add the batches of all other ranks."""
-        own_dim = self.embeddings[0].shape[1] if self.embeddings else 0  # not known where this rank has no batch
+        own_dim = self.embeddings[0].shape[1] if self.embeddings else 0  # unknown if this rank has no batch
         dim = int(distributed.gather_rows(torch.tensor([own_dim], device=self.device)).max())
         empty = torch.zeros(0, dim)
         self.embeddings = [gather_batches([empty, *self.embeddings], self.device)]
         self.labels = [gather_batches(self.labels, self.device)]
 
     def metrics(self) -> dict[str, Any]:
-        """Figures of `recognition.evaluation.evaluate_embeddings`, and W-Inter where there are class weights."""
+        """Metrics of `recognition.evaluation.evaluate_embeddings`, and W-Inter if there are class weights."""
         labels = torch.cat(self.labels)
         if not len(labels):
             raise InputError("there are no images to evaluate on")
@@ -176,10 +230,16 @@ def gather_batches(batches: list[Tensor], device: torch.device | None = None) ->
 
 
 def format_metrics(metrics: dict[str, Any]) -> str:
-    """The figures in a line, with their 95 % `intervals` where they are there."""
+    """The metrics in one line, with their 95 % `intervals` if there are any."""
+    if "map" in metrics:
+        flips = f", with flips {metrics['map_flip']:.2f} %" if "map_flip" in metrics else ""
+        rest = f"F1 {metrics['f1_micro']:.2f} %, exact match {metrics['exact_match']:.2f} %"
+        return f"mAP {metrics['map']:.2f} %{flips}, {rest}"
     if "top1" in metrics:
         flips = f", with flips {metrics['top1_flip']:.2f} %" if "top1_flip" in metrics else ""
-        return f"top-1 {metrics['top1']:.2f} %{flips}, top-5 {metrics['top5']:.2f} %"
+        balanced = metrics.get("balanced_accuracy", metrics["top1"])  # equal to top-1 for balanced classes
+        end = f", balanced {balanced:.2f} %" if f"{balanced:.2f}" != f"{metrics['top1']:.2f}" else ""
+        return f"top-1 {metrics['top1']:.2f} %{flips}, top-5 {metrics['top5']:.2f} %{end}"
     names = {"recall1": "recall@1", "map_at_r": "MAP@R", "auc": "AUC", "eer": "EER", "pair_accuracy": "pairs right"}
     few = metrics["images"] < MIN_EVENTS
     said = []
@@ -191,5 +251,5 @@ def format_metrics(metrics: dict[str, Any]) -> str:
 
 
 def selection_metric(metrics: dict[str, Any]) -> float:
-    """The metric that the checkpoint `best` is chosen by."""
-    return float(metrics["top1"] if "top1" in metrics else metrics["recall1"])
+    """The metric that selects the checkpoint `best`."""
+    return float(next(metrics[name] for name in ("top1", "map", "recall1") if name in metrics))

@@ -1,4 +1,4 @@
-"""`Evaluation`: the figures of a trained run on its test items, or of a protocol on its embeddings."""
+"""`Evaluation`: the metrics of a trained run on its test items, or of a protocol on its embeddings."""
 
 from __future__ import annotations
 
@@ -27,23 +27,24 @@ from .run_inputs import describe_data_changes
 if TYPE_CHECKING:
     from .run import Run
 
+_MAX_LISTED_LABELS = 20  # labels whose average precision is printed; evaluation.json has all
 _ANGLE_NAMES = {"wc_intra": "WC-Intra", "w_inter": "W-Inter", "c_inter": "C-Inter", "intra": "image to centre"}
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Figures of a run: `metrics` as numbers, `lines` in words."""
+    """Metrics of a run: `metrics` as numbers, `lines` as text."""
 
     metrics: dict[str, Any]
     lines: list[str]
     notes: list[str]
-    """Which images of a folder were tested, and what became of the others."""
+    """Which images of a folder were tested, and which were added, changed or removed."""
     protocol: str | None
-    """verification, retrieval, knn, fewshot or openset; None for the run's own figures."""
+    """verification, retrieval, knn, fewshot or openset; None for the metrics of the classifier."""
     title: str
     subtitle: str
     facts: dict[str, Any] = field(repr=False)
-    """What `to_json` writes."""
+    """Contents of the file that `to_json` writes."""
     class_names: tuple[str, ...] = field(default=(), repr=False)
     build_page: Callable[[str], str] | None = field(default=None, repr=False)
 
@@ -54,11 +55,11 @@ class Evaluation:
         return f"Evaluation({self.title}: {'; '.join(self.lines)})"
 
     def _repr_html_(self) -> str:
-        """The figures as a small table, for notebooks."""
+        """The metrics as a small table, for notebooks."""
         return page.table((self.title, ""), [((line, ""),) for line in (*self.lines, *self.notes)])
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """All figures as JSON, also written to `path`."""
+        """All metrics as JSON, also written to `path`."""
         text = (
             dumps_one_line_per_key(self.facts, ensure_ascii=False)
             if self.protocol is None
@@ -69,7 +70,7 @@ class Evaluation:
         return text
 
     def to_html(self, path: str | Path | None = None, *, command: str = "") -> str:
-        """A page with figures and pictures, also written to `path`; `command` is what makes it again."""
+        """A page with metrics and charts, also written to `path`; `command` is printed on it."""
         text = self._own_page(command) if self.build_page is None else self.build_page(command)
         if path is not None:
             write_text_atomic(Path(path), text)
@@ -85,7 +86,7 @@ class Evaluation:
         return page.html_page(self.title, self.subtitle, body)
 
     def write(self, folder: str | Path, *, command: str = "") -> list[Path]:
-        """Write what `widemargin evaluate` writes to a run folder, and return the paths.
+        """Write the files of `widemargin evaluate` to a run folder, and return their paths.
 
         That is `evaluation.json`, or of a protocol `evaluation-NAME.json` and `.html`.
         """
@@ -107,7 +108,7 @@ def evaluate_run(
     assign_new: bool = False,
     **settings: Any,
 ) -> Evaluation:
-    """The figures of a run on `inputs`; with `protocol` or `pairs` those of its embeddings.
+    """Metrics of a run on `inputs`; with `protocol` or `pairs` those of its embeddings.
 
     `settings` are fields of `ProtocolSettings`.
     """
@@ -118,13 +119,16 @@ def evaluate_run(
         return _evaluate_pairs(run, pairs, protocol, assign_new)
     assert inputs is not None
     if list(inputs.class_names) != run.input_spec["class_names"]:
-        raise InputError(f"{run.config.data} has other classes than the run {run.weights_path} was trained on")
+        raise InputError(f"{run.config.data} has other classes than those the run {run.weights_path} was trained on")
     if protocol is not None:
         return _evaluate_protocol(run, inputs, protocol, options)
     found = evaluate(run.model, run.config, inputs, inputs.test, flips=flips)
     if summary := inputs.manifest_summary():
         found["manifest"] = summary
     lines = [format_metrics(found)]
+    if (by_label := found.get("average_precision")) is not None and len(by_label) <= _MAX_LISTED_LABELS:
+        said = (f"{name} {'–' if value is None else f'{value:.2f} %'}" for name, value in by_label.items())
+        lines.append(f"average precision: {', '.join(said)}")
     if "angles" in found:
         angles = [f"{_ANGLE_NAMES[key]} {math.degrees(value):.2f}°" for key, value in found["angles"].items()]
         lines.append(", ".join(angles))
@@ -152,9 +156,11 @@ def _subtitle(run: Run) -> str:
 def _evaluate_pairs(run: Run, path: str | Path, protocol: str | None, assign_new: bool) -> Evaluation:
     """Verification of the pairs in a file."""
     if protocol not in (None, "verification"):
-        raise InputError(f"--pairs belongs to --protocol verification, not to {protocol}")
+        raise InputError(f"pairs (--pairs) requires protocol verification, not {protocol}")
     if assign_new:
-        raise InputError("--assign-new is for the run's own images; --pairs names others: leave one out")
+        raise InputError(
+            "assign_new (--assign-new) concerns the images of the run, pairs (--pairs) names others; use one of them"
+        )
     given = protocols.read_pairs(path)
     files = list(dict.fromkeys(file for a, b, _ in given for file in (a, b)))
     place = {file: k for k, file in enumerate(files)}
@@ -167,6 +173,8 @@ def _evaluate_pairs(run: Run, path: str | Path, protocol: str | None, assign_new
 
 def _evaluate_protocol(run: Run, inputs: Inputs, protocol: str, options: ProtocolSettings) -> Evaluation:
     """A protocol on the embeddings of the test items."""
+    if inputs.is_multilabel:
+        raise InputError(f"--protocol {protocol} wants images of one label each; this run has several: leave it out")
     x, y = run.embed_test_images(inputs=inputs)
     result = protocols.PROTOCOLS[protocol](x, y, options, run.config.seed)
     summary = inputs.manifest_summary()

@@ -6,7 +6,7 @@ The images of a folder are divided as the manifest of a run says, or as it is dr
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,10 @@ from ..data.images.folder import (
     split_folder_by_count,
 )
 from ..data.images.identities import check_two_images_per_class
+from ..data.images.index_file import scan_index_file
+from ..data.images.long_tail import long_tailed_subset
 from ..data.images.manifest import EXCLUDED, PARTS, TEST, TRAIN, UNUSED, VAL, Manifest, ManifestRow
+from ..data.images.sets import SamplesT, stratified_split, stratified_subset
 from ..data.images.splits import SplitConfig, contents_of_two_labels, describe_duplicates, rows_to_test
 from ..io.errors import InputError
 from ..models.attach import MarginModel
@@ -112,6 +115,24 @@ class Inputs:
         return self.train.class_names
 
     @property
+    def is_multilabel(self) -> bool:
+        """Whether an image has any number of labels: `y` is [N, C]."""
+        return self.train.y.ndim == 2
+
+    @property
+    def label_spec(self) -> dict[str, bool]:
+        """What the input spec says of the labels: something only where images have several."""
+        return {"multilabel": True} if self.is_multilabel else {}
+
+    @cached_property
+    def class_counts(self) -> list[int]:
+        """Training images of each class, for losses and class weights that follow them."""
+        if self.is_multilabel:
+            return [int(count) for count in self.train.y.sum(0)]
+        counts: list[int] = torch.bincount(self.train.y, minlength=len(self.class_names)).tolist()
+        return counts
+
+    @property
     def native_size(self) -> int:
         """Pixels along a side of the images as they are stored; 0 for files, each of its own size."""
         x = getattr(self.train, "x", None)
@@ -123,6 +144,8 @@ class Inputs:
         x = getattr(self.train, "x", None)
         return {
             "class_names": list(self.class_names),
+            "class_counts": self.class_counts,
+            **self.label_spec,
             "channels": 3 if x is None else int(x.shape[1]),
             "size": int(self.augment.size or self.native_size),
             "native_size": self.native_size,
@@ -194,6 +217,8 @@ def load_inputs(
     `test_only` loads no training images where it can, so that a missing or damaged one cannot prevent an evaluation.
     """
     root = image_folder(config)
+    if config.label_separator is not None and (root is None or root.is_dir()):
+        raise InputError(f"--label-separator goes with an index file of images; {config.data} is none")
     if root is not None:
         found = load_folder_inputs(config, root, manifest, has_started, assign_new, test_only, is_finished)
     else:
@@ -208,7 +233,7 @@ def load_inputs(
 
 
 def image_folder(config: TrainConfig) -> Path | None:
-    """The folder of images that a run names; None where it names a set.
+    """The folder or index file of images that a run names; None where it names a set.
 
     A known name is the set even where a folder of that name lies about; `./mnist` is the folder.
     """
@@ -217,11 +242,18 @@ def image_folder(config: TrainConfig) -> Path | None:
     path = os.path.expanduser(config.data)
     if canonical_set_name(config.data):
         return None
-    if os.path.isdir(path):
+    if os.path.isdir(path) or os.path.isfile(path):
         return Path(path)
     if os.sep in config.data:
-        raise InputError(f"{config.data} is no folder of images, and no image set has this name")
+        raise InputError(f"{config.data} is no folder of images, no index file of some, and no image set has this name")
     return None
+
+
+def scan_images(config: TrainConfig, root: Path) -> ImageFolderTree:
+    """What lies in the folder of images, or what the index file lists, that a run names."""
+    if root.is_dir():
+        return scan_folder(root)
+    return scan_index_file(root, config.label_separator)
 
 
 def read_run_manifest(config: TrainConfig, folder: Path) -> Manifest | None:
@@ -235,7 +267,6 @@ def read_run_manifest(config: TrainConfig, folder: Path) -> Manifest | None:
 def split_images(config: TrainConfig, image_set: ImageSet | FolderSet) -> tuple[Samples, Samples | None, Samples]:
     """Training, held-out and test images of a set whose files never change, drawn from their number."""
     from ..data.images.identities import concat_images, split_identities
-    from ..data.images.sets import stratified_split, stratified_subset
 
     train: Samples = image_set.train
     test: Samples = image_set.test
@@ -245,9 +276,16 @@ def split_images(config: TrainConfig, image_set: ImageSet | FolderSet) -> tuple[
     if config.val_fraction:
         train, val = stratified_split(train, config.val_fraction, config.seed)
         check_val_split(config, val)
+    return select_train_samples(config, train, train.class_names), val, test
+
+
+def select_train_samples(config: TrainConfig, train: SamplesT, class_names: Sequence[str]) -> SamplesT:
+    """The training samples that are used: a fraction of every class, and of that a long-tailed part."""
     if config.train_fraction < 1.0:
         train = stratified_subset(train, config.train_fraction, config.seed)
-    return train, val, test
+    if config.imbalance > 1.0:
+        train = long_tailed_subset(train, config.imbalance, config.seed, class_names)
+    return train
 
 
 def check_val_split(config: TrainConfig, val: Samples) -> None:
@@ -285,12 +323,15 @@ def load_folder_inputs(
     is_finished: bool,
 ) -> Inputs:
     """The images of a folder, decoded once if they fit into memory and no crop wants their full resolution."""
-    tree = scan_folder(root)
+    tree = scan_images(config, root)
+    if assign_new and tree.index_file is not None:
+        raise InputError(f"--assign-new is for folders of images; {root} lists the images of a run: begin another run")
     if not config.input_size:
         raise InputError("images of a folder differ in size: say how large they are to be, with --input-size")
     split_config = SplitConfig(
         val_fraction=config.val_fraction,
         train_fraction=config.train_fraction,
+        imbalance=config.imbalance,
         unseen_class_fraction=config.unseen_classes,
         seed=config.seed,
     )
@@ -354,16 +395,19 @@ def _inputs_from_rows(
 ) -> Inputs:
     """Images of the rows that are `present`, with the classes of the whole manifest."""
     train_classes = manifest.train_class_names
+    if tree.label_separator is not None:
+        train_classes = tuple(sorted({part for label in manifest.class_names for part in tree.split_label(label)}))
     test_classes = (
         tuple(sorted(set(manifest.class_names) - set(train_classes))) if config.unseen_classes else train_classes
     )
-    train = images_from_rows(tree.root, tree.name, [] if test_only else present.rows_in(TRAIN), train_classes)
-    val = (
-        images_from_rows(tree.root, tree.name, present.rows_in(VAL), train_classes)
-        if config.val_fraction and not test_only
-        else None
-    )
-    test = images_from_rows(tree.root, tree.name, rows_to_test(present.rows), test_classes)
+
+    def images_of(rows: Sequence[ManifestRow], class_names: tuple[str, ...]) -> FolderImages:
+        return images_from_rows(tree.root, tree.name, rows, class_names, tree.label_separator)
+
+    train = images_of([] if test_only else present.rows_in(TRAIN), train_classes)
+    held_out = present.rows_in(VAL)
+    val = images_of(held_out, train_classes) if (config.val_fraction or held_out) and not test_only else None
+    test = images_of(rows_to_test(present.rows), test_classes)
     return Inputs(
         train, val, test, build_run_augment(config, FolderSet(tree.name, train, test)), config, manifest=manifest
     )
@@ -374,7 +418,7 @@ def _inputs_from_legacy_split(config: TrainConfig, tree: ImageFolderTree, test_o
     drawn = split_folder_by_count(tree, config.seed)
     note = _LEGACY_SPLIT_NOTE if tree.test is None or config.unseen_classes else _CURRENT_TEST_FOLDER_NOTE
     if test_only:
-        config = replace(config, train_fraction=1.0, val_fraction=0.0)
+        config = replace(config, train_fraction=1.0, imbalance=1.0, val_fraction=0.0)
     train, val, test = split_images(config, drawn)
     found = Inputs(train, val, test, build_run_augment(config, drawn), config, notes=(note,))
     found.is_legacy_split = True

@@ -258,7 +258,8 @@ class ProgressReporter:
         self.val_text = "" if val is None else f", held out {selection_metric(val):.1f} %"
         if self.bar is None or isinstance(self.bar, ProgressBar):
             return
-        progress = EpochProgress(line["loss"], line["train_top1"], line["images_per_second"])
+        right = line["train_exact_match"] if "train_exact_match" in line else line["train_top1"]
+        progress = EpochProgress(line["loss"], right, line["images_per_second"])
         each = (time.monotonic() - self.start_time) / (line["epoch"] - self.start_epoch)
         left = round(each * (self.end_epoch - line["epoch"]))
         clock = f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -17,8 +17,12 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from ..head.objective import Objective
 from ..io.errors import InputError
+from ..losses.base import Loss
+from ..losses.class_counts import check_class_counts, class_weights_from_counts, with_class_counts
+from ..losses.criterion import Criterion
 from ..losses.grammar import Sum, parse
 from ..losses.margin import Margin
+from ..losses.multilabel import check_multilabel_loss
 from ..models.attach import MarginModel, backbone_embeddings, find_classifier, remove_classifier, to_model_input
 from ..numerics import distributed, torch_compat
 from .config import TrainConfig
@@ -38,16 +42,23 @@ def build_margin_model(
     allow_pretrained: bool = True,
     objective_factory: ObjectiveFactory | None = None,
     module: GivenModule | None = None,
+    steps_per_epoch: int = 0,
 ) -> MarginModel:
     """Backbone and head of a run for the inputs that `input_spec` describes, drawn from the run's seed.
 
-    Without `allow_pretrained` the weights come from a checkpoint: none are fetched. `objective_factory` makes an
-    objective in place of the one that the run's loss names. A `module` takes the place of the backbone it names.
+    Losses and class weights that follow the training images of each class take them from `input_spec`, so that a model
+    that is built again has the same numbers. `steps_per_epoch` says when deferred class weights begin; a model that is
+    not trained needs none. Without `allow_pretrained` the weights come from a checkpoint: none are fetched.
+    `objective_factory` makes an objective in place of the one that the run's loss names. A `module` takes the place of
+    the backbone it names.
     """
     from ..models.neck import Neck, ProjectedBackbone
 
     torch.manual_seed(config.seed)
     class_names = tuple(input_spec["class_names"])
+    is_given = objective_factory is not None or (module is not None and isinstance(module.model, MarginModel))
+    if is_given and config.class_weight != "none":
+        raise InputError(f"class_weight={config.class_weight} is for a loss by its name; give your objective its own")
     if module is not None and isinstance(module.model, MarginModel):
         return _check_margin_model(module.model, config, len(class_names), objective_factory)
     if module is None:
@@ -64,7 +75,7 @@ def build_margin_model(
         embedding_dim = config.embedding_dim
         backbone = ProjectedBackbone(backbone, embedding_dim)
     objective = (
-        _build_objective(config, embedding_dim, class_names)
+        _build_objective(config, embedding_dim, input_spec, steps_per_epoch)
         if objective_factory is None
         else objective_factory(embedding_dim, len(class_names))
     )
@@ -261,14 +272,49 @@ def limit_parameter_bytes(weight_bytes: int, where: str) -> Iterator[None]:
         handle.remove()
 
 
-def _build_objective(config: TrainConfig, embedding_dim: int, class_names: tuple[str, ...]) -> Objective:
-    """The objective of the run's loss; only a head takes label smoothing and class names. All ranks share one state."""
+def _build_objective(
+    config: TrainConfig, embedding_dim: int, input_spec: dict[str, Any], steps_per_epoch: int
+) -> Objective:
+    """The objective of the run's loss; only a head takes label smoothing, class weights and class names.
+
+    All ranks share one state. Runs of version 0.1 say nothing of class counts.
+    """
+    class_names, class_counts = tuple(input_spec["class_names"]), input_spec.get("class_counts")
     spec = parse(config.loss)
+    if input_spec.get("multilabel"):
+        check_multilabel_loss(spec)
+    elif class_counts is not None:
+        spec = with_class_counts(spec, class_counts)
     losses = [loss for _, loss in spec.parts] if isinstance(spec, Sum) else [spec]
+    if not input_spec.get("multilabel") and len(class_names) > 1:
+        _check_single_label_losses(losses)
     options: dict[str, Any] = {"group": dist.group.WORLD if distributed.has_multiple_ranks() else None}
     if config.label_smoothing or any(isinstance(loss, Margin) for loss in losses):
         options |= {"label_smoothing": config.label_smoothing, "class_names": class_names}
+    if config.class_weight != "none":
+        options["class_weight"] = _class_weights(config.class_weight, class_counts)
+        options["class_weight_start"] = round(config.class_weight_start * config.epochs * steps_per_epoch)
+    elif config.class_weight_start:
+        raise InputError("class_weight_start says from when on class weights count; give class_weight too")
     return Objective(spec, embedding_dim, len(class_names), **options)
+
+
+def _check_single_label_losses(losses: Sequence[Loss]) -> None:
+    """Refuse a loss that only takes several labels per sample."""
+    for loss in losses:
+        if isinstance(loss, Criterion) and loss.target_type == "answers" and not loss.is_multiclass:
+            raise InputError(
+                f"{loss.name} answers yes or no for each label, and each item here has one label; take cross_entropy, "
+                "focal or a margin, or give every item a row of 0 and 1"
+            )
+
+
+def _class_weights(kind: str, class_counts: list[int] | None) -> list[float]:
+    """Class weights, 1 on average over the training images, so that they leave the size of a step as it is."""
+    counts = check_class_counts(class_counts)
+    weights = class_weights_from_counts(counts) if kind == "effective" else [1.0 / n for n in counts]
+    total = sum(n * weight for n, weight in zip(counts, weights, strict=True))
+    return [weight * sum(counts) / total for weight in weights]
 
 
 class TrainStep(nn.Module):

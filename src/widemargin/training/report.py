@@ -158,6 +158,9 @@ def _load_image_sections(folder: Path, data_dir: str | Path | None) -> tuple[tup
     try:
         return trained_run.class_names, inspection_sections(inspect_run(trained_run, data_dir))
     except InputError:
+        if trained_run.is_multilabel:
+            text = "No pictures: mistakes and embeddings are shown for images with one label each."
+            return trained_run.class_names, [page.paragraph(text, "note")]
         text = "No pictures: the run's images are not at hand, or not those it was trained on (see --data-dir)."
         return trained_run.class_names, [page.paragraph(text, "note")]
 
@@ -187,7 +190,7 @@ class RunInspection:
     class_names: tuple[str, ...]
     mistakes: list[Mistake]
     weights: NDArray[np.float64] | None
-    """Unit class weights [C, D], where they are those of the images' classes."""
+    """Unit class weights [C, D], or [C, K, D] with sub-centres, where they are those of the images' classes."""
     verification: VerificationMetrics | None = None
     """Metrics of all pairs of the images, where the run is evaluated by pairs."""
     note: str = ""
@@ -198,6 +201,8 @@ class RunInspection:
 def inspect_run(run: Run, data_dir: str | Path | None = None, max_images: int = MAX_REPORT_IMAGES) -> RunInspection:
     """What a report shows of a run, from at most `max_images` test images drawn with the run's seed."""
     inputs = run.load_inputs(data_dir)
+    if inputs.is_multilabel:
+        raise InputError("the pictures of a report are of images with one label each")
     if list(inputs.class_names) != run.input_spec["class_names"]:
         raise InputError(f"{run.config.data_name} has other classes now than the run was trained on")
     test: Any = inputs.test

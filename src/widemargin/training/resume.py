@@ -1,9 +1,10 @@
-"""Going on with a run folder: what its `run.json` holds, what may differ from it, and how many epochs may change.
+"""Resuming a run folder: the contents of `run.json`, and which settings may differ from it.
 
 `run.json` is the config, and beside its fields `data_dir`, if one was given, and `epochs_changed`: one entry for
 every time the run went on with another number of epochs. Onecycle and cosine are functions of the whole number of
 epochs, so from then on the rate is that of the new length, and the run is no longer, bit for bit, what a run of that
-length from the start would be. Under a constant rate and a plateau it is. The record of the run says so as well.
+length from the start would be. The same holds for class weights that start at a part of the training. Under a constant
+rate and a plateau it is. The record of the run says so as well.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _EPOCH_DEPENDENT_SCHEDULES = ("onecycle", "cosine")
 
 @dataclass(frozen=True)
 class RunFile:
-    """What `run.json` holds."""
+    """Contents of `run.json`."""
 
     config: TrainConfig
     data_dir: str | None = None
@@ -45,13 +46,13 @@ class RunFile:
         values = bounded.read_json(Path(folder) / RUN_FILE)
         data_dir, changes = values.get("data_dir"), values.get("epochs_changed", [])
         if data_dir is not None and not isinstance(data_dir, str):
-            raise InputError(f"{Path(folder) / RUN_FILE}: data_dir must be a text, got {format_value(data_dir)}")
+            raise InputError(f"{Path(folder) / RUN_FILE}: data_dir must be a string, got {format_value(data_dir)}")
         if not isinstance(changes, list) or not all(_is_epochs_change(change) for change in changes):
             raise InputError(f"{Path(folder) / RUN_FILE}: epochs_changed must be a list of from, to, at_epoch, at_step")
         return cls(config, data_dir, tuple(changes))
 
     def write(self, folder: Path) -> None:
-        """Write the file; keys beside the config's fields only where they say something."""
+        """Write the file; keys other than the config's fields are omitted if empty."""
         extra: dict[str, Any] = {} if self.data_dir is None else {"data_dir": self.data_dir}
         if self.epochs_changed:
             extra["epochs_changed"] = list(self.epochs_changed)
@@ -68,10 +69,10 @@ def is_run_folder(folder: str | Path) -> bool:
 
 
 def resume_config(folder: str | Path, given: Mapping[str, Any] | None = None) -> TrainConfig:
-    """The config of a run folder, with those of the `given` fields that may differ from it; others are refused."""
+    """The config of a run folder, updated by `given`; raises InputError for fields that may not change."""
     there, rules = TrainConfig.read(folder), options_of(TrainConfig)
     values = {name: rules[name].check_value(name, value) for name, value in (given or {}).items()}
-    _check_same_fields(there, values, folder, "leave it out, or begin another run")
+    _check_same_fields(there, values, folder, "leave it out, or start another run")
     return replace(there, **{name: value for name, value in values.items() if name in _MAY_DIFFER})
 
 
@@ -82,27 +83,29 @@ def recorded_data_dir(folder: str | Path) -> str | None:
 
 
 def check_same_run(config: TrainConfig, folder: Path) -> None:
-    """Refuse to resume a folder that holds another run; the name may differ, and so may the number of epochs.
+    """Raise InputError if a folder holds another run; the name and the number of epochs may differ.
 
     The number of epochs may not be smaller than what is trained already. A warning says where a run with another
     number of epochs is not, bit for bit, a run of that length from the start.
     """
     there = TrainConfig.read(folder)
-    _check_same_fields(there, vars(config), folder, "choose another --out")
+    _check_same_fields(there, vars(config), folder, "choose another out")
     if config.epochs == there.epochs:
         return
     state = checkpoint.inspect_checkpoint(folder / "checkpoints" / "last").state
     trained = state.get("epoch", 0) + (state.get("mid_epoch") is not None)
     if config.epochs < trained:
         raise InputError(
-            f"{folder}: epoch {trained} is trained or begun already, so the run cannot end after {config.epochs}: "
-            f"give --epochs {trained} or more"
+            f"{folder}: epoch {trained} has already started, so the run cannot end after {config.epochs}: "
+            f"use epochs={trained} (--epochs {trained}) or more"
         )
-    if config.schedule in _EPOCH_DEPENDENT_SCHEDULES and distributed.is_rank_zero():
+    dependent = [f"the {config.schedule} schedule"] if config.schedule in _EPOCH_DEPENDENT_SCHEDULES else []
+    dependent += ["the start of the class weights"] if config.class_weight_start else []
+    if dependent and distributed.is_rank_zero():
         warnings.warn(
-            f"{folder}: from epoch {state.get('epoch', 0) + 1} on the {config.schedule} schedule is that of "
-            f"{config.epochs} epochs, before it was that of {there.epochs}: the result is not bit for bit that of a "
-            f"run of {config.epochs} epochs from the start (run.json and record.json keep epochs_changed)",
+            f"{folder}: from epoch {state.get('epoch', 0) + 1} on, {' with '.join(dependent)} is that of "
+            f"{config.epochs} epochs instead of {there.epochs}: the result differs from a run of {config.epochs} "
+            "epochs from the start (noted as epochs_changed in run.json and record.json)",
             stacklevel=4,
         )
 
@@ -117,7 +120,7 @@ def _check_same_fields(there: TrainConfig, values: Mapping[str, Any], folder: st
 def write_run_file(
     folder: Path, config: TrainConfig, epoch: int, step: int, data_dir: str | Path | None = None
 ) -> None:
-    """Write `run.json`, with the run's history, before it begins or goes on at an epoch and step.
+    """Write `run.json` with the run's history, before it starts or continues at an epoch and step.
 
     Where the number of epochs has changed, a `record.json` of the run's earlier end is kept under another name: the
     checkpoint it describes is about to be replaced.

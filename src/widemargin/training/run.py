@@ -1,4 +1,4 @@
-"""`Run`: a trained run, its model from a checkpoint: to evaluate, embed, predict, verify and export."""
+"""`Run`: a trained model loaded from a checkpoint, with methods to evaluate, embed, predict, verify and export."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..io.errors import InputError
 from ..io.tensor_files import SafetensorsFile
 from ..io.text import escape
 from ..models.attach import MarginModel, check_finite_outputs, embed, to_model_input
-from ..numerics.angles import angle_between, unit_and_norm
+from ..numerics.angles import angle_between, group_weights, nearest_cosines, unit_and_norm
 from ..viz.charts import loss_colour
 from ..viz.lines import EpochSeries, draw_epoch_curves
 from ..viz.page import table
@@ -35,15 +35,18 @@ if TYPE_CHECKING:
 
 
 class Prediction(list[tuple[str, float]]):
-    """Classes with their probabilities, the likeliest first; empty where an input is like no known class."""
+    """Classes and probabilities, most likely first; empty if the input was rejected as unknown.
+
+    For a run with several labels per image: the labels whose probability reaches the threshold, possibly none.
+    """
 
     cosine: float | None = None
-    """Cosine to the nearest class weight; None where there is nothing to reject by."""
+    """Cosine to the nearest class weight; None without a threshold."""
 
     @property
     def is_unknown(self) -> bool:
         """Whether the input was rejected."""
-        return not self
+        return not self and self.cosine is not None
 
 
 @dataclass(frozen=True)
@@ -52,12 +55,12 @@ class RejectionThreshold:
 
     cosine: float | None
     notes: tuple[str, ...] = ()
-    """What became of the images that the threshold was found on."""
+    """Notes on changed or missing images among those the threshold was calibrated on."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """Whether two images show the same; it is true if they do."""
+    """Result of `verify`: whether two images are of the same class; truthy if they are."""
 
     same: bool
     cosine: float
@@ -67,7 +70,7 @@ class Verification:
     why: str
     """Where the threshold comes from."""
     notes: tuple[str, ...] = ()
-    """What became of the images that the threshold was found on."""
+    """Notes on changed or missing images among those the threshold was calibrated on."""
 
     def __bool__(self) -> bool:
         return self.same
@@ -79,7 +82,7 @@ class Verification:
 
 @dataclass(eq=False, repr=False)
 class Run:
-    """A run's model as it is evaluated (averaged weights where there is an average) and what it knows of its inputs."""
+    """A run's model as evaluated (with averaged weights if there are any), and the specification of its inputs."""
 
     config: TrainConfig
     model: MarginModel
@@ -91,13 +94,13 @@ class Run:
     has_manifest: bool = False
     """Whether the run has a manifest of its images."""
     record: dict[str, Any] = field(default_factory=dict)
-    """Figures on the test items, time, versions and command of a finished run; {} while epochs are left."""
+    """Test metrics, time, versions and command of a finished run; {} until all epochs are trained."""
     test: Any = None
-    """The items that `train` was given to test on, as long as the object lives; a loaded run has none."""
+    """The test items passed to `train`; None for a loaded run."""
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """The figures of each epoch, as `metrics.jsonl` holds them: loss, train_top1, lr, val, …"""
+        """Metrics of each epoch from `metrics.jsonl`: loss, train_top1, lr, val, …"""
         return [] if self.folder is None else MetricsLog.read_epochs(self.folder / "metrics.jsonl")
 
     @property
@@ -107,7 +110,7 @@ class Run:
 
     @property
     def needs_module(self) -> bool:
-        """Whether the network was given as a module, and must be given again to load the run."""
+        """Whether the network was passed as a module and must be passed again to load the run."""
         return self.config.model.startswith(MODULE_PREFIX)
 
     def evaluate(
@@ -122,7 +125,7 @@ class Run:
         inputs: Inputs | None = None,
         **settings: Any,
     ) -> Evaluation:
-        """The figures on the run's test items, or on `test`; arguments as in `widemargin.evaluate`.
+        """Metrics on the run's test items, or on `test`; arguments as in `widemargin.evaluate`.
 
         A run on data given in Python is tested on what `train` was given; after `load` give `test` again.
         """
@@ -133,13 +136,13 @@ class Run:
         )
 
     def load_inputs(self, data_dir: str | Path | None = None, *, test: Any = None, assign_new: bool = False) -> Inputs:
-        """What the run is tested on: see `run_inputs.load_test_inputs`."""
+        """The test inputs of the run: see `run_inputs.load_test_inputs`."""
         return load_test_inputs(self, data_dir, test=test, assign_new=assign_new)
 
     def embed_test_images(
         self, data_dir: str | Path | None = None, *, inputs: Inputs | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Embeddings and labels of the run's test images, those of unseen classes where it has such."""
+        """Embeddings and labels of the run's test images, or of its unseen classes if it has any."""
         inputs = inputs or self.load_inputs(data_dir)
         return embed(self.model, inputs.eval_batches(inputs.test))
 
@@ -150,7 +153,7 @@ class Run:
         Args:
             images: a path or several, images uint8 [N, C, H, W] or floats from 0 to 1, or a dataset; for a run on data
                 given in Python arrays or a dataset of such items. One of them gives [1, D].
-            batch_size: how many at once, at most.
+            batch_size: maximum number of images per batch.
         """
         like = next(self.model.parameters())
         self.model.eval()
@@ -160,36 +163,66 @@ class Run:
             raise InputError("there are no images to embed")
         return check_finite_outputs(torch.cat(found))
 
+    @property
+    def is_multilabel(self) -> bool:
+        """Whether an input may have several labels, or none."""
+        return bool(self.input_spec.get("multilabel", False))
+
     @overload
     def predict(
-        self, images: str | Path, *, top: int | None = None, reject_below: float | None = None
+        self,
+        images: str | Path,
+        *,
+        top: int | None = None,
+        threshold: float | None = None,
+        reject_below: float | None = None,
     ) -> Prediction: ...
     @overload
     def predict(
-        self, images: Any, *, top: int | None = None, reject_below: float | None = None
+        self,
+        images: Any,
+        *,
+        top: int | None = None,
+        threshold: float | None = None,
+        reject_below: float | None = None,
     ) -> Prediction | list[Prediction]: ...
     @torch.no_grad()
     def predict(
-        self, images: Any, *, top: int | None = None, reject_below: float | None = None
+        self,
+        images: Any,
+        *,
+        top: int | None = None,
+        threshold: float | None = None,
+        reject_below: float | None = None,
     ) -> Prediction | list[Prediction]:
-        """Classes with their probabilities, the likeliest first; a list of these for several images.
+        """Classes with their probabilities, most likely first; a list of these for several images.
+
+        Probabilities are the softmax of the logits, also of losses that are no softmax over the classes (sphereface2,
+        uniface, p2sgrad), whose probabilities order the classes but are not calibrated. A run with several labels per
+        image gives each label a probability of its own, the sigmoid of its logit.
 
         Args:
             images: as in `embed`.
-            top: how many classes; all by default.
+            top: number of classes to return; all by default.
+            threshold: minimum probability of a class to return, such as 0.5 for several labels per image; by default
+                all are returned.
             reject_below: cosine to the nearest class below which an image is unknown and gets no class; see
                 `rejection_threshold`.
         """
         if top is not None and top < 1:
             raise InputError(f"top must be at least 1, got {top}")
+        if threshold is not None and not 0.0 <= threshold <= 1.0:
+            raise InputError(f"--threshold is a probability from 0 to 1, got {threshold:g}")
         x = self.embed(images)
         cosines = self.nearest_class_cosine(x).tolist() if reject_below is not None else [None] * len(x)
         like = next(self.model.parameters())
         logits = check_finite_outputs(self.model.objective.logits(x.to(like)).cpu()).double()
         found = []
-        for probabilities, cosine in zip(logits.softmax(1).tolist(), cosines, strict=True):
+        chances = logits.sigmoid() if self.is_multilabel else logits.softmax(1)
+        for probabilities, cosine in zip(chances.tolist(), cosines, strict=True):
             known = cosine is None or reject_below is None or cosine >= reject_below
             pairs = sorted(zip(self.class_names, probabilities, strict=True), key=lambda pair: -pair[1])[:top]
+            pairs = [pair for pair in pairs if threshold is None or pair[1] >= threshold]
             prediction = Prediction(pairs if known else ())
             prediction.cosine = cosine
             found.append(prediction)
@@ -202,21 +235,24 @@ class Run:
         target_far: float | None = None,
         data_dir: str | Path | None = None,
     ) -> RejectionThreshold:
-        """The cosine below which an image is unknown: as given, or what `target_far` of the unseen images pass."""
+        """Cosine below which an image is unknown: as given, or the value that a fraction `target_far` of unseen images passes."""
         from ..recognition.protocols import threshold_of_unknown_scores
 
         if reject_below is not None and target_far is not None:
-            raise InputError("--reject-below and --target-far both set the threshold; take one of them")
+            raise InputError(
+                "reject_below (--reject-below) and target_far (--target-far) both set the threshold; use one of them"
+            )
         if reject_below is not None:
             if not -1.0 <= reject_below <= 1.0:
-                raise InputError(f"--reject-below is a cosine from -1 to 1, got {reject_below:g}")
+                raise InputError(f"reject_below (--reject-below) must be a cosine from -1 to 1, got {reject_below:g}")
             return RejectionThreshold(float(reject_below))
         if target_far is None:
             return RejectionThreshold(None)
         _check_far(target_far)
         if not self.config.unseen_classes:
             raise InputError(
-                "--target-far wants images of unknown classes: train with --unseen-classes, or give --reject-below"
+                "target_far (--target-far) needs images of unknown classes: train with unseen_classes "
+                "(--unseen-classes), or use reject_below (--reject-below)"
             )
         inputs = self.load_inputs(data_dir)
         scores = self.nearest_class_cosine(self.embed_test_images(inputs=inputs)[0])
@@ -232,7 +268,7 @@ class Run:
         target_far: float = 0.01,
         data_dir: str | Path | None = None,
     ) -> Verification:
-        """Whether two images show the same.
+        """Decide whether two images are of the same class.
 
         Args:
             a: the first image: a path, or an array [C, H, W].
@@ -246,15 +282,15 @@ class Run:
 
         _check_far(target_far)
         if threshold is not None and not -1.0 <= threshold <= 1.0:
-            raise InputError(f"--threshold is a cosine from -1 to 1, got {threshold:g}")
+            raise InputError(f"threshold must be a cosine from -1 to 1, got {threshold:g}")
         pair = torch.cat([self.embed(a), self.embed(b)])
         if len(pair) != 2:
-            raise InputError(f"verify compares two images, got {len(pair)}; embed takes many")
+            raise InputError(f"verify compares two images, got {len(pair)}; use embed for several")
         one, other = unit_and_norm(pair)[0]
         cosine, angle = float(one @ other), math.degrees(float(angle_between(one, other)))
         why, notes = "as given", tuple[str, ...]()
         if threshold is None and self.test is None and "shape" in self.input_spec:
-            raise InputError("the run has no test images of its own to find a threshold on: give threshold=")
+            raise InputError("the run has no test images to calibrate a threshold on: pass threshold")
         if threshold is None:
             inputs = self.load_inputs(data_dir)
             notes = tuple(describe_data_changes(inputs, only_changes=True))
@@ -270,16 +306,18 @@ class Run:
         hub: str | Path | None = None,
         licence: str = "not stated",
     ) -> list[str]:
-        """Write the model to files, and return a line on each.
+        """Write the model to files, and return one line about each file.
 
         Args:
             onnx: ONNX file, checked by onnxruntime, with a JSON file beside it.
             safetensors: the weights alone.
-            hub: folder with weights, facts and a model card, which `widemargin.load` reads.
+            hub: folder with weights, metadata and a model card, which `widemargin.load` reads.
             licence: of the weights, for the card.
         """
         if not (onnx or safetensors or hub):
-            raise InputError("export: say what to write, --onnx FILE, --safetensors FILE or --hub DIR")
+            raise InputError(
+                "export: no output given; use onnx (--onnx FILE), safetensors (--safetensors FILE) or hub (--hub DIR)"
+            )
         self.check_model_outputs()
         lines = []
         if onnx:
@@ -301,12 +339,12 @@ class Run:
 
     @torch.no_grad()
     def check_model_outputs(self) -> None:
-        """Refuse a network whose output for a random input is not finite, before it is exported."""
+        """Raise InputError if the network's output for a random input is not finite; called before export."""
         x = self.model.eval().embed(to_model_input(self.example_input(), next(self.model.parameters())))
         check_finite_outputs(self.model.objective.logits(x) if self.model.objective.has_logits else x)
 
     def example_input(self, count: int = 1) -> Tensor:
-        """Random inputs [count, …] of the shape that the network sees; zeros where these are whole numbers."""
+        """Random inputs [count, …] of the network's input shape; zeros if the inputs are integers."""
         spec = self.input_spec
         shape = spec.get("shape") or (spec["channels"], spec["size"], spec["size"])
         if spec.get("dtype") == "int64":
@@ -315,22 +353,25 @@ class Run:
 
     @torch.no_grad()
     def nearest_class_cosine(self, x: Tensor) -> Tensor:
-        """Cosine [N] of embeddings to the nearest class weight: how much they look like anything known."""
+        """Cosine [N] of embeddings to the nearest class weight, a measure of similarity to the known classes.
+
+        Where classes have sub-centres, each of them is such a weight.
+        """
         head = self.model.objective.head
         if head is None:
-            raise InputError(f"{self.config.loss} has no class weights that an image could be near to")
+            raise InputError(f"{self.config.loss} has no class weights to compare an image with")
         unit, weight = unit_and_norm(x.float())[0], unit_and_norm(head.weight.detach().float().cpu())[0]
-        return (unit @ weight.T).amax(1)
+        return nearest_cosines(unit.unsqueeze(1), group_weights(weight)).amax(1)
 
     @property
     def eval_augment(self) -> Augment:
         """Preprocessing of the run's images in evaluation."""
         if "augment" not in self.input_spec:
-            raise InputError("the run was trained on data given in Python, which has no preprocessing of its own")
+            raise InputError("the run was trained on data passed in Python, which has no preprocessing")
         return build_eval_augment(self.input_spec)
 
     def _facts(self) -> list[tuple[str, str]]:
-        """What a person wants to know of the run."""
+        """Names and values shown by `repr` and in notebooks."""
         config, test = self.config, self.record.get("test")
         state = f"{config.epochs} epochs"
         if not self.record and self.folder is not None:
@@ -355,14 +396,14 @@ class Run:
         if len(points) > 1:
             series = EpochSeries("", points, loss_colour(self.config.loss))
             curve = draw_epoch_curves([series], "loss", f"loss over the epochs of {escape(self.config.loss)}")
-            # Size and colours of the text, which a page of ours states in its style sheet.
+            # A notebook lacks the style sheet of the pages, which sets size and colour of the text.
             found += f'<div style="max-width: 480px; font-size: 12px; fill: currentColor">{curve}</div>'
         return found
 
 
 def _check_far(target_far: float) -> None:
     if not 0.0 < target_far < 1.0:
-        raise InputError(f"--target-far must lie between 0 and 1, got {target_far:g}")
+        raise InputError(f"target_far (--target-far) must be between 0 and 1, got {target_far:g}")
 
 
 def load_run(
@@ -372,7 +413,7 @@ def load_run(
     model: nn.Module | None = None,
     at: str | None = "auto",
 ) -> Run:
-    """The run of a folder at a checkpoint: `last`, `best` or `epoch-0010`."""
+    """Load the run of a folder at a checkpoint: `last`, `best` or `epoch-0010`."""
     config = TrainConfig.read(folder)
     checkpoint_folder = Path(folder) / "checkpoints" / checkpoint_name
     if not checkpoint.exists(checkpoint_folder):
@@ -391,7 +432,7 @@ def load_run(
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """What `record.json` of a run says; nothing where it cannot be read."""
+    """Contents of a run's `record.json`; {} if it cannot be read."""
     try:
         found = bounded.read_json(path)
     except (OSError, ValueError):
@@ -409,7 +450,7 @@ def restore_run(
     model: nn.Module | None = None,
     at: str | None = "auto",
 ) -> Run:
-    """The model of a run with weights that were kept; `raw_spec` is its input spec as it stands in `where`.
+    """The model of a run with saved weights; `raw_spec` is its input spec as read from `where`.
 
     The network is made first, no larger than its weights, and then the weights are read, if they are of its size. A run
     whose network was given as a module needs it again, as `model`.
@@ -422,7 +463,7 @@ def restore_run(
     except InputError as error:
         message = str(error)
         raise InputError(
-            message if message.startswith(where) else f"{where}: cannot be built again: {message}"
+            message if message.startswith(where) else f"{where}: the model cannot be rebuilt: {message}"
         ) from None
     if config.precision == "64-true":
         found.model.double()
@@ -433,13 +474,13 @@ def restore_run(
 
 
 def parse_input_spec(raw_spec: Any, where: str) -> dict[str, Any]:
-    """The input spec that a file holds, checked; an InputError where it is not as we write it."""
+    """Validate the input spec of a file; raises InputError if it is malformed."""
     try:
         input_spec = run_files.check_input_spec(raw_spec)
         if "shape" not in input_spec:
             build_eval_augment(input_spec)
     except (ValueError, TypeError) as error:
-        raise InputError(f"{where}: {error}; it was edited or is of another version, take an earlier one") from None
+        raise InputError(f"{where}: {error}; it was edited or written by another version, use an earlier one") from None
     return input_spec
 
 

@@ -1,4 +1,4 @@
-"""What the files of a run folder must hold for those who read them; a ValueError says what is wrong in a few words.
+"""Validation of the files of a run folder; a ValueError states what is wrong.
 
 Anybody can edit these files, and older or newer versions may have written them: what is read elsewhere by name is
 looked at here once.
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from .config import TrainConfig
 
 _MAX_ITEM_VALUES = 1 << 26  # numbers of an item
-_EPOCH_NUMBER_FIELDS = ("loss", "train_top1", "lr", "seconds", "images_per_second", "step")
+_EPOCH_NUMBER_FIELDS = ("loss", "train_top1", "train_exact_match", "lr", "seconds", "images_per_second", "step")
 
 
 def default_run_folder(config: TrainConfig) -> Path:
-    """`runs/NAME`, with a name in characters that every file system takes.
+    """`runs/NAME`, with a name in characters that every file system accepts.
 
     >>> from widemargin.training.config import TrainConfig
     >>> default_run_folder(TrainConfig("mnist", "fast", "softmax", seed=3)).as_posix()
     'runs/mnist-fast-softmax-seed3'
     """
     words = config.name or f"{os.path.basename(config.data)}-{config.model}-{config.loss}-seed{config.seed}"
-    name = re.sub(r"[^A-Za-z0-9.=_+-]+", "_", words)[:200].strip("_.") or "run"  # file systems end at 255
+    name = re.sub(r"[^A-Za-z0-9.=_+-]+", "_", words)[:200].strip("_.") or "run"  # file systems allow 255 bytes
     return Path("runs", name)
 
 
 def check_no_run(folder: Path, remedy: str) -> None:
-    """Refuse a folder that holds a run already; `remedy` says what to do."""
+    """Raise InputError if a folder already holds a run; `remedy` is the end of the message."""
     if checkpoint.exists(folder / "checkpoints" / "last"):
-        raise InputError(f"{folder} holds a run already: {remedy}")
+        raise InputError(f"{folder} already holds a run: {remedy}")
 
 
 def check_epoch_line(line: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def check_epoch_line(line: Any) -> dict[str, Any]:
         _check_number(found.get(name, 0.0), name)
     for name in ("margin_values", "val"):
         for key, value in _check_mapping(found.get(name, {}), name).items():
-            if name == "margin_values" or key in ("top1", "recall1", "loss"):
+            if name == "margin_values" or key in ("top1", "recall1", "map", "loss"):
                 _check_number(value, key)
     _check_mapping(found.get("mining", {}), "mining")
     if "histogram" in found:
@@ -62,7 +62,7 @@ def check_epoch_line(line: Any) -> dict[str, Any]:
 
 
 def parse_record(value: Any) -> dict[str, Any]:
-    """`record.json`: the figures of a finished run, with its `confusion` as a `Confusion`."""
+    """`record.json`: the metrics of a finished run, with its `confusion` as a `Confusion`."""
     found = _check_encodable(_check_mapping(value, "it"))
     _check_number(found.get("seconds", 0.0), "seconds")
     for name in ("test", "angles"):
@@ -71,7 +71,7 @@ def parse_record(value: Any) -> dict[str, Any]:
                 _check_number(figure, key)
     for key, ends in _check_mapping(found.get("intervals") or {}, "intervals").items():
         if ends is not None and not (isinstance(ends, list) and len(ends) == 2):
-            raise ValueError(f"intervals.{shorten(key)} is no pair of numbers")
+            raise ValueError(f"intervals.{shorten(key)} is not a pair of numbers")
         for end in ends or ():
             _check_number(end, f"intervals.{key}")
     _check_mapping(found.get("versions", {}), "versions")
@@ -85,37 +85,43 @@ def parse_record(value: Any) -> dict[str, Any]:
 
 
 def check_input_spec(value: Any) -> dict[str, Any]:
-    """`input_spec` in a checkpoint or a model's folder: what the network must know of its images."""
+    """`input_spec` of a checkpoint or hub folder: class names and the shape of the inputs."""
     found = _check_mapping(value, "input_spec")
     names = found.get("class_names")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise ValueError("input_spec.class_names is no list of names")
+        raise ValueError("input_spec.class_names is not a list of names")
+    counts = found.get("class_counts", [0] * len(names))
+    _check_counts(counts, "input_spec.class_counts")
+    if len(counts) != len(names) or not all(type(n) is int for n in counts):
+        raise ValueError("input_spec.class_counts must have one integer per class")
+    if not isinstance(found.get("multilabel", False), bool):
+        raise ValueError("input_spec.multilabel must be true or false")
     if "shape" in found:  # of a dataset's items
         shape = found["shape"]
         if not isinstance(shape, list) or not all(type(n) is int and 1 <= n <= _MAX_ITEM_VALUES for n in shape):
-            raise ValueError("input_spec.shape is no list of whole numbers")
+            raise ValueError("input_spec.shape is not a list of integers")
         if math.prod(shape) > _MAX_ITEM_VALUES:
             raise ValueError(f"input_spec.shape has more than {_MAX_ITEM_VALUES:,} numbers")
         for name, allowed in (("labels", ("numbers", "names")), ("dtype", ("float", "int64"))):
             if found.get(name) not in allowed:
-                raise ValueError(f"input_spec.{name} is none of {', '.join(allowed)}")
+                raise ValueError(f"input_spec.{name} must be one of {', '.join(allowed)}")
         return found
     for name, low, high in (("channels", 1, 65_536), ("size", 1, MAX_IMAGE_SIZE), ("native_size", 0, 65_536)):
         if type(found.get(name)) is not int or not low <= found[name] <= high:
-            raise ValueError(f"input_spec.{name} is no whole number from {low} to {high:,}")
+            raise ValueError(f"input_spec.{name} is not an integer from {low} to {high:,}")
     augment = _check_mapping(found.get("augment"), "input_spec.augment")
     for name in ("mean", "std"):
         if not isinstance(augment.get(name), list) or len(augment[name]) not in (1, found["channels"]):
-            raise ValueError(f"input_spec.augment.{name} has not one number per channel")
+            raise ValueError(f"input_spec.augment.{name} must have one number per channel")
     return found
 
 
 def check_training_state(value: Any) -> dict[str, Any]:
-    """`state.json` of a checkpoint: how far a run is, and the numbers it goes on with."""
+    """`state.json` of a checkpoint: epoch, step, and the state needed to resume."""
     found = _check_mapping(value, "state.json")
     for name in ("epoch", "step"):
         if type(found.get(name)) is not int or not 0 <= found[name] < 2**62:
-            raise ValueError(f"{name} is no whole number of at least 0")
+            raise ValueError(f"{name} is not an integer of at least 0")
     for name in ("seconds", "best"):
         if found.get(name) is not None or name == "seconds":
             _check_number(found.get(name), name)
@@ -124,41 +130,41 @@ def check_training_state(value: Any) -> dict[str, Any]:
     plateau = _check_mapping(found.get("plateau"), "plateau")
     _check_number(plateau.get("best"), "plateau.best")  # infinite before the first epoch
     if type(plateau.get("num_bad_epochs")) is not int or not 0 <= plateau["num_bad_epochs"] < 2**62:
-        raise ValueError("plateau.num_bad_epochs is no whole number of at least 0")
+        raise ValueError("plateau.num_bad_epochs is not an integer of at least 0")
     if not is_number(plateau.get("lr_scale")) or not 0.0 <= plateau["lr_scale"] <= 1.0:
-        raise ValueError("plateau.lr_scale is no number from 0 to 1")
+        raise ValueError("plateau.lr_scale is not a number from 0 to 1")
     if "manifest" in found and not isinstance(_check_mapping(found["manifest"], "manifest").get("digest"), str):
         raise ValueError("manifest has no digest")
     if found.get("mid_epoch") is not None:
         mid_epoch = _check_mapping(found["mid_epoch"], "mid_epoch")
         _check_number(mid_epoch.get("elapsed_seconds"), "mid_epoch.elapsed_seconds")
         if type(mid_epoch.get("step")) is not int or not isinstance(mid_epoch.get("rng_states"), list):
-            raise ValueError("mid_epoch has no step and states of random numbers")
+            raise ValueError("mid_epoch lacks step or rng_states")
         _check_mapping(mid_epoch.get("sums"), "mid_epoch.sums")
     return found
 
 
 def _check_encodable(found: dict[str, Any]) -> dict[str, Any]:
-    """The same, once it is seen that it can be written again: JSON can spell halves of characters, UTF-8 cannot."""
+    """Return `value` if it can be encoded as UTF-8: JSON can contain lone surrogates, which UTF-8 cannot encode."""
     try:
         json.dumps(found, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise ValueError("it holds half a character, such as \\ud800") from None
+        raise ValueError("it contains a lone surrogate, such as \\ud800") from None
     return found
 
 
 def _check_mapping(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{what} holds no names with values")
+        raise ValueError(f"{what} is not a mapping")
     return value
 
 
 def _check_number(value: Any, what: str) -> None:
     if not is_number(value):
-        raise ValueError(f"{shorten(what)} is no number")
+        raise ValueError(f"{shorten(what)} is not a number")
 
 
 def _check_counts(value: Any, what: str) -> None:
     fine = isinstance(value, list) and value and all(is_number(n) and math.isfinite(n) and 0 <= n < 1e15 for n in value)
     if not fine:
-        raise ValueError(f"{what} holds no counts")
+        raise ValueError(f"{what} is not a list of counts")

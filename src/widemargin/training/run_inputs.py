@@ -1,4 +1,4 @@
-"""What a trained run is shown: the items it is tested on, and files, arrays or datasets that it embeds.
+"""Inputs of a trained run: its test items, and files, arrays or datasets to embed.
 
 Of a folder of images those are tested that the run's manifest names, none that was trained on.
 """
@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.images.folder import scan_folder
 from ..data.images.manifest import MANIFEST_NAME
 from ..data.images.sets import Images
 from ..io.errors import InputError, format_value
@@ -33,7 +32,7 @@ from .datasets import (
     seeded_rngs,
     split_item,
 )
-from .inputs import Inputs, eval_batch_size, image_folder, load_inputs, read_run_manifest
+from .inputs import Inputs, eval_batch_size, image_folder, load_inputs, read_run_manifest, scan_images
 
 if TYPE_CHECKING:
     from .run import Run
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 def load_test_inputs(
     run: Run, data_dir: str | Path | None = None, *, test: Any = None, assign_new: bool = False
 ) -> Inputs:
-    """What a run is tested on: `test`, if it is given, the items it was trained with, or the images it names.
+    """Test inputs of a run: `test` if given, else the test items passed to `train`, else the images it names.
 
     `assign_new` gives a part to files of its folder of images that were added since, and writes that down in the run
     folder.
@@ -54,11 +53,13 @@ def load_test_inputs(
     if config.data.startswith(DATASET_PREFIX):
         kind = config.data.removeprefix(DATASET_PREFIX)
         raise InputError(
-            f"the run was trained on data given in Python ({kind}): pass what to test on, run.evaluate(test=my_test)"
+            f"the run was trained on data passed in Python ({kind}): pass test items, run.evaluate(test=my_test)"
         )
     root = image_folder(config)
     if root is None:
-        return load_inputs(replace(config, train_fraction=1.0, val_fraction=0.0), data_dir, assign_new=assign_new)
+        return load_inputs(
+            replace(config, train_fraction=1.0, imbalance=1.0, val_fraction=0.0), data_dir, assign_new=assign_new
+        )
     if run.folder is None:
         return _load_inputs_without_run_folder(run, config, root)
     path = run.folder / MANIFEST_NAME
@@ -77,27 +78,27 @@ def _given_test_inputs(run: Run, test: Any) -> DatasetInputs:
     spec = run.input_spec
     if "shape" not in spec:
         raise InputError(
-            f"test is for runs on data given in Python; this one is tested on {run.config.data_name}, "
-            "and run.embed takes any images"
+            f"test is only for runs on data passed in Python; this run is tested on {run.config.data_name}; "
+            "use run.embed for other images"
         )
-    classes = Classes(tuple(spec["class_names"]), spec["labels"] == "numbers")
+    classes = Classes(tuple(spec["class_names"]), spec["labels"] == "numbers", run.is_multilabel)
     samples = read_samples(test, "test", classes=classes)
     found = DatasetInputs(train=samples, test=samples, config=run.config)
     if list(found.example.shape[1:]) != spec["shape"]:
-        raise InputError(f"test: items are {list(found.example.shape[1:])}, those of train {spec['shape']}")
+        raise InputError(f"test: items have the shape {list(found.example.shape[1:])}, those of train {spec['shape']}")
     return found
 
 
 def _load_manifest_inputs(
     run: Run, config: TrainConfig, data_dir: str | Path | None, path: Path, assign_new: bool = False
 ) -> Inputs:
-    """The test images that the manifest names; those of a run of version 0.1.0 as it drew them."""
+    """The test images of the manifest; for a run of version 0.1.0 those that it drew."""
     assert run.folder is not None
     manifest = read_run_manifest(config, run.folder)
     if manifest is None and run.has_manifest:
-        raise InputError(f"{path}: not there, so nobody knows which images were trained on; take a copy of it")
+        raise InputError(f"{path}: missing, so it is unknown which images were trained on; restore a copy of it")
     if manifest is None and assign_new:
-        raise InputError(f"{path}: not there; --assign-new goes with runs that have a manifest of their images")
+        raise InputError(f"{path}: missing; assign_new (--assign-new) needs a run with a manifest")
     is_finished = assign_new and checkpoint.is_training_complete(run.folder / "checkpoints" / "last", config.epochs)
     found = load_inputs(
         config,
@@ -111,28 +112,28 @@ def _load_manifest_inputs(
     then, now = _count_evaluated_images(run.record) if manifest is None else None, len(found.test)
     if then is not None and then != now:
         said = f"{now:,} test images, {then:,} when the run ended"
-        if not config.unseen_classes and scan_folder(config.data).test is not None:
+        if not config.unseen_classes and scan_images(config, Path(config.data)).test is not None:
             found.notes += (f"{said}: files of its test folder were added or removed since",)
         else:
             raise InputError(
-                f"{config.data}: {said}, and it has no manifest: nobody knows which were trained on; bring the "
-                "folder back to what it was, or train again"
+                f"{config.data}: {said}, and it has no manifest, so it is unknown which were trained on; restore the "
+                "folder, or train again"
             )
     return found
 
 
 def _load_inputs_without_run_folder(run: Run, config: TrainConfig, root: Path) -> Inputs:
-    """The test images as the folder gives them; which ones were drawn is not known outside of the run folder."""
-    if scan_folder(root).test is None and not config.unseen_classes:
+    """The images of the test folder; a drawn split is only known in the run folder."""
+    if scan_images(config, root).test is None and not config.unseen_classes:
         raise InputError(
-            f"{run.weights_path.parent}: which images of {root} were trained on stands in the run's "
-            f"{MANIFEST_NAME} only; evaluate the run folder"
+            f"{run.weights_path.parent}: only the run's {MANIFEST_NAME} lists which images of {root} were trained on; "
+            "evaluate the run folder"
         )
     return load_inputs(config, None)
 
 
 def _count_evaluated_images(record: dict[str, Any]) -> int | None:
-    """How many images the figures of a record are of, where it says so."""
+    """Number of images that the metrics of a record are based on, if recorded."""
     try:
         found = run_files.parse_record(record)
     except ValueError:
@@ -140,11 +141,11 @@ def _count_evaluated_images(record: dict[str, Any]) -> int | None:
     if found.get("confusion") is not None:
         return int(sum(found["confusion"].images))
     images = (found.get("test") or {}).get("images")
-    return int(images) if images is not None and images < MAX_RETRIEVAL_IMAGES else None  # of more some are drawn
+    return int(images) if images is not None and images < MAX_RETRIEVAL_IMAGES else None  # larger sets are subsampled
 
 
 def describe_data_changes(inputs: Inputs, *, only_changes: bool = False) -> list[str]:
-    """Lines on which images of a folder are tested, and what became of the others."""
+    """Lines on which images of a folder are tested, and on added, changed and removed images."""
     lines: list[str] = []
     if inputs.changes is None or inputs.has_new_manifest:
         lines += inputs.notes
@@ -164,7 +165,7 @@ def is_single(run: Run, images: Any) -> bool:
 
 
 def iter_model_inputs(run: Run, images: Any, batch_size: int) -> Iterator[Tensor]:
-    """Batches of paths, of an array, or of the items of a dataset, as the network sees them in evaluation."""
+    """Preprocessed batches of paths, of an array, or of the items of a dataset."""
     if is_single(run, images):
         images = images[None] if isinstance(images, np.ndarray | Tensor) else [images]
     size = _batch_size(run, batch_size)
@@ -191,7 +192,7 @@ def _batch_size(run: Run, batch_size: int) -> int:
 
 
 def _iter_dataset(run: Run, given: Any, size: int) -> Iterator[Tensor]:
-    """Inputs of a dataset's items, which may have labels or not."""
+    """Inputs of a dataset's items, with or without labels."""
     dataset = as_dataset(given, "images")
     if isinstance(dataset, ArrayDataset):
         yield from iter_model_inputs(run, dataset.x, size)
@@ -204,12 +205,12 @@ def _iter_dataset(run: Run, given: Any, size: int) -> Iterator[Tensor]:
             x = item if isinstance(item, np.ndarray | Tensor) else split_item(item, f"item {row}")[0]
             found.append(torch.as_tensor(x) if isinstance(x, np.ndarray) else x)
         if not all(isinstance(x, Tensor) for x in found):
-            raise InputError(f"images: an item's input is a {type(found[0]).__name__}, not a tensor or an array")
+            raise InputError(f"images: the input of an item is a {type(found[0]).__name__}, not a tensor or array")
         yield preprocess_array(run, torch.stack(found))
 
 
 def preprocess_array(run: Run, x: Any, name: str = "images") -> Tensor:
-    """A batch as the network sees it: items as given for runs on datasets, else images scaled to z-scores.
+    """A batch as the network expects it: unchanged for runs on datasets, else standardised images.
 
     Images are uint8 [N, C, H, W], or floats from 0 to 1.
     """
@@ -217,26 +218,28 @@ def preprocess_array(run: Run, x: Any, name: str = "images") -> Tensor:
     if "shape" in spec:
         values = as_tensor(x, name)
         if list(values.shape[1:]) != spec["shape"]:
-            raise InputError(f"{name} are {list(values.shape[1:])} each, the run was trained on {spec['shape']}")
+            raise InputError(f"{name} have the shape {list(values.shape[1:])}, the run was trained on {spec['shape']}")
         return values
     values = torch.as_tensor(x)
     if values.ndim != 4 or values.shape[1] != spec["channels"]:
         have = f"{values.shape[1]} channels" if values.ndim == 4 else f"the shape {list(values.shape)}"
         raise InputError(f"{name} has {have}, the run was trained on {spec['channels']} channels [N, C, H, W]")
     if values.is_floating_point() and not bool(((values >= 0) & (values <= 1)).all()):
-        raise InputError(f"{name}: images are bytes (uint8), or floats from 0 to 1")
+        raise InputError(f"{name}: images must be uint8, or floats from 0 to 1")
     if not values.is_floating_point() and values.dtype != torch.uint8:
-        raise InputError(f"{name}: images are bytes (uint8), or floats from 0 to 1; got {format_value(values.dtype)}")
+        raise InputError(f"{name}: images must be uint8, or floats from 0 to 1; got {format_value(values.dtype)}")
     return replace(run.eval_augment, size=spec["size"]).transform_for_evaluation(values)
 
 
 def preprocess_file(run: Run, path: Path) -> Tensor:
-    """An image file as a batch of one, as the network sees it."""
+    """An image file as a preprocessed batch of one."""
     from ..data.images.decode import read_image, resize_and_centre_crop
 
     spec = run.input_spec
     if "shape" in spec:
-        raise InputError(f"{path}: the run was trained on a dataset of items {spec['shape']}; give these, not a file")
+        raise InputError(
+            f"{path}: the run was trained on a dataset with items of shape {spec['shape']}; pass such items, not a file"
+        )
     augment = run.eval_augment
     image = read_image(path)
     if spec["channels"] == 1:

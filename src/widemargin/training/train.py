@@ -1,4 +1,4 @@
-"""`train`: one run on images, from its first step or from its last checkpoint to its record."""
+"""`train`: train a model from the first step, or from its last checkpoint, and write its record."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ from .inputs import read_run_manifest
 from .logging import MetricsLog, ProgressReporter, check_loggers, open_reporter
 from .model import MODULE_PREFIX, ObjectiveFactory
 from .resume import RunFile, check_same_run, is_run_folder, recorded_data_dir, resume_config, write_run_file
-from .run import Run
+from .run import Run, parse_input_spec
 from .run_files import check_no_run, default_run_folder
 from .trainer import Trainer
 
-_MIN_AVERAGE_LENGTHS = 3.0  # after so many times its length an average has forgotten the initial weights but for 5 %
-_LOST_RANK_WAIT_SECONDS = 10.0  # seconds in which the processes that are left find out who is missing
+_NOT_SINGLE_FIGURES = ("angles", "confusion", "intervals", "average_precision")  # keys of their own in the record
+_MIN_AVERAGE_LENGTHS = 3.0  # after three times its length, initial weights make up 5 % of a moving average
+_LOST_RANK_WAIT_SECONDS = 10.0  # time for the remaining processes to find out which rank is missing
 
 
-@torch.random.fork_rng(devices=[])  # the caller's random numbers go on as if nothing had been drawn
+@torch.random.fork_rng(devices=[])  # leaves the caller's random state unchanged
 def train(
     config: TrainConfig | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
@@ -66,20 +67,20 @@ def train(
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
     assign_new: bool = False,
 ) -> Run:
-    """Train a model under a loss, resumable, and return the trained `Run`; what `widemargin train` does.
+    """Train a model with a loss and return the trained `Run`. `widemargin train` calls this function.
 
-    With neither data nor model it trains `config.model` on the images that `config.data` names. A dataset is taken as
-    it is: nothing is augmented here, it has its own transforms. A model is trained in place, from the weights it has;
-    the run that is returned keeps a copy, which later training does not change.
+    Without `train` and `model`, it trains `config.model` on the images that `config.data` names. A dataset is used
+    without augmentation, since it has its own transforms. A module is trained in place, starting from its weights;
+    the returned run holds a copy, which later training does not change.
 
     Args:
-        config: what is trained and how: a `TrainConfig`, its fields as a mapping, or None for the defaults. Of a run
+        config: a `TrainConfig`, a mapping of its fields, or None for the defaults. Of a run
             that is resumed the fields that a mapping leaves out are those of the run; `epochs` may be another number.
         out: run folder; by default `runs/NAME`.
         train: training items, in place of `config.data`: a map-style `torch.utils.data.Dataset` whose items are
             `(x, y)` or mappings with "image" or "x" and "label" or "y", or arrays or tensors `(X, y)`. An `x` has any
             shape that the model takes. Labels are class numbers, names, or other values, which are sorted.
-        val: items to choose the checkpoint `best` by, in place of `config.val_fraction`.
+        val: items that select the checkpoint `best`, in place of `config.val_fraction`.
         test: items to evaluate on at the end; their labels must be among those of `train`.
         model: a name, or an `nn.Module` that returns embeddings [N, D] or ends in a classifier, or a `MarginModel`.
         at: path of the classifier in `model` that the loss replaces; "auto" finds those of timm and torchvision, and
@@ -89,26 +90,26 @@ def train(
         callbacks: objects with `on_step_end` or `on_epoch_end`, or one of them, see `Callback`.
         class_names: names of the classes 0 … C−1; by default `train.classes`, or the labels.
         workers: processes that load items of a dataset.
-        collate_fn: makes `(x, y)` or a mapping of a list of items; by default they are stacked.
-        resume: go on from the last checkpoint in `out`; data, model, sampler and callbacks must be given again.
+        collate_fn: turns a list of items into `(x, y)` or a mapping; by default items are stacked.
+        resume: continue from the last checkpoint in `out`; data, model, sampler and callbacks must be passed again.
         data_dir: folder with the data sets, also `WIDEMARGIN_DATA`.
         loggers: "tensorboard", "wandb".
         devices: as in Lightning Fabric.
         stop_after: epochs to train now; the run can be resumed.
-        quiet: no bar and no lines.
-        command: what the record says to type, if another than `config.to_command()`.
-        objective_factory: `objective_factory(embedding_dim, num_classes)` makes an objective that no text names, such
-            as another library's, under the name `config.loss`.
-        timeout: seconds after which a process that does not answer is given up by the others.
-        assign_new: resume on a folder of images as it is now: see `data.images.changes.update_manifest`.
+        quiet: print no progress.
+        command: command line for the record, if it differs from `config.to_command()`.
+        objective_factory: `objective_factory(embedding_dim, num_classes)` returns an objective that the grammar cannot
+            express, such as one of another library; `config.loss` is its name.
+        timeout: seconds after which the other processes give up on a process that does not answer.
+        assign_new: resume with the current contents of an image folder: see `data.images.changes.update_manifest`.
 
-    A resumed run is the uninterrupted one bit for bit: weights, optimizer, averages, schedule, order, dropout, and
+    A resumed run equals the uninterrupted one bit for bit: weights, optimizer, averages, schedule, order, dropout, and
     random numbers that a dataset draws from the global generators of torch, NumPy or Python, which are seeded for every
-    batch. What is not restored: random numbers from a dataset's own generators, and the state of a sampler or callback
-    without `state_dict` and `load_state_dict`. Another dataset than the run's is refused.
+    batch. Not restored are random numbers from a dataset's own generators, and the state of a sampler or callback
+    without `state_dict` and `load_state_dict`. A different dataset is an error.
 
     Returns:
-        The run; its `record` is {} while epochs are left.
+        The run; its `record` is {} until all epochs are trained.
 
     >>> import tempfile, torch
     >>> x = torch.randn(64, 8)
@@ -144,9 +145,9 @@ def train(
     loggers = check_loggers(loggers)
     callbacks = tuple(callbacks) if isinstance(callbacks, Iterable) else (callbacks,)
     if not resume:
-        check_no_run(out, "go on with --resume, or choose another --out")
+        check_no_run(out, "pass resume=True (--resume) to continue it, or choose another out")
     elif not checkpoint.exists(out / "checkpoints" / "last") and distributed.is_rank_zero():
-        warnings.warn(f"{out}: there is no checkpoint to go on from; the run begins anew", stacklevel=3)
+        warnings.warn(f"{out}: there is no checkpoint to resume from; the run starts from the beginning", stacklevel=3)
     with lock_folder(out) if distributed.is_rank_zero() else nullcontext():
         try:
             trainer = _prepare_trainer(
@@ -171,7 +172,7 @@ def _prepare_trainer(
     given: GivenObjects,
     callbacks: tuple[Any, ...],
 ) -> Trainer:
-    """The run at its first step, or where its last checkpoint is."""
+    """A trainer at the first step, or restored from the last checkpoint."""
     last = folder / "checkpoints" / "last"
     has_checkpoint = checkpoint.exists(last)
     if has_checkpoint:
@@ -179,9 +180,13 @@ def _prepare_trainer(
     kept = read_run_manifest(config, folder) if has_checkpoint else None
     if assign_new and kept is not None and checkpoint.is_training_complete(last, config.epochs):
         raise InputError(
-            f"{folder}: the run has ended, so that --resume with --assign-new would train on no new image; "
-            "evaluate --assign-new takes new test images in, and new training images want another run"
+            f"{folder}: the run has ended, so resuming it with assign_new (--assign-new) would not train on new images; "
+            "evaluate with assign_new to add new test images, and start another run to train on new images"
         )
+    class_counts = None
+    if has_checkpoint and assign_new:
+        input_spec = parse_input_spec(checkpoint.inspect_checkpoint(last).state.get("input_spec"), str(last))
+        class_counts = input_spec.get("class_counts")
     trainer = Trainer(
         config,
         data_dir,
@@ -193,6 +198,7 @@ def _prepare_trainer(
         assign_new=assign_new,
         given=given,
         callbacks=callbacks,
+        class_counts=class_counts,
     )
     if has_checkpoint:
         trainer.restore(last)
@@ -204,14 +210,14 @@ def _prepare_trainer(
 def _run_epochs(
     trainer: Trainer, folder: Path, loggers: list[str], stop_after: int | None, quiet: bool, command: str | None
 ) -> Run:
-    """All epochs that are left, and the record at the end."""
+    """Train the remaining epochs, then write the record."""
     config, is_rank_zero = trainer.config, trainer.rank == 0
     if is_rank_zero:
         with translate_disk_errors(folder):
             if trainer.inputs.manifest is not None and trainer.inputs.has_new_manifest:
                 write_chunks_atomic(folder / manifest.MANIFEST_NAME, trainer.inputs.manifest.to_csv())
             write_run_file(folder, config, trainer.epoch, trainer.step, trainer.data_dir)
-        source_commit()  # the source as it is now: it may have moved on when the run ends
+        source_commit()  # cache it now: the source may have changed by the end of the run
     _warn_about_slow_average(trainer)
     end = config.epochs if stop_after is None else min(config.epochs, trainer.epoch + stop_after)
     loggers = loggers if trainer.epoch < end else []
@@ -227,9 +233,9 @@ def _run_epochs(
                 break
     if trainer.mid_epoch_state is not None and not trainer.stop_requested:
         step = f"epoch {trainer.epoch + 1}, step {trainer.mid_epoch_state['step']} of {len(trainer.inputs.batches)}"
-        raise StoppedError(f"stopped at {step}; everything is kept, --resume goes on from there")
+        raise StoppedError(f"stopped at {step}; resume=True (--resume) continues from there")
     record = _evaluate_and_record(trainer, folder, command) if trainer.epoch == config.epochs else {}
-    trainer.fabric.barrier()  # a process that leaves early tears down the connections of the others
+    trainer.fabric.barrier()  # a process that exits early would close the connections of the others
     if trainer.ema is not None:
         trainer.ema.swap(trainer.model)
     return Run(
@@ -244,12 +250,12 @@ def _run_epochs(
 
 
 def _warn_about_slow_average(trainer: Trainer) -> None:
-    """Say where the averaged weights, which are evaluated, would still be close to the initial ones at the end."""
+    """Warn if the averaged weights, which are evaluated, would still be close to the initial ones at the end."""
     config, steps = trainer.config, trainer.config.epochs * trainer.steps_per_epoch
     if config.ema and trainer.rank == 0 and steps * (1.0 - config.ema) < _MIN_AVERAGE_LENGTHS:
         warnings.warn(
             f"ema={config.ema:g} averages over about {1.0 / (1.0 - config.ema):,.0f} steps and the run has {steps:,}: "
-            "the weights that are evaluated stay close to the initial ones; take a smaller ema, or 0",
+            "the evaluated weights stay close to the initial ones; use a smaller ema, or 0",
             stacklevel=5,
         )
 
@@ -262,9 +268,9 @@ def _open_log(folder: Path, trainer: Trainer, loggers: list[str]) -> MetricsLog:
 def _run_epoch(
     trainer: Trainer, folder: Path, log: MetricsLog | None, reporter: ProgressReporter, stop: StopRequest
 ) -> bool:
-    """Train, evaluate, log and keep one epoch; `last` last, so that whatever a kill leaves out is done again.
+    """Train, evaluate, log and save one epoch; `last` is written last, so that a killed epoch is repeated.
 
-    False where it was left in the middle, which is kept too.
+    Returns False if the epoch was interrupted; its state is saved too.
     """
     config, places = trainer.config, folder / "checkpoints"
     line = trainer.train_epoch(reporter, stop)
@@ -276,17 +282,18 @@ def _run_epoch(
     is_best = False
     if val is not None:
         metrics = trainer.val_metrics = trainer.evaluate(val)
-        line["val"] = {name: value for name, value in metrics.items() if name != "confusion"}
+        left_out = ("confusion", "average_precision")
+        line["val"] = {name: value for name, value in metrics.items() if name not in left_out}
         is_best = selection_metric(metrics) > trainer.best
         trainer.best = max(trainer.best, selection_metric(metrics))
     trainer.plateau.step(line.get("val", {}).get("loss", line["loss"]))
-    if log is not None:  # a resumed run drops lines beyond its checkpoint, but could not make up a lost one
+    if log is not None:  # before the checkpoint: a resumed run drops extra lines, but cannot restore a missing one
         with translate_disk_errors(folder):
             log.add(line)
     reporter.report_epoch(line)
     try:
         trainer.finish_epoch(line)
-    finally:  # also where a callback fails: the epoch is done
+    finally:  # even if a callback fails: the epoch is complete
         with translate_disk_errors(folder):
             if is_best:
                 trainer.save(places / "best")
@@ -297,7 +304,7 @@ def _run_epoch(
 
 
 def describe_command(config: TrainConfig) -> str:
-    """The command that trains the same again; the call in Python where data or model were given as objects."""
+    """The command that repeats the run; the Python call if data or model were passed as objects."""
     values, objects = config.changed_values(), []
     for name, field, prefix in (("train", "data", DATASET_PREFIX), ("model", "model", MODULE_PREFIX)):
         if getattr(config, field).startswith(prefix):
@@ -309,7 +316,7 @@ def describe_command(config: TrainConfig) -> str:
 
 
 def _evaluate_and_record(trainer: Trainer, folder: Path, command: str | None) -> dict[str, Any]:
-    """The last epoch's figures on the test items, if there are any, written to `record.json`."""
+    """Evaluate the last epoch on the test items, if any, and write `record.json`."""
     config = trainer.config
     samples = trainer.inputs.test
     test = {} if samples is None else trainer.evaluate(samples, intervals=True)
@@ -322,12 +329,14 @@ def _evaluate_and_record(trainer: Trainer, folder: Path, command: str | None) ->
         "seconds": round(trainer.seconds, 1),
         "cores": torch.get_num_threads(),
         "processes": trainer.fabric.world_size,
-        "test": {name: value for name, value in test.items() if name not in ("angles", "confusion", "intervals")},
+        "test": {name: value for name, value in test.items() if name not in _NOT_SINGLE_FIGURES},
         "angles": test.get("angles", {}),
         "versions": versions(),
         "command": command or describe_command(config),
         "commit": source_commit(),
     }
+    if "average_precision" in test:
+        record["average_precision"] = test["average_precision"]
     if trainer.rank == 0 and (changes := RunFile.read(folder).epochs_changed):
         record["epochs_changed"] = list(changes)
     if trainer.inputs.manifest is not None:

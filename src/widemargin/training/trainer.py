@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from .inputs import Samples
 
 
-_CHECK_INTERVAL = 16  # steps between looks at the loss: waiting for a number now and then is enough
-_DROPOUT_STREAM = 2  # purpose of a generator, beside those of `data.images.batches`
+_CHECK_INTERVAL = 16  # steps between reads of the loss, because reading it waits for the device
+_DROPOUT_STREAM = 2  # stream of a generator, distinct from those of `data.images.batches`
 
 
 class Trainer:
-    """A run's model, optimizer and counters; fresh, or to be restored from a checkpoint (`resume`)."""
+    """A run's model, optimizer and counters; new, or to be restored from a checkpoint (`resume`)."""
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class Trainer:
         assign_new: bool = False,
         given: GivenObjects | None = None,
         callbacks: Iterable[Any] = (),
+        class_counts: list[int] | None = None,
     ) -> None:
         self.config, self.data_dir = config, data_dir
         self.callbacks, self.stop_requested = CallbackList(callbacks), False
@@ -68,7 +69,9 @@ class Trainer:
             else given.load_inputs(config, *ranks, pin_memory=self.fabric.device.type == "cuda")
         )
         self.assign_new = assign_new
-        self.steps_per_epoch = len(self.inputs.batches)  # before all else: a batch may be impossible to fill
+        if class_counts is not None:  # counts at the start of the run, so that its loss does not change
+            self.inputs.class_counts = class_counts
+        self.steps_per_epoch = len(self.inputs.batches)  # first, because it fails if a batch cannot be filled
         for note in self.inputs.notes if self.rank == 0 else ():
             warnings.warn(f"{config.data}: {note}", stacklevel=2)
         self.model = build_margin_model(
@@ -77,8 +80,9 @@ class Trainer:
             allow_pretrained=not resume,
             objective_factory=objective_factory,
             module=None if given.model is None else GivenModule(given.model, self.inputs.example, given.at),
+            steps_per_epoch=self.steps_per_epoch,
         )
-        self.initial_non_finite = checkpoint.non_finite_names(self.model.state_dict())  # by design, such as a mask
+        self.initial_non_finite = checkpoint.non_finite_names(self.model.state_dict())  # intended, such as a mask
         if not resume:
             self.inputs.whiten_backbone(self.model)
             if config.init_from is not None:
@@ -96,26 +100,26 @@ class Trainer:
         self.plateau = PlateauScheduler()
         self.epoch, self.step, self.seconds, self.best = 0, 0, 0.0, -math.inf
         self.mid_epoch_state: dict[str, Any] | None = None
-        self.val_metrics: dict[str, Any] | None = None  # after the last epoch that this process trained
+        self.val_metrics: dict[str, Any] | None = None  # after the last epoch trained by this process
         self.has_checkpoint = False  # whether a good one was written or restored
         self.epoch_sums: EpochSums | None = None  # of the current epoch
-        self.divergence_message = ""  # about the first step whose loss was not finite
+        self.divergence_message = ""  # describes the first step with a non-finite loss
 
     def _load_init_weights(self, init_folder: str) -> None:
-        """The backbone of another run; the class weights stay new, under whatever loss this run has."""
+        """Load the backbone of another run; the class weights stay as initialised."""
         eval_weights, _ = checkpoint.open_eval_weights(Path(init_folder) / "checkpoints" / "last")
         wanted = {name: value for name, value in self.model.state_dict().items() if name.startswith("backbone.")}
         there = sum(size for name, size in eval_weights.sizes.items() if name in wanted)
         checkpoint.check_size(there, 2 * sum(value.nbytes for value in wanted.values()), f"--init-from {init_folder}")
         start = eval_weights.read(wanted)
         if any(name not in start or start[name].shape != value.shape for name, value in wanted.items()):
-            raise InputError(f"--init-from {init_folder}: its weights are of another network")
+            raise InputError(f"init_from={init_folder} (--init-from): its weights belong to another network")
         checkpoint.check_finite({name: start[name] for name in wanted}, eval_weights.sources, self.initial_non_finite)
         self.model.load_state_dict({name: start[name] for name in wanted}, strict=False)
         self._warn_about_test_overlap(Path(init_folder))
 
     def _warn_about_test_overlap(self, init_folder: Path) -> None:
-        """Say where a run that this one begins with was trained on images that this one is tested on."""
+        """Warn if the run in `init_from` was trained on test images of this run."""
         from ..data.images.manifest import MANIFEST_NAME, REMOVED_TRAIN, TEST, TRAIN, VAL, Manifest
 
         if self.inputs.manifest is None or not (init_folder / MANIFEST_NAME).exists() or self.rank:
@@ -123,9 +127,10 @@ class Trainer:
         trained = {row.sha256 for row in Manifest.read(init_folder / MANIFEST_NAME).rows_in(TRAIN, VAL, REMOVED_TRAIN)}
         both = [row.path for row in self.inputs.manifest.rows_in(TEST) if row.sha256 in trained]
         if both:
-            what = f"{len(both):,} test images, such as {both[0]}, were trained on by the run it begins with"
+            what = f"{len(both):,} test images, such as {both[0]}, were training images of that run"
             warnings.warn(
-                f"--init-from {init_folder}: {what}; the --seed of that run divides the folder alike", stacklevel=4
+                f"init_from={init_folder} (--init-from): {what}; with its seed the folder is split the same way",
+                stacklevel=4,
             )
 
     # ---------------------------------------------------------------- checkpoints
@@ -134,8 +139,8 @@ class Trainer:
         """Write a checkpoint from rank 0; never overwrites a good checkpoint with non-finite weights."""
         if names := self._non_finite_names():
             ending = "; the last good checkpoint is kept" if self.has_checkpoint else ""
-            what = f"step {self.step}: the update left weights that are not finite in {names[0]}"
-            raise DivergedError(f"{what}. Try a smaller --lr, --clip 1, or a warm-up{ending}")
+            what = f"step {self.step}: the update made weights non-finite in {names[0]}"
+            raise DivergedError(f"{what}. Try a smaller lr, clip=1 (--clip 1), or a warm-up{ending}")
         if self.rank == 0:
             tensors, numbers = checkpoint.optimizer_state(self.optimizer)
             if self.ema is not None:
@@ -173,7 +178,7 @@ class Trainer:
         return sorted(wrong - self.initial_non_finite)
 
     def restore(self, folder: Path) -> None:
-        """Go on from a checkpoint."""
+        """Restore a checkpoint."""
         loaded = checkpoint.load(folder, state_bytes(self.model))
         model, tensors, state = loaded[:3]
         try:
@@ -193,25 +198,25 @@ class Trainer:
             self.epoch, self.step, self.seconds = state["epoch"], state["step"], state["seconds"]
             self.best = -math.inf if state["best"] is None else state["best"]
             self.mid_epoch_state = state.get("mid_epoch")
-            if self.mid_epoch_state is not None and self.assign_new:  # an epoch may now have fewer steps than it had
+            if self.mid_epoch_state is not None and self.assign_new:  # an epoch may now have fewer steps
                 self.mid_epoch_state["step"] = min(self.mid_epoch_state["step"], self.steps_per_epoch)
             self.has_checkpoint = True
             if self.mid_epoch_state is not None:
-                self._begin_epoch()  # not later: what cannot be gone on from is reported as a checkpoint's fault
+                self._begin_epoch()  # here, so that an invalid state is reported as an error of the checkpoint
         except InputError:
             raise
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            raise InputError(f"{folder}: not a checkpoint of this version ({error}); take an earlier one") from None
+            raise InputError(f"{folder}: not a checkpoint of this version ({error}); use an earlier one") from None
 
     def resume_notes(self) -> list[str]:
-        """What a resumed run could not restore bit for bit, of the objects it was given."""
+        """State of the passed objects that a resumed run cannot restore bit for bit."""
         notes = [self.callbacks.note]
         if isinstance(self.inputs, DatasetInputs):
             notes += self.inputs.resume_notes()
         return [note for note in notes if note]
 
     def _check_manifest(self, state: dict[str, Any], folder: Path) -> None:
-        """Refuse to go on with other images than those of the checkpoint, as far as that is known."""
+        """Raise InputError if the images differ from those of the checkpoint, as far as that is known."""
         if self.inputs.manifest is None:
             return
         kept = state.get("manifest")
@@ -219,24 +224,24 @@ class Trainer:
             done = state["epoch"] * self.steps_per_epoch + (state.get("mid_epoch") or {"step": 0})["step"]
             if self.inputs.is_legacy_split and done != state["step"]:
                 raise InputError(
-                    f"{folder}: {state['step']} steps in {state['epoch']} epochs, now an epoch has "
-                    f"{self.steps_per_epoch}: the number of images has changed, and without a manifest nobody knows "
+                    f"{folder}: {state['step']} steps in {state['epoch']} epochs, but an epoch now has "
+                    f"{self.steps_per_epoch}: the number of images has changed, and without a manifest it is unknown "
                     "which were trained on"
                 )
             return
         name = f"{folder.parent.parent / 'manifest.csv'}"
         if self.inputs.is_legacy_split:
-            raise InputError(f"{name}: not there, so nobody knows which images were trained on; take a copy of it")
+            raise InputError(f"{name}: missing, so it is unknown which images were trained on; restore a copy of it")
         if kept["digest"] != self.inputs.manifest.digest() and not self.assign_new:
             raise InputError(
-                f"{name}: assigns other images to training than when the last checkpoint was written, so the run would "
-                "go on as another; take the manifest of then, or give --assign-new to go on with this one"
+                f"{name}: assigns other images to training than when the last checkpoint was written; restore that "
+                "manifest, or use assign_new (--assign-new) to continue with this one"
             )
 
     # ---------------------------------------------------------------- training
 
     def train_epoch(self, reporter: ProgressReporter, stop: StopRequest | None = None) -> dict[str, Any] | None:
-        """All steps of an epoch, or those that were left; what there is to log of it, over all processes.
+        """Train all or the remaining steps of an epoch and return its line of the log, over all processes.
 
         Each epoch begins its own random numbers (dropout's), so that a resumed run draws the same ones. None where it
         was asked to stop: then `mid_epoch_state` holds what a checkpoint needs to go on in the middle.
@@ -269,7 +274,7 @@ class Trainer:
                 1.0 / len(batches), self._check_global_loss(sums, embeddings, y, start_time) if is_check_step else None
             )
             if last and number + 1 < len(batches) and self._should_stop(stop, is_check_step):
-                self._check_global_loss(sums, embeddings, y, start_time)  # a loss that is no number is never kept
+                self._check_global_loss(sums, embeddings, y, start_time)  # never save a non-finite loss
                 self.mid_epoch_state = self._capture_mid_epoch_state(sums, number + 1, time.perf_counter() - start_time)
                 return None
         self.epoch += 1
@@ -280,7 +285,7 @@ class Trainer:
             "epoch": self.epoch,
             "step": self.step,
             "loss": loss / seen,
-            "train_top1": 100.0 * answers / seen,
+            "train_exact_match" if self.inputs.is_multilabel else "train_top1": 100.0 * answers / seen,
             "lr": lr,
             "seconds": round(self.seconds, 3),
             "images_per_second": round(seen / elapsed, 1),
@@ -294,7 +299,7 @@ class Trainer:
         return line
 
     def _begin_epoch(self) -> tuple[EpochSums, int]:
-        """Sums and the step to begin with: nothing and the first, or where an epoch was left in the middle."""
+        """Sums and first step of the epoch: empty and 0, or those of an interrupted epoch."""
         sums = EpochSums(self.fabric.device)
         if self.mid_epoch_state is None:
             torch.manual_seed(make_generator(_DROPOUT_STREAM, self.config.seed, self.epoch, self.rank).initial_seed())
@@ -307,17 +312,17 @@ class Trainer:
         return sums, int(self.mid_epoch_state["step"])
 
     def _capture_mid_epoch_state(self, sums: EpochSums, step: int, elapsed: float) -> dict[str, Any]:
-        """Where an epoch is left, for JSON: its next step, its sums, the random states of all processes."""
+        """State of an interrupted epoch for JSON: next step, sums and the random states of all processes."""
         states = distributed.gather_rows(torch.get_rng_state().unsqueeze(0).to(self.fabric.device)).cpu()
         rng_states = [bytes(row.tolist()).hex() for row in states]
         return {"step": step, "sums": sums.state_dict(), "rng_states": rng_states, "elapsed_seconds": elapsed}
 
     def stop(self) -> None:
-        """End the training after this step or epoch; a checkpoint is kept. For callbacks."""
+        """Stop training after this step or epoch and save a checkpoint. For callbacks."""
         self.stop_requested = True
 
     def finish_epoch(self, line: dict[str, Any]) -> None:
-        """Pass the figures of an epoch to the callbacks."""
+        """Pass the metrics of an epoch to the callbacks."""
         for on_epoch_end in self.callbacks.on_epoch_end:
             on_epoch_end(self, dict(line))
         self.stop_requested = self._any_rank(self.stop_requested)
@@ -338,14 +343,14 @@ class Trainer:
         return bool(distributed.all_reduce_sum(torch.tensor(float(flag), device=self.fabric.device)) > 0)
 
     def backward(self, images: Tensor, y: Tensor, mix: Any, sync_gradients: bool = True) -> tuple[Tensor, Tensor]:
-        """Losses and embeddings of a batch, its gradient added; with `sync_gradients` it is shared by all processes."""
+        """Losses and embeddings of a batch; accumulates its gradient, with `sync_gradients` over all processes."""
         with nullcontext() if sync_gradients else self.fabric.no_backward_sync(self.step_module):
             losses, embedded = self._forward(images, y, mix)
             self.fabric.backward(losses.mean() / self.config.accumulate)
         return losses, embedded
 
     def _forward(self, images: Tensor, y: Tensor, mix: Any) -> tuple[Tensor, Tensor]:
-        """Losses and embeddings; where a head refuses embeddings that are not finite, a `DivergedError` says why."""
+        """Losses and embeddings; raises `DivergedError` if the head rejects non-finite embeddings."""
         try:
             losses, embedded = self.step_module(images, y, mix)
         except InputError:
@@ -360,7 +365,7 @@ class Trainer:
         return losses, embedded
 
     def _check_loss(self, losses: Tensor, embeddings: Tensor, y: Tensor) -> None:
-        """Check the loss of every step on a CPU, where reading it costs no wait, before it reaches the weights.
+        """Check the loss of every step on a CPU, where reading it does not wait, before the weights are updated.
 
         A single process raises here; several remember the message and stop together at the next check step.
         """
@@ -378,7 +383,7 @@ class Trainer:
 
     @property
     def earlier_magnitudes(self) -> str:
-        """What the steps so far looked like, in words."""
+        """Description of the largest logit and angle of the last finite step."""
         return "" if self.epoch_sums is None else self.epoch_sums.describe_magnitudes()
 
     def update(self) -> None:
@@ -393,7 +398,7 @@ class Trainer:
             self.ema.update(self.model)
 
     def _check_global_loss(self, sums: EpochSums, x: Tensor, y: Tensor, start_time: float) -> EpochProgress:
-        """The progress so far, from the sums of all processes; where their loss is not finite, all of them raise."""
+        """Progress from the sums of all processes; all processes raise if the loss is not finite."""
         loss, right, seen = sums.global_totals()
         if not math.isfinite(loss):
             message = self.divergence_message or describe_divergence(
@@ -403,7 +408,7 @@ class Trainer:
         return EpochProgress(loss / seen, 100.0 * right / seen, seen / (time.perf_counter() - start_time))
 
     def evaluate(self, images: Samples, flips: bool = True, *, intervals: bool = False) -> dict[str, Any]:
-        """The figures on some images, with the averaged weights where there is an average.
+        """Metrics on `images`, with the averaged weights if there are any.
 
         All processes call this and share the images. They take the buffers of rank 0, whose running statistics the
         checkpoint holds, so that the figures are those of the checkpoint.

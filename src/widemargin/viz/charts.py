@@ -337,7 +337,8 @@ def draw_line_chart(
     return "".join(parts) + "</svg>"
 
 
-# Colour-blind-safe (Tol's bright and muted), readable on light and dark.
+# The first are colour-blind-safe (Tol's bright and muted); those after `triplet` are as far from all others as possible
+# in OKLab. All are readable on light and dark.
 _LOSS_COLOURS = {
     "softmax": "#4477AA",
     "modified_softmax": "#66CCEE",
@@ -354,6 +355,24 @@ _LOSS_COLOURS = {
     "center": "#7766CC",
     "contrastive": "#DDCC77",
     "triplet": "#882255",
+    "aam_softmax": "#925400",
+    "adaface": "#00A0E4",
+    "circle": "#D15400",
+    "curricularface": "#735684",
+    "elasticface": "#2B59C8",
+    "ldam": "#B369DD",
+    "lm_softmax": "#36AA3D",
+    "logit_adjusted": "#9E7848",
+    "magface": "#00706F",
+    "mv_softmax": "#9A5D65",
+    "p2sgrad": "#008F8C",
+    "proxy_nca": "#9072A3",
+    "proxy_nca_pp": "#7480FA",
+    "soft_triple": "#0081E7",
+    "sphereface2": "#7A7600",
+    "sphereface_r": "#D54563",
+    "subcenter_arcface": "#A243AB",
+    "uniface": "#BB7C77",
 }
 NAMED_LOSS_COLOURS = tuple(_LOSS_COLOURS.values())
 """Colours that losses have by their names."""

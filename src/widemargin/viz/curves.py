@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,6 +37,12 @@ _CURVE_COLOURS = (
     "#44AA99",
     "#882255",
 )
+KEPT_NORM = 10.0
+"""‖x‖ in the pictures, where a loss keeps it."""
+_MAX_MARGINS_PER_PANEL = 12
+_MAX_PANELS_IN_THREES = 9
+_MAX_LINES_BEHIND_LEGEND = 8
+_MAX_LABEL_LENGTH = 34
 _CURVE_LINE_STYLES = ("-", (0, (5, 2)), (0, (1, 1)))
 
 
@@ -63,18 +70,17 @@ def draw_loss_curves(out: str, loss_specs: str | None = None, num_classes: int =
     margins = [loss for loss in chosen if isinstance(loss, Margin)]
     pair_losses = [loss for loss in chosen if isinstance(loss, PairLoss)]
     criteria = [loss for loss in chosen if isinstance(loss, Criterion)]
-    panels: list[tuple[Callable[[Axes, Any, int], None], Sequence[Loss]]]
-    panels = [
-        (_plot_target_logits, margins),
-        (_plot_target_gradients, margins),
-        (_plot_gap_gradients, [m for m in margins if m.name == "arcgrad"]),
-    ]
+    panels: list[tuple[Callable[[Axes, Any, int], None], Sequence[Loss]]] = []
+    for group in _panel_groups(margins):
+        panels += [(_plot_target_logits, group), (_plot_target_gradients, group)]
+    panels += [(_plot_gap_gradients, [m for m in margins if m.name == "arcgrad"])]
     panels += [(_plot_pair_losses, pair_losses)]
     panels += [
         (_plot_criteria, [c for c in criteria if (c.target_type == "values") is values]) for values in (True, False)
     ]
     shown = [(panel, items) for panel, items in panels if items]
-    rows = math.ceil(len(shown) / 3)
+    columns = min(len(shown), 3 if len(shown) <= _MAX_PANELS_IN_THREES else 4)
+    rows = math.ceil(len(shown) / columns)
     rc_params: Any = {
         "font.size": 10,
         "axes.spines.top": False,
@@ -85,8 +91,8 @@ def draw_loss_curves(out: str, loss_specs: str | None = None, num_classes: int =
         warnings.simplefilter("always")
         figure, axes = plt.subplots(
             rows,
-            min(3, len(shown)),
-            figsize=(4.4 * min(3, len(shown)), 3.7 * rows),
+            columns,
+            figsize=(4.4 * columns, 3.7 * rows),
             squeeze=False,
             layout="constrained",
         )
@@ -105,6 +111,15 @@ def draw_loss_curves(out: str, loss_specs: str | None = None, num_classes: int =
         finally:
             plt.close(figure)
     return path, sorted({str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)})
+
+
+def _panel_groups(margins: list[Margin]) -> list[list[Margin]]:
+    """The margins that share a panel: all of them where they are few, else those of each group."""
+    from ..losses.registry import LOSS_GROUPS
+
+    if len(margins) <= _MAX_MARGINS_PER_PANEL:
+        return [margins]
+    return [[margin for margin in margins if margin.group == group] for group in LOSS_GROUPS]
 
 
 def _style(label: str, index: int) -> dict[str, Any]:
@@ -133,8 +148,12 @@ def _plot_curves(axes: Axes, x: Tensor, curves: list[tuple[str, Tensor]]) -> Non
         else:
             shared_labels.append(label)
     for labels, curve, index in drawn:
-        axes.plot(x, curve, label=",\n".join(labels), linewidth=1.6, **_style(labels[0], index))
-    axes.legend(fontsize=8 if len(drawn) <= 6 else 6, frameon=False)
+        label = ",\n".join(textwrap.fill(one, _MAX_LABEL_LENGTH) for one in labels)
+        axes.plot(x, curve, label=label, linewidth=1.6, **_style(labels[0], index))
+    if len(drawn) > _MAX_LINES_BEHIND_LEGEND:
+        axes.legend(fontsize=7, frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.18))
+    else:
+        axes.legend(fontsize=8 if len(drawn) <= 6 else 6, frameon=False)
 
 
 def _plot_target_logits(axes: Axes, margins: list[Margin], num_classes: int) -> None:
@@ -143,26 +162,39 @@ def _plot_target_logits(axes: Axes, margins: list[Margin], num_classes: int) -> 
     theta = _angle_grid()
     curves = [(repr(m), target_curve(m, theta, num_classes)[0] / _final_scale(m, num_classes)) for m in margins]
     _plot_curves(axes, theta * 180 / math.pi, curves)
-    axes.set(title="Target logit / s against the target's angle", xlabel="θ of the target (°)", ylabel="ψ(θ)")
+    axes.set(
+        title=_panel_title(margins, "target logit / s against its angle"),
+        xlabel="θ of the target (°)",
+        ylabel="ψ(θ)",
+    )
 
 
 def _plot_target_gradients(axes: Axes, margins: list[Margin], num_classes: int) -> None:
+    theta = _angle_grid()[1:-1]
+    several = len({margin.name for margin in margins}) < len(margins)
+    curves = [(repr(m) if several else m.name, relative_pull(m, theta, num_classes)) for m in margins]
+    _plot_curves(axes, theta * 180 / math.pi, curves)
+    lengths = f"  (‖x‖ = {KEPT_NORM:g} where kept)" if any(margin.uses_any_norm for margin in margins) else ""
+    axes.set(
+        title=_panel_title(margins, f"pull / s, {num_classes - 1} other(s) at 90°"),
+        xlabel="θ of the target (°)",
+        ylabel=f"∂ loss / ∂θ / s{lengths}",
+    )
+
+
+def relative_pull(margin: Margin, theta: Tensor, num_classes: int) -> Tensor:
+    """`∂ loss / ∂θ` in units of the scale and of the loss's own factor, others at 90°; ‖x‖ is the scale where kept."""
     from ..theory import gradient_curve
 
-    theta = _angle_grid()[1:-1]
-    curves = []
-    several = len({margin.name for margin in margins}) < len(margins)
-    for margin in margins:
-        keeps_lengths = margin.uses_x_norm or margin.uses_w_norm
-        scale = 10.0 if keeps_lengths else _final_scale(margin, num_classes)
-        pull = gradient_curve(margin, theta, num_classes, x_norm=scale if keeps_lengths else 1.0) / scale
-        curves.append((repr(margin) if several else margin.name, pull))
-    _plot_curves(axes, theta * 180 / math.pi, curves)
-    axes.set(
-        title=f"Pull / s towards the target, {num_classes - 1} other(s) at 90°",
-        xlabel="θ of the target (°)",
-        ylabel="∂ loss / ∂θ / s  (‖x‖ = 10 where kept)",
-    )
+    scale = KEPT_NORM if margin.uses_any_norm else _final_scale(margin, num_classes)
+    pull = gradient_curve(margin, theta, num_classes, x_norm=KEPT_NORM if margin.uses_any_norm else 1.0)
+    return pull / (scale * float(margin.for_num_classes(num_classes).loss_weight()))
+
+
+def _panel_title(margins: list[Margin], title: str) -> str:
+    """The title of a panel, with the group in front where it shows margins of one group."""
+    groups = {margin.group for margin in margins}
+    return f"{groups.pop()}: {title}" if len(groups) == 1 else title[0].upper() + title[1:]
 
 
 def _plot_gap_gradients(axes: Axes, margins: list[Margin], num_classes: int) -> None:

@@ -43,11 +43,12 @@ _VIEW_AZIMUTH, _VIEW_ELEVATION = math.radians(35), math.radians(25)
 def draw_embedding_sphere(
     points: NDArray[np.float64], y: NDArray[np.int64], names: Sequence[str], weights: NDArray[np.float64], title: str
 ) -> str:
-    """Unit points [N, 3] in the colours of their classes, class weights [C, 3] as lines from the centre.
+    """Unit points [N, 3] in the colours of their classes, class weights [C, 3] or [C, K, 3] as lines from the centre.
 
     Seen from one side; points behind the sphere are pale.
     """
-    viewed_points, viewed_weights = _rotate_to_view(points), _rotate_to_view(weights)
+    rays, ray_classes = _class_rays(weights)
+    viewed_points, viewed_weights = _rotate_to_view(points), _rotate_to_view(rays)
     middle = _SPHERE_SIZE / 2
     parts = [svg_open_tag(_SPHERE_SIZE, _SPHERE_SIZE + 30, title)]
     parts.append(
@@ -59,7 +60,7 @@ def draw_embedding_sphere(
         colour, opacity = CLASS_COLOURS[int(y[k]) % len(CLASS_COLOURS)], 0.75 if depth >= 0 else 0.18
         spot = f'cx="{middle + _SPHERE_RADIUS * x:.1f}" cy="{middle - _SPHERE_RADIUS * up:.1f}"'
         parts.append(f'<circle {spot} r="2" fill="{colour}" opacity="{opacity}"/>')
-    for k, (x, up, depth) in enumerate(viewed_weights):
+    for k, (x, up, depth) in zip(ray_classes, viewed_weights, strict=True):
         colour, opacity = CLASS_COLOURS[k % len(CLASS_COLOURS)], 1.0 if depth >= 0 else 0.35
         to = (middle + _SPHERE_RADIUS * x, middle - _SPHERE_RADIUS * up)
         parts.append(
@@ -73,6 +74,12 @@ def draw_embedding_sphere(
         )
     parts.append(f'<text x="{middle}" y="{_SPHERE_SIZE + 18}" text-anchor="middle">{escape(title)}</text>')
     return "".join(parts) + "</svg>"
+
+
+def _class_rays(weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], list[int]]:
+    """Class weights [C, D], or all sub-centres of [C, K, D], as rows, and the class of each."""
+    count = 1 if weights.ndim == 2 else weights.shape[1]
+    return weights.reshape(-1, weights.shape[-1]), [row // count for row in range(len(weights) * count)]
 
 
 def _rotate_to_view(points: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -114,8 +121,9 @@ def draw_embedding_circle(
     on_circle: bool,
     title: str,
 ) -> str:
-    """Points [N, 2] around their origin in the colours of their classes, class weights [C, 2] as lines from it.
+    """Points [N, 2] around their origin in the colours of their classes, class weights as lines from it.
 
+    Weights are [C, 2], or [C, K, 2] with sub-centres.
     `on_circle` where only directions count: points then lie on the circle.
     """
     length = np.linalg.norm(points, axis=1)
@@ -127,7 +135,9 @@ def draw_embedding_circle(
     if on_circle:
         parts.append(f'<circle class="grid" cx="{middle}" cy="{middle}" r="{_CIRCLE_RADIUS}" fill="none"/>')
     if weights is not None:
-        for k, (x, up) in enumerate(weights / np.maximum(np.linalg.norm(weights, axis=1), 1e-12)[:, None]):
+        rays, ray_classes = _class_rays(weights)
+        unit_rays = rays / np.maximum(np.linalg.norm(rays, axis=1), 1e-12)[:, None]
+        for k, (x, up) in zip(ray_classes, unit_rays, strict=True):
             to = f'x2="{middle + _CIRCLE_RADIUS * x:.1f}" y2="{middle - _CIRCLE_RADIUS * up:.1f}"'
             colour = CLASS_COLOURS[k % len(CLASS_COLOURS)]
             parts.append(f'<line x1="{middle}" y1="{middle}" {to} stroke="{colour}" stroke-width="1.4" opacity=".55"/>')
@@ -286,7 +296,8 @@ def _embeddings_section(inspection: RunInspection) -> list[str]:
     if dim == 1:
         return []
     if dim == 3 and inspection.weights is not None:
-        text = f"{inspection.num_images:,} test images on the unit sphere; rays are the class weights."
+        rays = _describe_rays(inspection.weights)
+        text = f"{inspection.num_images:,} test images on the unit sphere; rays are {rays}."
         picture = draw_embedding_sphere(
             inspection.unit_embeddings,
             inspection.y,
@@ -297,7 +308,7 @@ def _embeddings_section(inspection: RunInspection) -> list[str]:
         return [page.heading("Embeddings", text), f'<div style="max-width:420px">{page.figure(picture)}</div>']
     if dim == 2 and len(inspection.class_names) <= _MAX_CIRCLE_CLASSES:
         text = f"{inspection.num_images:,} test images on the unit circle, spread a little across it to be seen"
-        text += "." if inspection.weights is None else "; rays are the class weights."
+        text += "." if inspection.weights is None else f"; rays are {_describe_rays(inspection.weights)}."
         picture = draw_embedding_circle(
             inspection.unit_embeddings,
             inspection.y,
@@ -317,6 +328,10 @@ def _embeddings_section(inspection: RunInspection) -> list[str]:
         page.heading("Embeddings", text),
         page.figure(draw_embedding_scatter(points, inspection.y, inspection.class_names, "Embeddings")),
     ]
+
+
+def _describe_rays(weights: NDArray[np.float64]) -> str:
+    return "the class weights" if weights.ndim == 2 else f"the {weights.shape[1]} sub-centres of each class"
 
 
 def _project_to_plane(points: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from ..metrics.intervals import MIN_EVENTS
-from ..metrics.retrieval import nearest_neighbors
-from ..numerics.angles import unit_and_norm
+from ..metrics.neighbors import NeighborSearch
 from . import embeddings, page, pair_charts
 
 if TYPE_CHECKING:
@@ -64,10 +63,10 @@ def neighbour_sections(x: Tensor, images: Samples, seed: int) -> list[str]:
     pixels = getattr(images, "x", None)
     if pixels is None:
         return []
-    unit, y = unit_and_norm(x.float())[0], images.y
+    y = images.y
     chosen = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))[:400]
     near = min(_NEIGHBOURS_PER_ROW, len(y) - 1)
-    scores, places = nearest_neighbors(unit[chosen], unit, near, chosen)
+    scores, places = NeighborSearch(x)(x[chosen], near, chosen)
     wrong = (y[places] != y[chosen].unsqueeze(1)).float().mean(1)
     worst = wrong.argsort(descending=True, stable=True)[: _NEIGHBOUR_ROWS // 2].tolist()
     others = [k for k in range(len(chosen)) if k not in worst][: _NEIGHBOUR_ROWS - len(worst)]

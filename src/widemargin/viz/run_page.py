@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..io import text
 from ..io.text import escape_unprintable
+from ..metrics.confusion import Confusion
 from ..metrics.intervals import MIN_EVENTS
 from . import page
 from .charts import loss_colour
@@ -146,8 +147,13 @@ def assign_names_and_colours(summaries: Sequence[RunSummary]) -> list[RunSummary
 ANGLE_TITLES = {"wc_intra": "WC-Intra", "w_inter": "W-Inter", "c_inter": "C-Inter", "intra": "image to centre"}
 _TEST_METRIC_TITLES = {
     "top1": "top-1",
+    "map": "mAP",
+    "map_flip": "mAP with flips",
+    "f1_micro": "F1",
+    "exact_match": "exact match",
     "top1_flip": "with flips",
     "top5": "top-5",
+    "balanced_accuracy": "balanced",
     "recall1": "recall@1",
     "map_at_r": "MAP@R",
 }
@@ -270,7 +276,9 @@ def training_curve_sections(summaries: Sequence[RunSummary]) -> list[str]:
             [_metric_series(each, "loss") for each in summaries],
         )
     ]
-    train_accuracy = [_metric_series(each, "train_top1") for each in summaries]
+    # Of several labels per image a right answer has all of them right.
+    keys = ("train_top1", "train_exact_match")
+    train_accuracy = [_metric_series(each, key) for each in summaries for key in keys]
     train_accuracy = [curve for curve in train_accuracy if any(value > 0 for _, value in curve.points)]
     validation = [_validation_series(each) for each in summaries]
     what = "percent of the training images" + ("; dashed: held-out ones" if any(c.points for c in validation) else "")
@@ -307,7 +315,7 @@ def _metric_series(summary: RunSummary, key: str) -> EpochSeries:
 
 def _validation_series(summary: RunSummary) -> EpochSeries:
     metrics = [(line["epoch"], line["val"]) for line in summary.epoch_metrics if "val" in line]
-    points = [(epoch, float(val.get("top1", val.get("recall1", math.nan)))) for epoch, val in metrics]
+    points = [(epoch, float(val.get("top1", val.get("map", val.get("recall1", math.nan))))) for epoch, val in metrics]
     return EpochSeries(
         f"{summary.name}, held out".removeprefix(", "),
         [p for p in points if math.isfinite(p[1])],
@@ -336,6 +344,19 @@ def _angle_ridgeline_sections(summary: RunSummary, name: str = "") -> list[str]:
     return [(page.paragraph(name) if name else page.heading("Angles to the own class", text)) + page.figure(picture)]
 
 
+def _class_accuracy_table(confusion: Confusion, names: Sequence[str]) -> str:
+    """Test images of each class and how many are right, the lowest first where there are many classes."""
+    known = [
+        (names[k], confusion.images[k], value) for k, value in enumerate(confusion.class_accuracy) if value is not None
+    ]
+    title = f"accuracy of each class (on average {confusion.balanced_accuracy:.2f} %)"
+    if len(known) > MAX_CONFUSION_CLASSES:
+        known = sorted(known, key=lambda row: row[2])[:MAX_CONFUSION_CLASSES]
+        title = f"{title}: the {MAX_CONFUSION_CLASSES} lowest"
+    rows = [[(name, ""), (f"{images:,}", ""), (f"{value:.1f} %", "")] for name, images, value in known]
+    return page.details(title, page.table(["class", "test images", "right"], rows))
+
+
 def _run_sections(summary: RunSummary) -> list[str]:
     """Sections on one run: its mistakes, images, settings, environment, and command."""
     parts: list[str] = []
@@ -358,6 +379,7 @@ def _run_sections(summary: RunSummary) -> list[str]:
             else ""
         )
         parts.append(page.side_by_side(filter(None, (matrix, most_common))))
+        parts.append(_class_accuracy_table(confusion_counts, names))
     parts += [
         *([page.paragraph(summary.image_counts_note, "note")] if summary.image_counts_note else []),
         *summary.image_sections,
@@ -449,8 +471,9 @@ def write_run_figure(summaries: Sequence[RunSummary], path: Path) -> None:
             }
             at = [line["epoch"] for line in each.epoch_metrics]
             axes[0].plot(at, [line["loss"] for line in each.epoch_metrics], **style)
-            if any(line["train_top1"] for line in each.epoch_metrics):  # a loss that only embeds gives no answers
-                axes[1].plot(at, [line["train_top1"] for line in each.epoch_metrics], **style)
+            right = [line.get("train_top1", line.get("train_exact_match", 0.0)) for line in each.epoch_metrics]
+            if any(right):  # a loss that only embeds gives no answers
+                axes[1].plot(at, right, **style)
             counts = next(
                 (line["histogram"]["target"] for line in reversed(each.epoch_metrics) if "histogram" in line), None
             )

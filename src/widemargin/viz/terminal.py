@@ -1,17 +1,13 @@
-"""Losses, theory and wide tables in the terminal, and the checks of a file name before something is written to it."""
+"""Theory and wide tables in the terminal, and the checks of a file name before something is written to it."""
 
 from __future__ import annotations
 
-import inspect
-import json
 import math
 import os
-import re
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..io.errors import InputError
 from ..io.text import escape_unprintable
@@ -19,15 +15,6 @@ from ..io.text import escape_unprintable
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
-
-    from ..losses.base import Loss, Option
-
-
-FAMILY_TITLES = {
-    "margins": "Margins: cross-entropy with a margin, head(x, y)",
-    "pairs": "Losses on embeddings: added to a margin; contrastive and triplet also alone",
-    "classical": "Classical: what they grew out of",
-}
 
 
 def console(width: int = 120) -> Console:
@@ -106,150 +93,6 @@ def _column_blocks(widths: Sequence[int], room: int) -> list[list[int]]:
         blocks[-1].append(k)
         left -= width + _COLUMN_FRAME
     return blocks
-
-
-def describe_loss(loss_type: type[Loss]) -> dict[str, Any]:
-    """Name, docstring parts, reference and options of a loss, all read from its file."""
-    text = inspect.getdoc(sys.modules[loss_type.__module__]) or ""
-    head, _, example = text.partition("\n>>> ")
-    sentence, _, body = head.partition("\n\n")
-    return {
-        "name": loss_type.name,
-        "class": loss_type.__name__,
-        "kind": loss_type.kind,
-        "aliases": list(loss_type.aliases),
-        "sentence": " ".join(sentence.split()),
-        "body": body.strip(),
-        "example": ">>> " + example.strip() if example else "",
-        "reference": loss_type.reference,
-        "default": repr(loss_type()),
-        "options": {
-            name: {
-                "default": _json_default(default),
-                "domain": rule.domain(),
-                "meaning": rule.meaning,
-                "may_be": _format_also_accepts(rule),
-            }
-            for name, (rule, default) in loss_type.options().items()
-        },
-    }
-
-
-def _json_default(default: Any) -> Any:
-    return default if default is None or isinstance(default, bool | int | float | str) else repr(default)
-
-
-def print_losses(names: list[str], output_format: str) -> None:
-    """Print a table of all losses, or the full description of those named."""
-    from ..losses.grammar import Sum, parse_list
-    from ..losses.registry import LOSS_FAMILIES, list_losses, loss_class
-
-    if names:
-        loss_types: list[type[Loss]] = []
-        for value in (value for name in names for value in parse_list(name)):
-            loss_types += [type(part) for _, part in value.parts] if isinstance(value, Sum) else [type(value)]
-    else:
-        loss_types = [loss_class(name) for name in list_losses()]
-    if output_format == "json":
-        print(json.dumps([describe_loss(kind) for kind in loss_types], indent=2, ensure_ascii=False))
-    elif output_format == "md":
-        print("\n".join(loss_markdown(kind) for kind in loss_types))
-    elif names:
-        for loss_type in loss_types:
-            _print_loss(loss_type)
-    else:
-        for family in LOSS_FAMILIES:
-            _print_family(FAMILY_TITLES[family], [loss_class(name) for name in list_losses(family)])
-        _print_schedules()
-        console().print("[dim]widemargin losses NAME explains one; widemargin curves draws them all[/dim]")
-
-
-def loss_markdown(loss_type: type[Loss]) -> str:
-    """A loss's page in Markdown."""
-    facts = describe_loss(loss_type)
-    also = f" (also `{'`, `'.join(facts['aliases'])}`)" if facts["aliases"] else ""
-    lines = [f"## `{facts['name']}`{also}", "", facts["sentence"], "", facts["body"], ""]
-    if facts["options"]:
-        lines += [*option_table(facts), ""]
-    if facts["example"]:
-        lines += ["```python", facts["example"], "```", ""]
-    return "\n".join(lines)
-
-
-def option_table(facts: dict[str, Any]) -> list[str]:
-    """The options of a loss's page as lines of a Markdown table."""
-    lines = ["| option | default | domain | meaning | may also be |", "|---|---|---|---|---|"]
-    for name, option in facts["options"].items():
-        domain = option["domain"].replace("|", "\\|")
-        default = _format_default(option["default"])
-        lines.append(f"| `{name}` | `{default}` | {domain} | {option['meaning']} | {option['may_be']} |")
-    return lines
-
-
-def _print_family(title: str, loss_types: list[type[Loss]]) -> None:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", title_style="bold", expand=True)
-    table.add_column("name", style="bold cyan", no_wrap=True)
-    table.add_column("options and defaults", ratio=2, overflow="fold")
-    table.add_column("what it is", ratio=4, overflow="fold")
-    for loss_type in loss_types:
-        facts = describe_loss(loss_type)
-        name = "\n".join([facts["name"], *(f"= {alias}" for alias in facts["aliases"])])
-        chosen = ", ".join(f"{key}={_format_default(option['default'])}" for key, option in facts["options"].items())
-        table.add_row(name, chosen or "–", facts["sentence"].partition(": ")[2] or facts["sentence"])
-    console().print(table)
-
-
-def _print_schedules() -> None:
-    from rich.table import Table
-
-    from ..losses.schedule import SCHEDULES
-
-    title = "Schedules: numbers that move, as in arcface(m=warmup(0, 0.5, steps=1000))"
-    table = Table(title=title, title_justify="left", title_style="bold", expand=True)
-    table.add_column("name", style="bold cyan", no_wrap=True)
-    table.add_column("numbers", ratio=2, overflow="fold")
-    table.add_column("what it is", ratio=4, overflow="fold")
-    for name, kind in SCHEDULES.items():
-        sentence = (inspect.getdoc(kind) or "").partition("\n\n")[0]
-        table.add_row(name, ", ".join(spec.name for spec in fields(kind)), " ".join(sentence.split()))
-    console().print(table)
-
-
-def _format_default(default: Any) -> str:
-    from ..losses.schedule import format_number
-
-    return "–" if default is None else format_number(default)
-
-
-def _format_also_accepts(rule: Option) -> str:
-    kinds = {"a schedule": rule.allows_schedule, "learnable": rule.allows_learnable, "one per class": rule.per_class}
-    return ", ".join(kind for kind, possible in kinds.items() if possible)
-
-
-def _print_loss(loss_type: type[Loss]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    facts = describe_loss(loss_type)
-    out = console()
-    out.print(f"\n[bold cyan]{facts['name']}[/bold cyan]  [dim]{facts['kind']}, widemargin.{facts['class']}[/dim]")
-    out.print(escape(facts["sentence"]))
-    out.print()
-    # Lines of one paragraph are joined, so that any width folds them well.
-    for paragraph in re.split(r"\n(?=[A-Z]\w+:|`)", facts["body"]):
-        out.print(escape(" ".join(paragraph.split())))
-    if facts["options"]:
-        table = Table()
-        for column in ("option", "default", "domain", "meaning", "may also be"):
-            table.add_column(column, overflow="fold")
-        for name, option in facts["options"].items():
-            cells = (_format_default(option["default"]), option["domain"], option["meaning"], option["may_be"])
-            table.add_row(name, *map(escape, cells))
-        out.print(table)
-    if facts["example"]:
-        out.print(escape(facts["example"]), style="green", highlight=False)
 
 
 def print_theory(num_classes: int, scales: list[float], gaps: list[float]) -> None:

@@ -217,6 +217,7 @@ def test_a_damaged_file_is_one_line_and_the_processes_go_on(folder_set, timm_bat
     assert images([folder_set.train.paths[0]], [1]).shape == (1, 3, SIZE, SIZE)
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_one_line_and_others_end_with_their_batches(folder_set):
     before = set(multiprocessing.active_children())
     batches = FolderBatches(folder_set.train, 4, build_augment("timm", folder_set, SIZE), 0, workers=1)
@@ -236,6 +237,7 @@ def test_a_process_that_dies_is_one_line_and_others_end_with_their_batches(folde
     assert wait_until(lambda: child not in multiprocessing.active_children())
 
 
+@pytest.mark.slow
 def test_processes_leave_with_a_killed_first_one(folder):
     code = (
         "import multiprocessing, sys, time\n"
@@ -301,6 +303,7 @@ def test_nonsense_and_a_missing_timm_are_one_line(folder_set, monkeypatch):
 # ---------------------------------------------------------------- a run
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_uninterrupted_one(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("widemargin.data.images.folder._default_num_workers", lambda: 1)
     run = TrainConfig(

@@ -137,6 +137,7 @@ print(len(os.listdir("/proc/self/task")) - before, "threads more")
     assert done.stdout.endswith("0 threads more\n")
 
 
+@pytest.mark.slow
 def test_refused_parquet_files_leave_with_code_2(unusable_parquet):
     words = [sys.executable, "-m", "widemargin", "compare", str(unusable_parquet)]
     several = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(6)]

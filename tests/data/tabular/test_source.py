@@ -4,11 +4,13 @@ import gzip
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from urllib.parse import unquote
 
 import pytest
 
 from file_server import FileServer
+from widemargin.cli.main import main
 from widemargin.data.tabular import source
 from widemargin.data.tabular.load import load_table, load_tables
 from widemargin.data.tabular.read import read_table
@@ -59,6 +61,21 @@ def test_standard_input_may_be_a_file(tmp_path):
         assert read_in_process(tmp_path, stdin=file).stdout == "stdin stdin 60\n"
 
 
+@contextmanager
+def standard_input(text):
+    """A pipe with a text as standard input of this process."""
+    (reading, writing), before = os.pipe(), os.dup(0)
+    os.write(writing, text.encode())
+    os.close(writing)
+    os.dup2(reading, 0)
+    os.close(reading)
+    try:
+        yield
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [
@@ -67,10 +84,12 @@ def test_standard_input_may_be_a_file(tmp_path):
         ("x;y\n" + "1,234;a\n1,500;b\n" * 9, "column 'x': '1,234' may be 1.234 or 1234"),
     ],
 )
-def test_bad_standard_input_is_one_line(tmp_path, given, why):
-    ran = run_command(tmp_path, "-", *QUICK, input=given.encode())
-    said = ran.stderr.decode()
-    assert (ran.returncode, said.count("\n")) == (2, 1)
+def test_bad_standard_input_is_one_line(tmp_path, given, why, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with standard_input(given):
+        code = main(["compare", "-", *QUICK])
+    said = capsys.readouterr().err
+    assert (code, said.count("\n")) == (2, 1)
     assert said.startswith("widemargin: stdin: ")
     assert why in said
 
@@ -101,10 +120,10 @@ def test_a_table_comes_from_an_address(server, tmp_path, monkeypatch):
     assert server.asked == ["/data/my rows.csv?token=secret"]
 
 
-def test_the_command_takes_an_address(server, tmp_path):
+def test_the_command_takes_an_address(server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     server.files["/flowers.csv.gz"] = gzip.compress(TABLE.encode())
-    ran = run_command(tmp_path, f"{server.address}/flowers.csv.gz", *QUICK)
-    assert ran.returncode == 0, ran.stderr
+    assert main(["compare", f"{server.address}/flowers.csv.gz", *QUICK]) == 0
     assert (tmp_path / "compare-flowers" / "results.jsonl").is_file()
 
 
@@ -193,10 +212,12 @@ def test_known_sets_are_listed_with_their_shapes(tmp_path):
     }
 
 
-def test_the_command_lists_the_known_sets(tmp_path):
-    ran = run_command(tmp_path, "--list", text=True)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    header, *lines = ran.stdout.splitlines()
+def test_the_command_lists_the_known_sets(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code = main(["compare", "--list"])
+    out, said = capsys.readouterr()
+    assert (code, said) == (0, "")
+    header, *lines = out.splitlines()
     assert header.split()[:4] == ["name", "rows", "columns", "classes"]
     assert [line.split()[:4] for line in lines] == [
         [entry.name, str(entry.rows), str(entry.columns), str(entry.classes)] for entry in list_uci_sets()

@@ -1,5 +1,7 @@
 """Blocks of classes: their size, and the memory of a streamed step."""
 
+import pytest
+
 
 def test_a_small_batch_over_many_classes_makes_no_copy_of_the_weights():
     """With N = 2 the blocks are bounded by D, not by N: no normalised copy of W appears."""
@@ -9,6 +11,7 @@ def test_a_small_batch_over_many_classes_makes_no_copy_of_the_weights():
     assert max_block_rows(256, 512) * 256 <= 1 << 18
 
 
+@pytest.mark.slow
 def test_stream_never_holds_all_logits():
     """Peak memory of a streamed step stays far below one N×C matrix."""
     import subprocess

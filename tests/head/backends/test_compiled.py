@@ -41,13 +41,14 @@ def compile_small_heads(monkeypatch):
     "spec",
     # Those of every loss are compared with a dense head in tests/laws/test_heads.py.
     [
-        pytest.param("arcface(s=20)", marks=pytest.mark.slow),
-        "arcgrad",
-        pytest.param("adacos", marks=pytest.mark.slow),
-        "cosface(s=learnable(9))",
-        "softmax(bias=True)",
-        pytest.param("a_softmax(m=2)", marks=pytest.mark.slow),
-        pytest.param("m_softmax", marks=pytest.mark.slow),
+        *(
+            pytest.param(spec, marks=pytest.mark.slow)
+            for spec in ("arcgrad", "cosface(s=learnable(9))", "softmax(bias=True)")
+        ),
+        *(
+            pytest.param(spec, marks=pytest.mark.exhaustive)
+            for spec in ("arcface(s=20)", "adacos", "a_softmax(m=2)", "m_softmax")
+        ),
     ],
 )
 def test_compiled_kernels_are_the_plain_ones(spec, compile_small_heads, monkeypatch):
@@ -63,6 +64,7 @@ def test_compiled_kernels_are_the_plain_ones(spec, compile_small_heads, monkeypa
     assert not compiled._warnings_given
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_one_compilation_serves_all_sizes(empty_cache, monkeypatch):
     """Batches, classes and dimensions of any size, blocks of one row or one run, products cached, in part or not."""
@@ -81,6 +83,7 @@ def test_one_compilation_serves_all_sizes(empty_cache, monkeypatch):
     assert not compiled._warnings_given
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_learnable_numbers_biases_and_mixup(smoothing, empty_cache):
@@ -98,6 +101,7 @@ def test_learnable_numbers_biases_and_mixup(smoothing, empty_cache):
     assert len(compiled._kernel_cache) == 4
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_weights_of_every_precision(dtype):
@@ -108,6 +112,7 @@ def test_weights_of_every_precision(dtype):
     assert_same(gradients(dense, x, y), gradients(streamed, x, y), rtol=exact, atol=exact)
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_per_class_numbers_do_not_tie_a_kernel_to_a_batch_size(empty_cache):
     for n in (256, 250, 16 * 14):
@@ -117,6 +122,7 @@ def test_per_class_numbers_do_not_tie_a_kernel_to_a_batch_size(empty_cache):
     assert len(compiled._kernel_cache) == 2
 
 
+@pytest.mark.slow
 def test_a_scale_kept_in_fp64_and_one_adapted_in_fp32_meet_the_same_kernel(compile_small_heads):
     """AdaCos asks for the sum with its old scale, then with the new one, in one pass over the classes."""
     x, y = batch(dtype=torch.float32)
@@ -125,7 +131,7 @@ def test_a_scale_kept_in_fp64_and_one_adapted_in_fp32_meet_the_same_kernel(compi
         assert_same(gradients(dense, x, y), gradients(streamed, x, y), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("name", wm.list_losses("margins"))
 def test_every_loss_in_double_precision(name, empty_cache):

@@ -62,3 +62,29 @@ def test_evaluation_looks_at_all_classes():
     full = wm.Head(D, C, "arcface(s=8)", backend="dense", dtype=torch.float64).eval()
     full.load_state_dict(head.state_dict())
     torch.testing.assert_close(head(x, y), full(x, y))
+
+
+@pytest.mark.parametrize("backend", ["sampled", "sharded"])
+@pytest.mark.parametrize("spec", ["uniface(s=4)", "sphereface2(s=4)", "p2sgrad"])
+def test_the_mean_over_draws_of_a_one_vs_all_loss_is_the_loss(spec, backend):
+    """Where the batch has one class, which is always drawn; the classes of a larger batch count somewhat too much."""
+    head = wm.Head(D, C, spec, backend=backend, sample_rate=0.1, dtype=torch.float64)
+    x, y = torch.randn(3, D, dtype=torch.float64), torch.full((3,), 7)
+    with torch.no_grad():
+        drawn = torch.stack([head(x, y) for _ in range(800)])
+        exact = head.eval()(x, y)
+    assert ((drawn.mean(0) - exact).abs() < 5 * drawn.std(0) / 800**0.5).all()
+    assert (drawn.std(0) > 1e-3 * exact.abs()).all()
+
+
+@pytest.mark.parametrize("spec", ["aam_softmax(s=4, k=2, topk=9)", "soft_triple(k=3)", "subcenter_arcface(s=4)"])
+def test_few_drawn_classes_of_sub_centres_and_penalties_are_finite(spec):
+    """Fewer classes may be drawn than a penalty wants; the gradient has rows of whole classes."""
+    head = wm.Head(D, C, spec, backend="sampled", sample_rate=0.05, dtype=torch.float64)
+    x, y = torch.randn(3, D, dtype=torch.float64), torch.full((3,), 7)
+    loss = head(x, y)
+    loss.sum().backward()
+    assert torch.isfinite(loss).all()
+    touched = head.weight.grad.to_dense().flatten(1).any(1)
+    assert 1 <= touched.sum() <= 3
+    assert touched[7]

@@ -12,6 +12,7 @@ def assert_close(one, other):
     torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.distributed
 @pytest.mark.parametrize("world", [2, 3])
 @pytest.mark.parametrize("spec", [*worker.SPECS, worker.PER_CLASS])
 def test_ranks_together_are_one_head(sharded_runs, world, spec):
@@ -33,6 +34,22 @@ def test_ranks_together_are_one_head(sharded_runs, world, spec):
                     assert_close(part, wanted)
 
 
+@pytest.mark.distributed
+@pytest.mark.parametrize("world", [2, 3])
+def test_deferred_class_weights_of_ranks(sharded_runs, world):
+    alone = worker.record_training(worker.build_head(worker.SPECS[0], False, **worker.DEFERRED), 0, 1)
+    plain = worker.record_training(worker.build_head(worker.SPECS[0], False), 0, 1)
+    factors = torch.tensor(worker.DEFERRED["class_weight"], dtype=torch.float64)
+    for batch in range(3):
+        losses = torch.cat([seen["deferred"]["loss"][batch] for seen in sharded_runs[world]])
+        assert_close(losses, alone["loss"][batch])
+        y = worker.global_batches()[batch][1]
+        assert_close(losses, plain["loss"][batch] * (factors[y] if batch else 1.0))
+        gradients = torch.cat([seen["deferred"]["to_weight"][batch] for seen in sharded_runs[world]])
+        assert_close(gradients, alone["to_weight"][batch])
+
+
+@pytest.mark.distributed
 @pytest.mark.parametrize("world", [2, 3])
 def test_figures_of_ranks_are_those_of_one_process(sharded_runs, world):
     ranks = [seen["evaluated"] for seen in sharded_runs[world]]
@@ -45,6 +62,25 @@ def test_figures_of_ranks_are_those_of_one_process(sharded_runs, world):
         assert_close(rank["angles"], torch.tensor([metrics.wc_intra, metrics.w_inter, metrics.c_inter]))
 
 
+@pytest.mark.distributed
+@pytest.mark.parametrize("world", [2, 3])
+def test_sub_centres_of_ranks_are_those_of_one_process(sharded_runs, world):
+    ranks = [seen["sub-centres"] for seen in sharded_runs[world]]
+    alone = worker.use_subcenters(worker.build_head(worker.SUBCENTERS, False), 0, 1)
+    assert set(alone["dominant"].tolist()) != {0}
+    assert alone["outliers"].any()
+    for name in ("logits", "theta", "loss", "outliers"):  # of the samples each has
+        together = torch.cat([rank[name] for rank in ranks])
+        if name == "loss":  # the two new classes have random weights
+            assert together.isfinite().all()
+        else:
+            assert_close(together, alone[name].detach())
+    for name in ("angles", "means", "dominant", "counts", "extended", "kept"):  # of all
+        for rank in ranks:
+            assert_close(rank[name], alone[name])
+
+
+@pytest.mark.distributed
 @pytest.mark.parametrize("world", [2, 3])
 def test_a_sampled_shard_keeps_its_positives_and_touches_no_more(sharded_runs, world):
     held = 0

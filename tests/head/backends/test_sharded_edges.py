@@ -1,27 +1,19 @@
 """Ranks that are not called alike, second derivatives and FSDP: an answer or one line, never a hang or an abort."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+from functools import partial
 
 import pytest
 import torch
 
 import sharded_edges_worker as worker
+from rank_processes import read_ranks, run_ranks
+
+pytestmark = pytest.mark.distributed
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory) -> list[dict]:
-    folder = tmp_path_factory.mktemp("edges")
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
-    command += [str(Path(worker.__file__)), str(folder)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=180, check=False)
-    written = [folder / f"{rank}.json" for rank in range(2)]
-    assert all(file.exists() for file in written), done.stderr[-3000:]
-    return [json.loads(file.read_text()) for file in written]
+def ranks(shared_folder) -> list[dict]:
+    return read_ranks(shared_folder("ranks-edges", partial(run_ranks, worker, 2)), 2)
 
 
 def test_a_second_derivative_is_refused_on_all_ranks(ranks):

@@ -70,13 +70,14 @@ def test_a_later_block_far_above_the_first(small_blocks):
     assert_same(gradients(dense, x, y), gradients(streamed, x, y), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_later_block_far_above_the_first_with_compiled_kernels(small_blocks, monkeypatch):
     monkeypatch.setattr(compiled, "MIN_COMPILE_LOGITS", 0)
     test_a_later_block_far_above_the_first(None)
     assert not compiled._warnings_given
 
 
-@pytest.mark.parametrize("compiling", [False, True])
+@pytest.mark.parametrize("compiling", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("loss", ["arcgrad(s=120)", "softmax(bias=True)"])
 def test_a_first_block_that_is_the_target_alone(loss, compiling, monkeypatch):
     """The second label of a mixup walks from the last block on, which may hold one class: no other to begin with."""

@@ -23,6 +23,7 @@ def two_digits(data_dir):
     return pair_digits(found.train, 3000, 0), pair_digits(found.test, 500, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["bce", "focal"])
 def test_both_digits_of_a_picture_are_named(two_digits, loss):
     (x, y), (unseen, answers) = two_digits

@@ -48,7 +48,7 @@ def test_annealing_by_training_calls(backend):
     for t in range(5):
         x, y = make_batch(head, 10, "random", t)
         assert_matches(head, x, y, plain_loss(lambda x, W, y, t=t: textbook.l_softmax(x, W, y, 3, t=t)))
-    for t in (50, 1000, 1658, 1659, 10**6):  # λ reaches its least value of 5 between 1658 and 1659
+    for t in (50, 1000, 1657, 1658, 10**6):  # λ reaches its least value of 5 between the calls 1658 and 1659
         head.margin_state.steps.fill_(t)
         assert_matches(head, x, y, plain_loss(lambda x, W, y, t=t: textbook.l_softmax(x, W, y, 3, t=t)))
         assert head.margin_state.steps == t + 1

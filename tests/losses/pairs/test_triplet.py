@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 import widemargin as wm
 from pair_cases import MININGS, batch, distances_of, loss_and_stats, mean_hinges, triplets_by_loops
@@ -67,3 +68,20 @@ def test_a_mistyped_mining_is_an_input_error_that_names_the_nearest(given):
 def test_distance_mining_needs_unit_embeddings():
     with pytest.raises(wm.InputError, match="unit embeddings"):
         wm.Triplet(mining="distance", normalize=False)
+
+
+@pytest.mark.parametrize("mining", MININGS)
+def test_every_mining_compiles_into_one_graph(mining):
+    x, y = batch([0, 1, 0, 2, 1, 0, 3, 1, 2], seed=3)
+    objective = wm.Objective(f"triplet(mining={mining}, alpha=1)", 4, 4)
+    compiled = torch.compile(objective, backend="aot_eager", fullgraph=True)
+    found = []
+    for function in (objective, compiled):
+        torch.manual_seed(0)  # distance and pool draw
+        leaf = x.clone().requires_grad_()
+        loss = function(leaf, y)
+        loss.sum().backward()
+        found.append((loss.detach(), leaf.grad))
+    for eager, graph in zip(*found, strict=True):
+        torch.testing.assert_close(graph, eager)
+    assert found[0][0].any()

@@ -88,6 +88,8 @@ class EpochSampler:
 
 def make_sampler(y: Tensor, per_class: int, *sampler_args: Any) -> EpochSampler:
     """The order of samples with labels `y`: as they come, or in P×K batches; `sampler_args` are `EpochSampler`'s."""
+    if per_class and y.ndim == 2:
+        raise InputError(f"per_class={per_class} wants images of one label each; here they have several")
     if per_class:
         return PKSampler(len(y), *sampler_args, y=y, per_class=per_class)
     return EpochSampler(len(y), *sampler_args)

@@ -122,8 +122,9 @@ def diff_manifest(manifest: Manifest, tree: ImageFolderTree, hashed_parts: Colle
     for row in rows:
         if row.path in labelled_files and labelled_files[row.path][1] != row.label:
             said = f"{row.path} is of class {shorten(row.label)!r}"
+            where = "lies in the folder of another" if tree.index_file is None else f"of another in {tree.index_file}"
             raise InputError(
-                f"{MANIFEST_NAME}: {said}, but lies in the folder of another; it is not the manifest of {tree.root}"
+                f"{MANIFEST_NAME}: {said}, but {where}; it is not the manifest of {tree.index_file or tree.root}"
             )
     there = [row for row in rows if row.path in labelled_files]
     sizes = [_file_size(labelled_files[row.path][0]) for row in there]
@@ -135,8 +136,10 @@ def diff_manifest(manifest: Manifest, tree: ImageFolderTree, hashed_parts: Colle
         is_unchanged = size == row.size and hashes.get(row.path, row.sha256) == row.sha256
         (same if is_unchanged else changed).append(row)
     removed = [row for row in rows if row.path not in labelled_files]
-    listed, classes = {row.path for row in rows}, set(manifest.class_names)
-    fresh = [path for path, (_, label, _) in labelled_files.items() if path not in listed and label in classes]
+    listed = {row.path for row in rows}
+    classes = {part for label in manifest.class_names for part in tree.split_label(label)}
+    parts = {label: set(tree.split_label(label)) for _, label, _ in labelled_files.values()}
+    fresh = [path for path, (_, label, _) in labelled_files.items() if path not in listed and parts[label] <= classes]
     doubled = describe_cross_class_duplicates(same)
     changes = FolderChanges(
         len(manifest.rows_in(TEST)),
@@ -144,7 +147,7 @@ def diff_manifest(manifest: Manifest, tree: ImageFolderTree, hashed_parts: Colle
         tuple(fresh),
         tuple(row.path for row in changed),
         tuple(row.path for row in removed),
-        tuple(sorted({label for _, label, _ in labelled_files.values()} - classes)),
+        tuple(sorted({part for some in parts.values() for part in some} - classes)),
         doubled,
     )
     return ManifestDiff(same, changed, removed, fresh, changes)

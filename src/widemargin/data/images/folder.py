@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -22,12 +23,21 @@ from torch import Tensor
 
 from ...io.errors import InputError
 from ...numerics.random import integers
+from ..label_sets import encode_label_sets
 from .augment import Augment
 from .batches import Batch, collate_batch, make_sampler, prefetch
 from .decode import IMAGE_SUFFIXES, crop_and_resize, hash_files, open_decoded_image, resize_and_centre_crop
-from .manifest import TEST, TRAIN, Manifest, ManifestRow
+from .manifest import TEST, TRAIN, VAL, Manifest, ManifestRow
 from .sets import Images, ImageSet, stratified_split
-from .splits import TEST_FRACTION, SplitConfig, UnassignedFile, assign_parts, describe_duplicates, unseen_classes
+from .splits import (
+    TEST_FRACTION,
+    SplitConfig,
+    UnassignedFile,
+    assign_parts,
+    contents_of_two_labels,
+    describe_duplicates,
+    unseen_classes,
+)
 from .timm_transforms import TimmImageLoader
 from .transforms import compute_crop_boxes, draw_crop_uniforms
 
@@ -38,7 +48,7 @@ TEST_FOLDER_NAMES = ("test", "val", "valid", "validation")
 
 @dataclass(frozen=True, eq=False)
 class FolderImages:
-    """Paths of images, their labels y, int64 [N], and the class names."""
+    """Paths of images, their labels y, int64 [N] or booleans [N, C] of several each, and the class names."""
 
     name: str
     paths: tuple[Path, ...]
@@ -100,15 +110,29 @@ class ImageFolderTree:
     test: dict[str, list[Path]] | None
     train_folder: Path
     test_folder: Path | None
+    index_file: Path | None = None
+    """The file that lists the images, where one does (`index_file`); it stands for both folders then."""
+    label_separator: str | None = None
+    """Joins the labels of an image with any number of them; None where each has one."""
+    has_split: bool = False
+    """Whether the index file says what is trained on."""
+    held_out: frozenset[str] = frozenset()
+    """Paths that the index file keeps back to choose the checkpoint by."""
+    missing: tuple[str, ...] = ()
+    """Paths in the index file that are not there."""
 
     @property
     def name(self) -> str:
-        """The folder's own name."""
-        return self.root.resolve().name
+        """The folder's own name, or that of the index file."""
+        return self.root.resolve().name if self.index_file is None else self.index_file.stem
+
+    def split_label(self, label: str) -> tuple[str, ...]:
+        """The labels that one text stands for."""
+        return split_label(label, self.label_separator)
 
     def labelled_files(self) -> dict[str, tuple[Path, str, str]]:
         """File, class and side ("train", "test", or "" where nothing says) by path below the root, in order."""
-        side = "" if self.test is None else "train"
+        side = "" if self.test is None and not self.has_split else "train"
         found = {self._relative_path(path): (path, word, side) for word, paths in self.train.items() for path in paths}
         for word, paths in (self.test or {}).items():
             found |= {self._relative_path(path): (path, word, "test") for path in paths}
@@ -116,6 +140,9 @@ class ImageFolderTree:
 
     def check(self) -> None:
         """Refuse, in one line, a folder that no run can begin with."""
+        if self.index_file is not None:
+            self._check_index()
+            return
         if len(self.train) < 2:
             what = "no folder per class" if not self.train else f"only one class, {next(iter(self.train))!r},"
             place = self.train_folder
@@ -131,6 +158,19 @@ class ImageFolderTree:
                 number = len(self.train)
                 raise InputError(f"{self.test_folder}: class {word!r} is not among the {number} classes to train on")
         _check_no_empty_class(self.test_folder, self.test)
+
+    def _check_index(self) -> None:
+        """The same for an index file."""
+        place = self.index_file
+        if self.missing:
+            more = f" and {len(self.missing) - 1:,} more" if len(self.missing) > 1 else ""
+            raise InputError(f"{place}: {self.missing[0]}{more} is not there; paths are relative to {self.root}")
+        known = {part for label in self.train for part in self.split_label(label)}
+        if len(known) < 2:
+            raise InputError(f"{place}: {len(known)} label among its training images; at least two are needed")
+        strange = sorted({part for label in self.test or {} for part in self.split_label(label)} - known)
+        if strange:
+            raise InputError(f"{place}: the label {strange[0]!r} stands only at images to test on")
 
     def _relative_path(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
@@ -149,10 +189,25 @@ def scan_folder(root: str | Path) -> ImageFolderTree:
     )
 
 
-def images_from_rows(root: Path, name: str, rows: Sequence[ManifestRow], class_names: tuple[str, ...]) -> FolderImages:
-    """The images of some rows of a manifest."""
-    place = {word: k for k, word in enumerate(class_names)}
-    labels = torch.tensor([place[row.label] for row in rows], dtype=torch.int64)
+def split_label(label: str, separator: str | None) -> tuple[str, ...]:
+    """The labels that one text stands for; one where there is no separator.
+
+    >>> split_label("red;round", ";"), split_label(";", ";"), split_label("red;round", None)
+    (('red', 'round'), (), ('red;round',))
+    """
+    return (label,) if separator is None else tuple(word for word in label.split(separator) if word)
+
+
+def images_from_rows(
+    root: Path, name: str, rows: Sequence[ManifestRow], class_names: tuple[str, ...], separator: str | None = None
+) -> FolderImages:
+    """The images of some rows of a manifest; with a `separator` each has any number of labels."""
+    if separator is None:
+        place = {word: k for k, word in enumerate(class_names)}
+        labels = torch.tensor([place[row.label] for row in rows], dtype=torch.int64)
+    else:
+        sets = [frozenset(split_label(row.label, separator)) for row in rows]
+        labels = encode_label_sets(sets, class_names, name)
     return FolderImages(name, tuple(root / row.path for row in rows), labels, class_names)
 
 
@@ -174,6 +229,7 @@ def load_folder(root: str | Path, *, test_fraction: float = TEST_FRACTION, seed:
 def create_manifest(tree: ImageFolderTree, split_config: SplitConfig) -> tuple[Manifest, list[str]]:
     """Divide a folder for the first time; and lines about pictures that lie in it more than once."""
     tree.check()
+    _check_index_split(tree, split_config)
     labelled_files = tree.labelled_files()
     unseen = unseen_classes(tree.train, split_config, tree.name) if split_config.unseen_class_fraction else None
     contents = hash_files(path for path, _, _ in labelled_files.values())
@@ -181,7 +237,15 @@ def create_manifest(tree: ImageFolderTree, split_config: SplitConfig) -> tuple[M
         UnassignedFile(path, label, side if unseen is None else "test" if label in unseen else "train", *content)
         for (path, (_, label, side)), content in zip(labelled_files.items(), contents, strict=True)
     ]
-    rows = assign_parts((), files, split_config)
+    rows = assign_parts((), _divide_by_rarest_label(tree, files), split_config)
+    rows = [
+        replace(
+            row,
+            label=labelled_files[row.path][1],
+            part=VAL if row.path in tree.held_out and row.part == TRAIN else row.part,
+        )
+        for row in rows
+    ]
     notes = describe_duplicates(rows)
     if not any(row.part == TEST for row in rows):
         if tree.test_folder is not None or unseen is not None:
@@ -189,6 +253,38 @@ def create_manifest(tree: ImageFolderTree, split_config: SplitConfig) -> tuple[M
         why = "one image per class leaves none to test on; add images or a folder"
         raise InputError(f"{tree.train_folder}: {why} {tree.root}/test")
     return Manifest(tuple(rows)), notes
+
+
+def _check_index_split(tree: ImageFolderTree, split_config: SplitConfig) -> None:
+    """Refuse settings that do not go with an index file or with several labels per image."""
+    if tree.held_out and split_config.val_fraction:
+        raise InputError(f"{tree.index_file}: its split val and --val-fraction both hold images out; leave one out")
+    if tree.has_split and tree.test is None:
+        raise InputError(f"{tree.index_file}: its column split names no image to test on; add test, or leave it empty")
+    if tree.label_separator is None:
+        return
+    for option, is_set in (
+        ("--unseen-classes", split_config.unseen_class_fraction > 0.0),
+        ("--imbalance", split_config.imbalance > 1.0),
+    ):
+        if is_set:
+            raise InputError(f"{option} wants images of one label each; those of {tree.index_file} have several")
+
+
+def _divide_by_rarest_label(tree: ImageFolderTree, files: list[UnassignedFile]) -> list[UnassignedFile]:
+    """The files with their rarest label in place of all, so that each label is divided alike.
+
+    Contents that stand under two sets of labels keep these, so that they are seen to be in conflict.
+    """
+    if tree.label_separator is None:
+        return files
+    counts = Counter(part for file in files for part in tree.split_label(file.label))
+    conflicting = contents_of_two_labels(files)
+    rarest = (min(tree.split_label(file.label), key=lambda part: (counts[part], part), default="") for file in files)
+    return [
+        file if file.sha256 in conflicting else replace(file, label=label)
+        for file, label in zip(files, rarest, strict=True)
+    ]
 
 
 def split_folder_by_count(tree: ImageFolderTree, seed: int) -> FolderSet:

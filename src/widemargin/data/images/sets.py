@@ -34,13 +34,14 @@ from ...io.bounded import check_zip_size, read_bounded_file, read_zip_member
 from ...io.errors import InputError, unknown_name_error
 from ...numerics.random import permutation
 from ..download import FetchError, cache_dir, fetch
+from ..label_sets import rarest_labels
 from .originals import IMAGE_SETS, PixelsAndLabels, candidate_folders, read_originals
 
 __all__ = ["ImageSet", "Images", "image_set_names", "load_images", "stratified_split", "stratified_subset"]
 
 
 class LabelledSamples(Protocol):
-    """Samples with labels `y` [N], of which rows can be taken."""
+    """Samples with labels `y` [N], or [N, C] where each has several, of which rows can be taken."""
 
     @property
     def y(self) -> Tensor: ...
@@ -55,7 +56,7 @@ def stratified_split(images: SamplesT, fraction: float, seed: int) -> tuple[Samp
     """The rest and a held-out part with `fraction` of every class; a class of one sample stays in the rest."""
     if not 0.0 < fraction < 1.0:
         raise InputError(f"held-out fraction {fraction!r} must lie between 0 and 1, neither included")
-    rank, count = _ranks_within_class(images.y, seed)
+    rank, count = ranks_within_class(images.y, seed)
     wanted = _class_quota(count, fraction).minimum(count - 1)
     held = rank < wanted
     return images.take(torch.nonzero(~held).squeeze(1)), images.take(torch.nonzero(held).squeeze(1))
@@ -65,7 +66,7 @@ def stratified_subset(images: SamplesT, fraction: float, seed: int) -> SamplesT:
     """`fraction` of every class, at least one sample each; of one seed smaller fractions lie within larger ones."""
     if not 0.0 < fraction <= 1.0:
         raise InputError(f"fraction {fraction!r} of the data must be above 0 and at most 1")
-    rank, count = _ranks_within_class(images.y, seed)
+    rank, count = ranks_within_class(images.y, seed)
     return images.take(torch.nonzero(rank < _class_quota(count, fraction)).squeeze(1))
 
 
@@ -74,8 +75,9 @@ def _class_quota(count: Tensor, fraction: float) -> Tensor:
     return (count.to(torch.float32) * fraction).round().clamp(min=1)
 
 
-def _ranks_within_class(y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+def ranks_within_class(y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """For each sample its place in a random order of its class, and how many the class has."""
+    y = rarest_labels(y) if y.ndim == 2 else y  # several labels per sample
     shuffled = permutation(torch.Generator().manual_seed(seed), len(y))
     grouped = shuffled[torch.argsort(y[shuffled], stable=True)]
     counts = torch.bincount(y)
@@ -87,7 +89,7 @@ def _ranks_within_class(y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Images x, uint8 [N, C, H, W], their labels y, int64 [N], and the class names."""
+    """Images x, uint8 [N, C, H, W], their labels y, int64 [N] or booleans [N, C], and the class names."""
 
     name: str
     x: Tensor

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ...io.errors import InputError
+from .long_tail import long_tailed_counts
 from .manifest import EXCLUDED, REMOVED_PARTS, REMOVED_TEST, REMOVED_TRAIN, TEST, TRAIN, UNUSED, VAL, ManifestRow
 
 TEST_FRACTION = 0.2
@@ -31,12 +32,14 @@ _TRAIN_SIDE_PARTS = (TRAIN, REMOVED_TRAIN, VAL, UNUSED)
 class SplitConfig:
     """What fraction of each class goes where: tested on, of the rest held out, of the rest again used to train.
 
+    With an `imbalance` the classes keep fewer and fewer of their training images (see `long_tail`).
     `unseen_class_fraction` is the fraction of classes that training never sees.
     """
 
     test_fraction: float = TEST_FRACTION
     val_fraction: float = 0.0
     train_fraction: float = 1.0
+    imbalance: float = 1.0
     unseen_class_fraction: float = 0.0
     seed: int = 0
 
@@ -278,17 +281,23 @@ def _choose_unused(
     known_rows: Sequence[ManifestRow], files: Sequence[UnassignedFile], split_config: SplitConfig
 ) -> set[str]:
     """Paths of the files that a smaller training part leaves over; smaller fractions lie within larger ones."""
-    if split_config.train_fraction >= 1.0:
+    if split_config.train_fraction >= 1.0 and split_config.imbalance <= 1.0:
         return set()
     found: set[str] = set()
-    classes = {file.label for file in files}
+    classes = {row.label for row in known_rows} | {file.label for file in files}
     rows, fresh = _group_by_label(known_rows, classes), _group_by_label(files, classes)
+    names = sorted(classes)
+    counts = [len(rows.get(label, [])) + len(fresh.get(label, [])) for label in names]
+    counts = [max(1, round(n * split_config.train_fraction)) for n in counts]
+    if split_config.imbalance > 1.0:
+        counts = long_tailed_counts(counts, split_config.imbalance, names)
+    wanted = dict(zip(names, counts, strict=True))
     for label, mine in fresh.items():
         images: list[ManifestRow | UnassignedFile] = [*rows.get(label, []), *mine]
         ranked = sorted(
             images, key=lambda image: (_rank_key(f"share {split_config.seed}", bytes.fromhex(image.sha256)), image.path)
         )
-        left = {image.path for image in ranked[max(1, round(len(images) * split_config.train_fraction)) :]}
+        left = {image.path for image in ranked[wanted[label] :]}
         found |= {file.path for file in mine if file.path in left}
     return found
 

@@ -16,11 +16,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...io.errors import InputError
 from ...losses.margin import (
     BatchStatistics,
     Margin,
+    SampleStatistics,
+    Subcenters,
+    add_common_bias,
     apply_label_smoothing,
-    split_softmax,
     subtract_offset,
     target_logit,
 )
@@ -124,7 +127,46 @@ def compute_logits(margin: Margin, product: DotProducts, bias: Tensor | None) ->
     z: Tensor = margin.s * margin.phi(product.value)
     if product.radius is not None:
         z = z * product.radius
-    return z if bias is None else z + bias.to(z.dtype)
+    return add_common_bias(margin, z if bias is None else z + bias.to(z.dtype))
+
+
+def broadcast_over_classes(margin: Margin) -> Margin:
+    """The margin with the numbers of samples that φ reads as columns [N, 1], beside logits [N, C']."""
+    if not margin.phi_sample_fields:
+        return margin
+    numbers = {name: getattr(margin, name) for name in margin.phi_sample_fields}
+    return margin.with_values(**{n: v.unsqueeze(1) if isinstance(v, Tensor) else v for n, v in numbers.items()})
+
+
+def fold_subcenters(subcenters: Subcenters | None, cos: Tensor, dim: int) -> Tensor:
+    """Cosines of all sub-centres, those of a class side by side along `dim` → one cosine per class."""
+    if subcenters is None:
+        return cos
+    return subcenters.fold(split_subcenters(subcenters, cos, dim).unbind(dim + 1))
+
+
+def split_subcenters(subcenters: Subcenters, values: Tensor, dim: int) -> Tensor:
+    """Values of all sub-centres along `dim`, C·K of them, as two dimensions [C, K]."""
+    count, shape = subcenters.count, values.shape
+    return values.view(*shape[:dim], shape[dim] // count, count, *shape[dim + 1 :])
+
+
+def sum_weight_penalty(margin: Margin, unit: Tensor) -> Tensor:
+    """The penalty of all classes whose weights have these directions, [C, D] or [C·K, D]."""
+    count = 1 if margin.subcenters is None else margin.subcenters.count
+    rows = unit.view(len(unit) // count, count, unit.shape[1])
+    return margin.weight_penalty(rows @ rows.mT).sum()
+
+
+def sum_penalty_of_products(margin: Margin, products: Tensor) -> Tensor:
+    """The same from the products between the K weights of each class [C, K, K], which have their squared lengths."""
+    inverse = products.diagonal(dim1=1, dim2=2).rsqrt()
+    return margin.weight_penalty(products * inverse.unsqueeze(1) * inverse.unsqueeze(2)).sum()
+
+
+def flatten_subcenters(weight: Tensor) -> Tensor:
+    """Class weights [C, D], or [C, K, D] → [C·K, D]."""
+    return weight.flatten(0, 1) if weight.ndim == 3 else weight
 
 
 class Target(NamedTuple):
@@ -149,10 +191,12 @@ class SplitLogits(NamedTuple):
     """The logits of each sample split into its target and the others: all that a loss needs of a backend."""
 
     target: Target | TargetLogit
-    log_sum: Tensor
-    """`L` [N]: logsumexp over the classes that are not the target's."""
+    others: Tensor
+    """`L` [N]: logsumexp over the classes that are not the target's; for a one-vs-all loss the sum of their losses."""
     logit_sum: Tensor | None
     """Sum of their logits [N], where asked for (label smoothing)."""
+    weight_penalty: Tensor | None = None
+    """Sum over the classes of the margin's penalty on their weights, where it has one."""
 
 
 class Backend(ABC):
@@ -169,17 +213,17 @@ class Backend(ABC):
     def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
         """The target of each sample, and the sums over the classes that are not `y`.
 
-        The target is a `TargetLogit` where lengths are kept and the curve is plain (`Margin.has_plain_target`).
+        The target is a `TargetLogit` where `Margin.takes_target_logit` says so.
         `with_logit_sum` asks for the sum of the others' logits too.
         """
 
     @abstractmethod
     def target_angles(self, y: Tensor) -> Tensor:
-        """θ_y [N]: the angle between each embedding and the class weight of its label."""
+        """θ_y [N]: the angle between each embedding and the class weight of its label, or the nearest sub-centre."""
 
     @abstractmethod
-    def largest_cosine(self, y: Tensor) -> Tensor:
-        """Cosine [N] of the nearest class that is not `y`, without a gradient."""
+    def largest_cosines(self, y: Tensor, count: int = 1) -> Tensor:
+        """Cosines [N, count] of the nearest classes that are not `y`, largest first, without a gradient."""
 
 
 def logit_with_margin(margin: Margin, target: Target | TargetLogit) -> Tensor:
@@ -197,10 +241,13 @@ def compute_margin_loss(
     step: Tensor,
     sample_mask: Tensor | None = None,
     adapt: bool = False,
+    training: bool = False,
     label_smoothing: float = 0.0,
     gather: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Margin]:
     """Loss [N] of a margin on a backend, and the margin as it was used (adapted to this batch if `adapt`).
+
+    `training` says whether margins that draw a number for each sample do so.
 
     `gather` turns rows of this process into those of all processes that share the adaptive numbers (None: one process).
     """
@@ -210,15 +257,39 @@ def compute_margin_loss(
                 backend.target_angles(y),
                 backend.x_norm,
                 step,
-                lambda of: backend.split(of, y).log_sum,
-                lambda: backend.largest_cosine(y),
+                lambda of: backend.split(of, y).others,
+                lambda: backend.largest_cosines(y).squeeze(-1),
                 sample_mask,
                 gather,
             )
             margin = margin.adapt_to_batch(batch)
-    target, log_sum, logit_sum = backend.split(margin, y, with_logit_sum=label_smoothing > 0)
-    p = logit_with_margin(margin, target)
-    loss = split_softmax(p, log_sum)
-    if logit_sum is not None:
-        loss = apply_label_smoothing(loss, p, logit_sum, backend.num_classes, label_smoothing)
+    margin = fill_in_samples(backend, margin, y, training)
+    logits = backend.split(margin, y, with_logit_sum=label_smoothing > 0)
+    p = logit_with_margin(margin, logits.target)
+    loss = margin.combine(p, logits.others)
+    if logits.logit_sum is not None:
+        loss = apply_label_smoothing(loss, p, logits.logit_sum, backend.num_classes, label_smoothing)
+    factor, penalty = margin.loss_weight(), margin.sample_penalty()
+    loss = loss * factor if isinstance(factor, Tensor) or factor != 1.0 else loss
+    loss = loss if penalty is None else loss + penalty
+    if logits.weight_penalty is not None:
+        loss = loss + logits.weight_penalty / backend.num_classes
     return loss, margin
+
+
+def fill_in_samples(backend: Backend, margin: Margin, y: Tensor, training: bool) -> Margin:
+    """The margin with the numbers of each sample, where it has any."""
+    if not margin.sample_fields:
+        return margin
+
+    def largest_cosines(count: int) -> Tensor:
+        # Past the last other class comes the target itself, as −∞.
+        if count > backend.num_classes:
+            raise InputError(f"{margin.name}: {count} nearest classes of {backend.num_classes} in all")
+        return backend.largest_cosines(y, count)
+
+    def theta() -> Tensor:
+        with torch.no_grad():
+            return backend.target_angles(y)
+
+    return margin.for_samples(SampleStatistics(theta, lambda: backend.x_norm, largest_cosines, training))

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...numerics import angles
 from . import compiled, kernels
+from .base import sum_penalty_of_products, sum_weight_penalty
 from .compiled import CompileSetting
 from .kernels import Block, KernelSpec
 
@@ -27,6 +28,7 @@ from .kernels import Block, KernelSpec
 _BLOCK_ENTRIES = 1 << 18
 _MAX_SEPARATE_PRODUCTS = 1 << 20  # so few are kept in memory of their own where the gradient has no space for them
 _ANCHOR_ROWS = 64
+_PENALTY_ENTRIES = 1 << 16  # entries of what is computed at a time for the penalty on the weights
 _MIN_EXP_SUM = 0.5
 _MIN_SAFE_NORM, _MAX_SAFE_NORM = 1e-15, 1e15  # lengths whose squares and inverses are safe in fp32
 
@@ -68,8 +70,24 @@ def split_classes(num_classes: int, rows: int) -> list[slice]:
     return found
 
 
+class BlockOfWeights(NamedTuple):
+    """A block of classes with the class weights it was computed from."""
+
+    classes: slice
+    place: slice
+    """Rows of the weights: those of the classes, or of their sub-centres."""
+    rows: Tensor
+    """These rows, in the working dtype."""
+    factor: Tensor | None
+    """What the rows were scaled by, if anything."""
+    block: Block
+
+
 class ClassBlocks:
-    """The products of embeddings `a` [N, D] with all class weights [C, D], cached as far as there is space."""
+    """The products of embeddings `a` [N, D] with all class weights [C, D], cached as far as there is space.
+
+    With `rows_per_class` K the weights are [C·K, D], the K sub-centres of a class side by side, always in one block.
+    """
 
     def __init__(
         self,
@@ -78,12 +96,15 @@ class ClassBlocks:
         weight: Tensor,
         grad_weight: Tensor | None,
         compile_kernels: CompileSetting = "auto",
+        rows_per_class: int = 1,
     ) -> None:
+        self.rows_per_class, self.num_classes = rows_per_class, len(weight) // rows_per_class
         self.is_compiled = compiled.should_compile(compile_kernels, len(a) * len(weight), a.device)
         self.compile_kernels, self.samples = compile_kernels, len(a)
         self.a = a = self._pad(a, 0.0)
         self.weight, self.grad_weight, self.divides_by_w_norm = weight, grad_weight, divides_by_w_norm
-        self.slices = split_classes(len(weight), balance_block_rows(len(weight), max_block_rows(*a.shape)))
+        most = max(1, max_block_rows(*a.shape) // rows_per_class)
+        self.slices = split_classes(self.num_classes, balance_block_rows(self.num_classes, most))
         self.inverse_norm = torch.empty(len(weight), dtype=a.dtype, device=a.device)
         self.product_cache = grad_weight if grad_weight is None else _as_products(grad_weight, a)
         self.cached_columns = 0 if self.product_cache is None else min(len(a), self.product_cache.shape[1])
@@ -97,7 +118,12 @@ class ClassBlocks:
     def with_grad_weight(self, grad_weight: Tensor) -> ClassBlocks:
         """The same blocks without cached products, to compute a gradient into `grad_weight`."""
         return ClassBlocks(
-            self.divides_by_w_norm, self.a[: self.samples], self.weight, grad_weight, self.compile_kernels
+            self.divides_by_w_norm,
+            self.a[: self.samples],
+            self.weight,
+            grad_weight,
+            self.compile_kernels,
+            self.rows_per_class,
         )
 
     def take_product_cache(self) -> ClassBlocks:
@@ -148,7 +174,8 @@ class ClassBlocks:
             place = self.product_cache[block, :count]
             return place if self.is_cache_filled else torch.mm(rows, self.a.T, out=place)
         if self.scratch is None:
-            self.scratch = self.a.new_empty(max(part.stop - part.start for part in self.slices), count)
+            most = max(part.stop - part.start for part in self.slices) * self.rows_per_class
+            self.scratch = self.a.new_empty(most, count)
         place = self.scratch[:size]
         if not self.is_cache_filled or self.product_cache is None:
             torch.mm(rows, self.a.T, out=place)
@@ -159,23 +186,22 @@ class ClassBlocks:
         torch.mm(rows, self.a[self.cached_columns :].T, out=place[:, self.cached_columns :])
         return place
 
-    def iter_blocks(
-        self, y: Tensor, x_norm: Tensor, bias: Tensor | None
-    ) -> Iterator[tuple[slice, Tensor, Tensor | None, Block]]:
+    def iter_blocks(self, y: Tensor, x_norm: Tensor, bias: Tensor | None) -> Iterator[BlockOfWeights]:
         """Every block as the kernels take it, with its rows and their factor."""
         labels = self._pad(y.to(torch.int32), -1)  # half the width of the comparisons that find the targets
         x_norm, bias = self._pad(x_norm.detach(), 1.0), None if bias is None else bias.detach()
-        for place in self.iter_slices():
+        for classes in self.iter_slices():
+            place = slice(classes.start * self.rows_per_class, classes.stop * self.rows_per_class)
             rows, factor = self.load_rows(place)
-            part = None if bias is None else bias[place].to(self.a.dtype)
+            part = None if bias is None else bias[classes].to(self.a.dtype)
             raw = self.get_products(place, rows)
             if self.divides_by_w_norm and not self.has_norms and not self.store_inverse_norms(place, rows):
                 rows, factor = self.load_rows(place)
                 raw = self.get_products(place, rows)
-            run_rows = kernels.find_run_rows(len(rows))
+            run_rows = kernels.find_run_rows(classes.stop - classes.start)
             assert run_rows is not None
-            block = Block(raw, self.inverse_norm[place], x_norm, labels - place.start, part, run_rows)
-            yield place, rows, factor, block
+            block = Block(raw, self.inverse_norm[place], x_norm, labels - classes.start, part, run_rows)
+            yield BlockOfWeights(classes, place, rows, factor, block)
         self.is_cache_filled, self.has_norms = self.product_cache is not None, True
 
     def run_kernel(self, function: Callable[..., Any], spec: KernelSpec, block: Block, inputs: Sequence[Tensor]) -> Any:
@@ -192,23 +218,59 @@ class ClassBlocks:
     # ---------------------------------------------------------------- forward
 
     @torch.no_grad()
-    def compute_log_sum(
-        self, spec: KernelSpec, y: Tensor, x_norm: Tensor, bias: Tensor | None, margin_values: Sequence[Tensor]
+    def compute_others(
+        self, spec: KernelSpec, y: Tensor, x_norm: Tensor, bias: Tensor | None, values: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """`L` [N] over the non-target classes, the target's product, and the sum of their logits (0 if unwanted)."""
+        """`L` [N] over the non-target classes, the target's product, and the sum of their logits (0 if unwanted).
+
+        For a one-vs-all loss the sum of their losses stands in place of `L`.
+        """
+        values = self._kernel_values(spec, values)
+        found, logit_sum = (
+            (self._sum_other_losses(spec, y, x_norm, bias, values), None)
+            if spec.margin.one_vs_all
+            else self._log_sum_exp(spec, y, x_norm, bias, values)
+        )
+        others = found.to(self.a.dtype)
+        return (
+            others,
+            self._target_products(spec, y),
+            torch.zeros_like(others) if logit_sum is None else logit_sum[: self.samples].to(self.a.dtype),
+        )
+
+    def _kernel_values(self, spec: KernelSpec, values: Sequence[Tensor]) -> list[Tensor]:
+        """Numbers of the samples, filled up like the samples, and those of the margin; none has a gradient."""
+        count = len(spec.sample_names)
+        return [
+            self._pad(value.detach(), 0.0) if place < count else value.detach() for place, value in enumerate(values)
+        ]
+
+    def _sum_other_losses(
+        self, spec: KernelSpec, y: Tensor, x_norm: Tensor, bias: Tensor | None, values: Sequence[Tensor]
+    ) -> Tensor:
+        parts = [
+            self.run_kernel(kernels.sum_other_losses, spec, part.block, values)[0]
+            for part in self.iter_blocks(y, x_norm, bias)
+        ]
+        return torch.stack(parts).sum(0)[: self.samples]
+
+    def _log_sum_exp(
+        self, spec: KernelSpec, y: Tensor, x_norm: Tensor, bias: Tensor | None, values: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor | None]:
         anchor = exp_sum = logit_sum = None
-        margin_values = [number.detach() for number in margin_values]
-        for _, _, _, block in self.iter_blocks(y, x_norm, bias):
+        for part in self.iter_blocks(y, x_norm, bias):
+            block = part.block
             if anchor is None:
                 # The largest of the first few logits serves all: sums of exp can hold e^88 above it.
+                most = _ANCHOR_ROWS * self.rows_per_class
                 anchor_block = block._replace(
-                    dot_products=block.dot_products[:_ANCHOR_ROWS],
-                    inverse_norm=block.inverse_norm[:_ANCHOR_ROWS],
-                    bias=_first_bias_rows(block.bias),
+                    dot_products=block.dot_products[:most],
+                    inverse_norm=block.inverse_norm[:most],
+                    bias=None if block.bias is None else block.bias[:_ANCHOR_ROWS],
                 )
-                (top,) = kernels.largest_logit(spec, anchor_block, *margin_values)
+                (top,) = kernels.largest_logit(spec, anchor_block, *values)
                 anchor = torch.where(top == -torch.inf, torch.zeros_like(top), top)
-            found = self.run_kernel(kernels.sum_exp_logits, spec, block, (anchor, *margin_values))
+            found = self.run_kernel(kernels.sum_exp_logits, spec, block, (anchor, *values))
             exp_sum = found[0] if exp_sum is None else exp_sum + found[0]
             if spec.with_logit_sum:
                 logit_sum = found[1] if logit_sum is None else logit_sum + found[1]
@@ -218,51 +280,125 @@ class ClassBlocks:
         # Rarely: a later block holds a logit far above the first's; or the first few were the target alone, so that the
         # anchor is 0 and exp underflows far below it. With a true anchor the sum is at least 1.
         far_off = (exp_sum == torch.inf) | (exp_sum < _MIN_EXP_SUM)
-        if len(self.weight) > 1 and bool(far_off.any()):
-            anchor, exp_sum = self._exp_sum_at_max(spec, y, x_norm, bias, margin_values)
-        log_sum = (anchor.to(exp_sum.dtype) + torch.log(exp_sum)).to(self.a.dtype)
-        return (
-            log_sum,
-            self._target_products(y),
-            torch.zeros_like(log_sum) if logit_sum is None else logit_sum[: self.samples].to(self.a.dtype),
-        )
+        if self.num_classes > 1 and bool(far_off.any()):
+            anchor, exp_sum = self._exp_sum_at_max(spec, y, x_norm, bias, values)
+        return anchor.to(exp_sum.dtype) + torch.log(exp_sum), logit_sum
 
-    def _target_products(self, y: Tensor) -> Tensor:
+    def _target_products(self, spec: KernelSpec, y: Tensor) -> Tensor:
         """The products [N] of the targets, after a whole pass; 0 where a target is another rank's."""
-        rows = y.clamp(0, len(self.weight) - 1)
+        labels = y.clamp(0, self.num_classes - 1)
+        found = [self._products_of_rows(labels * self.rows_per_class + place) for place in range(self.rows_per_class)]
+        folded = found[0] if spec.subcenters is None else spec.subcenters.fold(found)
+        return torch.where(y == labels, folded, 0.0)
+
+    def _products_of_rows(self, rows: Tensor) -> Tensor:
+        """The product [N] of each sample with a row of its own, or [M, N] with M rows."""
         if self.product_cache is not None and self.is_cache_filled and self.cached_columns == len(self.a):
-            found = self.product_cache[rows, torch.arange(len(rows), device=rows.device)]
-            if self.divides_by_w_norm:
-                found = found * self.inverse_norm[rows]
-        else:
-            w_rows = self.weight.index_select(0, rows).to(self.a.dtype)
-            factor = angles.unit_and_norm(w_rows)[0] if self.divides_by_w_norm else w_rows
-            found = (self.a[: self.samples] * factor).sum(1)
-        return torch.where(y == rows, found, 0.0)
+            found = self.product_cache[rows, torch.arange(rows.shape[-1], device=rows.device)]
+            return found * self.inverse_norm[rows] if self.divides_by_w_norm else found
+        if rows.ndim == 2:  # one after the other: M·N rows of the weights would be too many
+            return torch.stack([self._products_of_rows(one) for one in rows])
+        w_rows = self.weight.index_select(0, rows).to(self.a.dtype)
+        factor = angles.unit_and_norm(w_rows)[0] if self.divides_by_w_norm else w_rows
+        return (self.a[: self.samples] * factor).sum(1)
 
     def _exp_sum_at_max(
-        self, spec: KernelSpec, y: Tensor, x_norm: Tensor, bias: Tensor | None, margin_values: Sequence[Tensor]
+        self, spec: KernelSpec, y: Tensor, x_norm: Tensor, bias: Tensor | None, values: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor]:
         tops = [
-            self.run_kernel(kernels.largest_logit, spec, block, margin_values)[0]
-            for *_, block in self.iter_blocks(y, x_norm, bias)
+            self.run_kernel(kernels.largest_logit, spec, part.block, values)[0]
+            for part in self.iter_blocks(y, x_norm, bias)
         ]
         anchor = torch.stack(tops).amax(0)
         parts = [
-            self.run_kernel(kernels.sum_exp_logits, spec, block, (anchor, *margin_values))[0]
-            for *_, block in self.iter_blocks(y, x_norm, bias)
+            self.run_kernel(kernels.sum_exp_logits, spec, part.block, (anchor, *values))[0]
+            for part in self.iter_blocks(y, x_norm, bias)
         ]
         return anchor[: self.samples], torch.stack(parts).sum(0)[: self.samples]
 
     @torch.no_grad()
-    def largest_cosine(self, spec: KernelSpec, y: Tensor, x_norm: Tensor) -> Tensor:
-        """Cosine [N] of the nearest class that is not the target."""
-        best: Tensor | None = None
-        for *_, block in self.iter_blocks(y, x_norm, None):
-            (found,) = self.run_kernel(kernels.largest_cosine, spec, block, ())
-            best = found if best is None else torch.maximum(best, found)
-        assert best is not None
-        return best[: self.samples]
+    def largest_cosines(self, spec: KernelSpec, y: Tensor, x_norm: Tensor, count: int) -> Tensor:
+        """Cosines [N, count] of the nearest classes that are not the target, largest first; −inf where there are fewer.
+
+        The largest are in the runs of classes that have the largest maxima, so one pass finds the runs.
+        """
+        if count == 1:
+            parts = [
+                self.run_kernel(kernels.largest_cosine, spec, part.block, ())[0]
+                for part in self.iter_blocks(y, x_norm, None)
+            ]
+            return torch.stack(parts).amax(0)[: self.samples].unsqueeze(1)
+        maxima: list[Tensor] = []
+        starts: list[int] = []
+        sizes: list[int] = []
+        for part in self.iter_blocks(y, x_norm, None):
+            (found,) = self.run_kernel(kernels.largest_cosine_of_runs, spec, part.block, ())
+            maxima.append(found[:, : self.samples])
+            starts += range(part.classes.start, part.classes.stop, part.block.run_rows)
+            sizes += [part.block.run_rows] * len(found)
+        runs = torch.cat(maxima).topk(min(count, len(starts)), 0).indices  # [runs, N]
+        device = runs.device
+        first, size = (torch.tensor(numbers, device=device)[runs] for numbers in (starts, sizes))
+        within = torch.arange(max(sizes), device=device).view(-1, 1, 1)
+        classes = (first + torch.minimum(within, size - 1)).flatten(0, 1)  # [candidates, N]
+        is_candidate = ((within < size).flatten(0, 1)) & (classes != y)
+        cos = torch.where(is_candidate, self._products_of_classes(spec, classes), -torch.inf)
+        if len(cos) < count:
+            cos = torch.cat((cos, cos.new_full((count - len(cos), cos.shape[1]), -torch.inf)))
+        return cos.topk(count, 0).values.T
+
+    def _products_of_classes(self, spec: KernelSpec, classes: Tensor) -> Tensor:
+        """The product of each sample with a class of its own [N], or with M of them [M, N]."""
+        found = [self._products_of_rows(classes * self.rows_per_class + place) for place in range(self.rows_per_class)]
+        return found[0] if spec.subcenters is None else spec.subcenters.fold(found)
+
+    # ---------------------------------------------------------------- penalty on the weights
+
+    def _iter_penalty_rows(self) -> Iterator[tuple[slice, Tensor, Tensor | None]]:
+        """Rows of whole classes [c, K, D], few at a time, and their products [c, K, K]; None where those are unsafe."""
+        dim, is_copied = self.weight.shape[1], self.weight.dtype != self.a.dtype
+        entries = self.rows_per_class * (dim if is_copied else self.rows_per_class)
+        step = max(1, _PENALTY_ENTRIES // entries) * self.rows_per_class
+        for start in range(0, len(self.weight), step):
+            place = slice(start, min(start + step, len(self.weight)))
+            rows = self.weight[place].to(self.a.dtype).view(-1, self.rows_per_class, dim)
+            products = rows @ rows.mT
+            yield place, rows, products if angles.are_norms_safe(products.diagonal(dim1=1, dim2=2)) else None
+
+    @torch.no_grad()
+    def sum_weight_penalty(self, spec: KernelSpec, values: Sequence[Tensor]) -> Tensor:
+        """Sum over the classes of the margin's penalty on their weights."""
+        margin = spec.margin_with(self._kernel_values(spec, values))
+        parts = [
+            sum_weight_penalty(margin, angles.unit_and_norm(rows.flatten(0, 1))[0])
+            if products is None
+            else sum_penalty_of_products(margin, products)
+            for _, rows, products in self._iter_penalty_rows()
+        ]
+        return torch.stack(parts).sum()
+
+    @torch.no_grad()
+    def add_weight_penalty_gradients(
+        self, spec: KernelSpec, values: Sequence[Tensor], grad_penalty: Tensor, grad_weight: Tensor
+    ) -> None:
+        """Add the gradient of the penalty to that of the weights: (Q + Qᵀ) w, with Q that of the products."""
+        margin = spec.margin_with(self._kernel_values(spec, values))
+        for place, rows, products in self._iter_penalty_rows():
+            leaf = rows.flatten(0, 1) if products is None else products
+            with torch.enable_grad():
+                leaf = leaf.detach().requires_grad_()
+                penalty = (
+                    sum_weight_penalty(margin, angles.unit_and_norm(leaf)[0])
+                    if products is None
+                    else sum_penalty_of_products(margin, leaf)
+                )
+                (found,) = torch.autograd.grad(penalty, leaf, grad_penalty)
+            if products is None:
+                grad_weight[place] += found.to(grad_weight.dtype)
+            elif grad_weight.dtype == rows.dtype:
+                grad_weight[place].view_as(rows).baddbmm_(found + found.mT, rows)
+            else:
+                grad_weight[place] += ((found + found.mT) @ rows).flatten(0, 1).to(grad_weight.dtype)
 
     # ---------------------------------------------------------------- backward
 
@@ -273,9 +409,9 @@ class ClassBlocks:
         y: Tensor,
         x_norm: Tensor,
         bias: Tensor | None,
-        margin_values: Sequence[Tensor],
+        values: Sequence[Tensor],
         log_sum: Tensor,
-        grad_log_sum: Tensor,
+        grad_others: Tensor,
         grad_logit_sum: Tensor,
         grad_target_product: Tensor,
         target_w_coefficient: Tensor | None,
@@ -287,10 +423,11 @@ class ClassBlocks:
         `grad_target_product` [N] is the gradient of the targets' products; `target_w_coefficient` [N], if given, times
         the target's weight is added to that weight's gradient.
         """
-        margin_values = [number.detach() for number in margin_values]
+        values = self._kernel_values(spec, values)
         log_sum = self._pad(log_sum.detach(), torch.inf)  # exp(z − ∞) = 0
-        grad_log_sum, grad_logit_sum, grad_target_product = (
-            self._pad(t, 0.0) for t in (grad_log_sum, grad_logit_sum, grad_target_product)
+        # One number for all samples, as the gradient of a sum is, may lie in memory once; a compiled kernel reads rows.
+        grad_others, grad_logit_sum, grad_target_product = (
+            self._pad(t, 0.0).contiguous() for t in (grad_others, grad_logit_sum, grad_target_product)
         )
         grad_a = torch.zeros_like(self.a) if needs_a_grad else None
         grad_x_norm = self.a.new_zeros(len(self.a)) if spec.has_radius else None
@@ -305,19 +442,19 @@ class ClassBlocks:
             )
         )
         writes_in_place = grad_weight is not None and grad_weight.dtype == self.a.dtype
-        for place, rows, factor, block in self.iter_blocks(y, x_norm, bias):
+        for classes, place, rows, factor, block in self.iter_blocks(y, x_norm, bias):
             grad_dot_products, w_coefficient, *rest = self.run_kernel(
                 kernels.gradients,
                 spec,
                 block,
-                (log_sum, grad_log_sum, grad_logit_sum, grad_target_product, *margin_values),
+                (log_sum, grad_others, grad_logit_sum, grad_target_product, *values),
             )
             if grad_a is not None:
                 grad_a.addmm_(grad_dot_products.T, rows)
             if grad_x_norm is not None:
                 grad_x_norm += rest.pop(0)
             if grad_bias is not None:
-                grad_bias[place] = rest.pop(0)
+                grad_bias[classes] = rest.pop(0)
             grad_margin_values = (
                 [a.add_(b) for a, b in zip(grad_margin_values, rest, strict=True)] if grad_margin_values else rest
             )
@@ -345,10 +482,6 @@ class ClassBlocks:
             grad_bias,
             grad_margin_values,
         )
-
-
-def _first_bias_rows(bias: Tensor | None) -> Tensor | None:
-    return None if bias is None else bias[:_ANCHOR_ROWS]
 
 
 def _samples_by_slice(y: Tensor, slices: Sequence[slice]) -> tuple[Tensor, ...]:

@@ -169,48 +169,54 @@ def _trace_and_compile(
     function: KernelFunction, spec: KernelSpec, block: Block, inputs: Sequence[Tensor]
 ) -> KernelFunction:
     has_bias, count = block.bias is not None, len(_split_inputs(spec, inputs)[0])
+    per_class = spec.rows_per_class
 
     def flat(products: Tensor, inverse_norm: Tensor, *tensors: Tensor) -> Any:
-        runs, run_rows, groups, lanes = products.shape
+        runs, run_rows, *_, groups, lanes = products.shape
         rows, samples = runs * run_rows, groups * lanes
         # The views say which sizes are the same.
         x_norm, target_row, *rest = tensors
         bias = rest.pop(0).view(rows) if has_bias else None
         x_norm, target_row, *vectors = (t.view(samples) for t in (x_norm, target_row, *rest[:count]))
-        same = Block(products.view(rows, samples), inverse_norm.view(rows), x_norm, target_row, bias, run_rows)
+        flat_products = products.view(rows * per_class, samples)
+        same = Block(flat_products, inverse_norm.view(rows * per_class), x_norm, target_row, bias, run_rows)
         return function(spec, same, *vectors, *rest[count:])
 
     with angles.use_polynomial_arccos():
         compiled = torch_compat.compile_for_all_sizes(flat, *_make_examples(spec, block, inputs))
     with torch.no_grad():
-        compiled(_flatten(block, inputs))  # fails here or never
+        compiled(_flatten(block, inputs, per_class))  # fails here or never
 
     def call(spec: KernelSpec, block: Block, *inputs: Tensor) -> Any:
-        return compiled(_flatten(block, inputs))
+        return compiled(_flatten(block, inputs, per_class))
 
     return call
 
 
-def _flatten(block: Block, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors of a block, with its products as [runs, rows of a run, groups of samples, `LANES`]."""
+def _flatten(block: Block, inputs: Sequence[Tensor], per_class: int) -> list[Tensor]:
+    """The tensors of a block, with its products as [runs, rows of a run, groups of samples, `LANES`].
+
+    The rows of a class's sub-centres are one more dimension, behind the second.
+    """
     products, run_rows = block.dot_products, block.run_rows
     (stride, next_sample), (rows, samples) = products.stride(), products.shape
     assert next_sample == 1
-    assert rows % run_rows == samples % LANES == 0
-    parts = products.as_strided(
-        (rows // run_rows, run_rows, samples // LANES, LANES), (run_rows * stride, stride, LANES, 1)
-    )
+    assert rows % (run_rows * per_class) == samples % LANES == 0
+    shape, strides = [rows // (run_rows * per_class), run_rows], [run_rows * per_class * stride, per_class * stride]
+    if per_class > 1:
+        shape, strides = [*shape, per_class], [*strides, stride]
+    parts = products.as_strided((*shape, samples // LANES, LANES), (*strides, LANES, 1))
     start = [parts, block.inverse_norm, block.x_norm, block.target_row]
     return [*start, *inputs] if block.bias is None else [*start, block.bias, *inputs]
 
 
 def _make_examples(spec: KernelSpec, block: Block, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[set[int]]]:
     """Tensors as those of a block, of ordinary sizes in which nothing agrees by chance; and which sizes are fixed."""
-    rows, run_rows, samples, row_stride = 1020, 60, 18 * LANES, 640
+    rows, run_rows, samples, row_stride, per_class = 1020, 60, 18 * LANES, 640, spec.rows_per_class
     vectors, numbers = _split_inputs(spec, inputs)
     example = Block(
-        block.dot_products.new_empty(rows, row_stride)[:, :samples],
-        block.inverse_norm.new_empty(rows),
+        block.dot_products.new_empty(rows * per_class, row_stride)[:, :samples],
+        block.inverse_norm.new_empty(rows * per_class),
         block.x_norm.new_empty(samples),
         block.target_row.new_empty(samples),
         None if block.bias is None else block.bias.new_empty(rows),
@@ -220,6 +226,7 @@ def _make_examples(spec: KernelSpec, block: Block, inputs: Sequence[Tensor]) -> 
     found = [
         number.new_empty([23 if n < 0 else n for n in shape]) for number, shape in zip(numbers, shapes, strict=True)
     ]
-    tensors = _flatten(example, [*(vector.new_empty(samples) for vector in vectors), *found])
-    fixed: list[set[int]] = [{3}, *(set() for _ in tensors[1 : len(tensors) - len(numbers)])]
+    tensors = _flatten(example, [*(vector.new_empty(samples) for vector in vectors), *found], per_class)
+    of_products = {3} if per_class == 1 else {2, 4}
+    fixed: list[set[int]] = [of_products, *(set() for _ in tensors[1 : len(tensors) - len(numbers)])]
     return tensors, [*fixed, *({i for i, n in enumerate(shape) if n == 1} for shape in shapes)]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...losses.margin import Margin
+from ...losses.margin import Margin, Subcenters
 from ...numerics import angles
 from ...numerics.custom_autograd import custom_autograd
 from ...numerics.log_sums import non_target_logsumexp, without_target
@@ -25,8 +25,13 @@ from .base import (
     SplitLogits,
     Target,
     TargetLogit,
+    broadcast_over_classes,
     compute_logits,
     compute_radius,
+    flatten_subcenters,
+    fold_subcenters,
+    split_subcenters,
+    sum_weight_penalty,
 )
 
 
@@ -108,27 +113,42 @@ def _differentiable_inverse(vectors: Tensor) -> Tensor:
     return torch.where(zero, 0.0, 1.0 / torch.where(zero, 1.0, length))
 
 
-def split_all_logits(z: Tensor, y: Tensor, target: Target | TargetLogit, with_logit_sum: bool) -> SplitLogits:
+def split_all_logits(
+    margin: Margin, z: Tensor, y: Tensor, target: Target | TargetLogit, with_logit_sum: bool
+) -> SplitLogits:
     """A target, with the sums over the others from all logits [N, C]."""
     logit_sum = without_target(z, y, 0.0).sum(1) if with_logit_sum else None
-    return SplitLogits(target, non_target_logsumexp(z, y), logit_sum)
+    others = without_target(margin.other_loss(z), y, 0.0).sum(1) if margin.one_vs_all else non_target_logsumexp(z, y)
+    return SplitLogits(target, others, logit_sum)
+
+
+def largest_entries(cos: Tensor, y: Tensor, count: int) -> Tensor:
+    """The largest cosines [N, count] of the classes that are not `y`, from all cosines [N, C]."""
+    others = without_target(cos.detach(), y, -torch.inf)
+    return others.amax(1, keepdim=True) if count == 1 else others.topk(count, 1).values
 
 
 class _CosinesAndNorms(NamedTuple):
     cos: Tensor
-    """[N, C]"""
+    """[N, C], or [N, C·K] of sub-centres"""
     x_norm: Tensor
     """[N]"""
     w_norm: Tensor
-    """[C]"""
+    """[C], or [C·K]"""
 
 
 class DenseBackend(Backend):
-    """All classes at once, from vectors."""
+    """All classes at once, from vectors; with `subcenters` the weights are [C, K, D]."""
 
-    def __init__(self, embeddings: NormalizedEmbeddings, weight: Tensor, bias: Tensor | None) -> None:
-        self.embeddings, self.bias, self.num_classes = embeddings, bias, len(weight)
-        self.weight = weight.to(embeddings.dtype)  # one cast serves target and others
+    def __init__(
+        self,
+        embeddings: NormalizedEmbeddings,
+        weight: Tensor,
+        bias: Tensor | None,
+        subcenters: Subcenters | None = None,
+    ) -> None:
+        self.embeddings, self.bias, self.num_classes, self.subcenters = embeddings, bias, len(weight), subcenters
+        self.weight = flatten_subcenters(weight).to(embeddings.dtype)  # one cast serves target and others
         # Adaptive margins ask first, without a gradient; what they cause to be computed serves the loss too.
         self._grad_enabled = torch.is_grad_enabled()
         self._cosines_cache: _CosinesAndNorms | None = None
@@ -170,6 +190,8 @@ class DenseBackend(Backend):
         geometry = Geometry.of(margin)
         if geometry.is_cosine:
             cos, x_norm, w_norm = self._cosines()
+            if self.subcenters is not None:
+                return DotProducts(self._folded_cosines(), None)
             return DotProducts(cos, compute_radius(margin, x_norm.unsqueeze(1), w_norm))
         if geometry not in self._folded_products_cache:
             with torch.set_grad_enabled(self._grad_enabled):
@@ -178,12 +200,16 @@ class DenseBackend(Backend):
                 self._folded_products_cache[geometry] = left @ right.T
         return DotProducts(self._folded_products_cache[geometry], None)
 
+    def _folded_cosines(self) -> Tensor:
+        """One cosine per sample and class [N, C]."""
+        return fold_subcenters(self.subcenters, self._cosines().cos, 1)
+
     def logits(self, margin: Margin) -> Tensor:
         """All logits [N, C], no margin applied."""
         cache, grad_enabled = self._logits_cache, torch.is_grad_enabled()
         if cache is None or cache[0] is not margin or cache[1] is not grad_enabled:
-            cache = margin, grad_enabled, compute_logits(margin, self._products(margin), self.bias)
-            self._logits_cache = cache
+            z = compute_logits(broadcast_over_classes(margin), self._products(margin), self.bias)
+            self._logits_cache = cache = margin, grad_enabled, z
         return cache[2]
 
     # ---------------------------------------------------------------- the target
@@ -199,7 +225,16 @@ class DenseBackend(Backend):
                 self._target_angles_cache = y, self._compute_target_angles(y)
         return self._target_angles_cache[1]
 
+    def _target_rows(self, y: Tensor) -> Tensor:
+        """Rows [N] of the weights that the targets' angles belong to: those of the nearest sub-centres."""
+        if self.subcenters is None:
+            return y
+        own = split_subcenters(self.subcenters, self._cosines().cos.detach(), 1)
+        own = own.gather(1, y.view(-1, 1, 1).expand(-1, 1, own.shape[2])).squeeze(1)
+        return y * self.subcenters.count + own.argmax(1)
+
     def _compute_target_angles(self, y: Tensor) -> Tensor:
+        y = self._target_rows(y)
         if self._cosines_cache is not None and angles.is_eager_cpu(self._cosines_cache.cos):
             own = self._cosines_cache.cos.gather(1, y.unsqueeze(1)).squeeze(1)
             if angles.is_within(own, angles.MAX_ACCURATE_COSINE):
@@ -213,7 +248,7 @@ class DenseBackend(Backend):
 
     def target(self, margin: Margin, y: Tensor) -> Target | TargetLogit:
         """The target of each sample under a margin."""
-        if margin.has_plain_target and margin.uses_any_norm:
+        if margin.takes_target_logit:
             # Where lengths are kept there is nothing a cosine could lose: the product itself makes the logit.
             return TargetLogit(self.logits(margin).gather(1, y.unsqueeze(1)).squeeze(1))
         radius = None
@@ -225,18 +260,24 @@ class DenseBackend(Backend):
 
     def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
         z = self.logits(margin)
-        return split_all_logits(z, y, self.target(margin, y), with_logit_sum)
+        found = split_all_logits(margin, z, y, self.target(margin, y), with_logit_sum)
+        if margin.has_weight_penalty:
+            found = found._replace(weight_penalty=sum_weight_penalty(margin, self._w_unit_and_norm()[0]))
+        return found
 
-    def largest_cosine(self, y: Tensor) -> Tensor:
+    def largest_cosines(self, y: Tensor, count: int = 1) -> Tensor:
         with torch.no_grad():
-            return without_target(self._cosines().cos.detach(), y, -torch.inf).amax(1)
+            return largest_entries(self._folded_cosines(), y, count)
 
 
 class PrecomputedCosinesBackend(Backend):
-    """All classes at once, from cosines [N, C] that are given and the lengths that the margin keeps, if any."""
+    """All classes at once, from cosines [N, C] that are given and the lengths that the margin keeps, if any.
 
-    def __init__(self, cos: Tensor, radius: Tensor | None) -> None:
-        self.product, self.num_classes = DotProducts(cos, radius), cos.shape[1]
+    Cosines of sub-centres are folded already.
+    """
+
+    def __init__(self, cos: Tensor, radius: Tensor | None, bias: Tensor | None = None) -> None:
+        self.product, self.bias, self.num_classes = DotProducts(cos, radius), bias, cos.shape[1]
 
     @property
     def x_norm(self) -> Tensor:
@@ -249,9 +290,12 @@ class PrecomputedCosinesBackend(Backend):
     def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
         radius = self.product.radius
         target = Target(
-            self.target_angles(y), None if radius is None else radius.gather(1, y.unsqueeze(1)).squeeze(1), None
+            self.target_angles(y),
+            None if radius is None else radius.gather(1, y.unsqueeze(1)).squeeze(1),
+            None if self.bias is None else self.bias[y],
         )
-        return split_all_logits(compute_logits(margin, self.product, None), y, target, with_logit_sum)
+        z = compute_logits(broadcast_over_classes(margin), self.product, self.bias)
+        return split_all_logits(margin, z, y, target, with_logit_sum)
 
-    def largest_cosine(self, y: Tensor) -> Tensor:
-        return without_target(self.product.value.detach(), y, -torch.inf).amax(1)
+    def largest_cosines(self, y: Tensor, count: int = 1) -> Tensor:
+        return largest_entries(self.product.value, y, count)

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...losses.margin import Margin
+from ...losses.margin import Margin, Subcenters
 from ...numerics.precision import widest_float_dtype
-from .base import DotProducts, compute_logits, compute_radius
+from .base import DotProducts, compute_logits, compute_radius, fold_subcenters
 
 MAX_RUN_ROWS = 64  # rows that are added up in the working precision before the sum goes on in the widest
 
@@ -33,12 +33,39 @@ class KernelSpec:
     """Which of them want a gradient."""
     with_logit_sum: bool
     """Whether the sum of the logits is wanted (label smoothing)."""
+    sample_names: tuple[str, ...] = ()
+    """Numbers of the samples that φ reads: vectors [N] that come with every call, before those of the margin."""
+    subcenters: Subcenters | None = None
+    """How the weights of a class are folded; a block then has K rows for every class."""
 
     @classmethod
-    def from_margin(cls, margin: Margin, with_logit_sum: bool, requires_grad: dict[str, bool]) -> KernelSpec:
-        # Their values are no part of the spec, or every step of a schedule would be compiled anew.
-        bare = margin.with_values(**dict.fromkeys(requires_grad, 1.0)) if requires_grad else margin
-        return cls(bare, tuple(requires_grad), tuple(requires_grad.values()), with_logit_sum)
+    def from_margin(
+        cls,
+        margin: Margin,
+        with_logit_sum: bool,
+        requires_grad: dict[str, bool],
+        sample_names: tuple[str, ...] = (),
+        subcenters: Subcenters | None = None,
+    ) -> KernelSpec:
+        # Values are not part of the spec, or every step of a schedule would be compiled anew. Nor are the numbers that
+        # `class_offsets` has read: kernels do not use them, and a spec is hashed once per block.
+        fixed = dict.fromkeys(requires_grad, 1.0) | dict.fromkeys(margin.table_fields)
+        bare = margin.without_sample_values()
+        bare = bare.with_values(**fixed) if fixed else bare
+        return cls(bare, tuple(requires_grad), tuple(requires_grad.values()), with_logit_sum, sample_names, subcenters)
+
+    @property
+    def rows_per_class(self) -> int:
+        """Rows of the weights that belong to one class."""
+        return 1 if self.subcenters is None else self.subcenters.count
+
+    def margin_with(self, values: Sequence[Tensor]) -> Margin:
+        """The margin with the numbers of a call: those of the samples as columns [N, 1], then its own."""
+        if not values:
+            return self.margin
+        count = len(self.sample_names)
+        numbers = dict(zip(self.sample_names, (value.unsqueeze(1) for value in values[:count]), strict=True))
+        return self.margin.with_values(**numbers, **dict(zip(self.value_names, values[count:], strict=True)))
 
     @property
     def divides_by_w_norm(self) -> bool:
@@ -55,9 +82,9 @@ class Block(NamedTuple):
     """One block as the kernels take it; everything a tensor."""
 
     dot_products: Tensor
-    """Products of class weights and embeddings [B, N]."""
+    """Products of class weights and embeddings [B, N]; of K sub-centres per class [B·K, N]."""
     inverse_norm: Tensor
-    """1/‖w‖ [B]; 0 for a zero weight, whose cosines are 0 and which gets no gradient."""
+    """1/‖w‖ [B] or [B·K]; 0 for a zero weight, whose cosines are 0 and which gets no gradient."""
     x_norm: Tensor
     """‖x‖ [N]."""
     target_row: Tensor
@@ -84,35 +111,39 @@ def safe_reciprocal(norm: Tensor) -> Tensor:
     return torch.where(norm == 0, torch.zeros_like(norm), 1.0 / norm)
 
 
-def _phi_input(spec: KernelSpec, block: Block) -> Tensor:
+def _cosines_or_products(spec: KernelSpec, block: Block) -> Tensor:
+    """What φ is applied to [B, N], before sub-centres are folded: [B·K, N]."""
     return block.dot_products * block.inverse_norm.unsqueeze(1) if spec.divides_by_w_norm else block.dot_products
 
 
 def _logits(
     spec: KernelSpec,
+    margin: Margin,
     value: Tensor,
     x_norm: Tensor,
     w_norm: Tensor,
     bias: Tensor | None,
-    margin_values: Sequence[Tensor],
 ) -> Tensor:
-    """[B, N] through the one definition, which is written for [N, B]."""
-    margin = (
-        spec.margin.with_values(**dict(zip(spec.value_names, margin_values, strict=True)))
-        if margin_values
-        else spec.margin
-    )
+    """[B, N] through the one definition, which is written for [N, B], from folded products [B, N]."""
     radius = compute_radius(margin, x_norm.unsqueeze(1), w_norm) if spec.has_radius else None
     return compute_logits(margin, DotProducts(value.T, radius), bias).T
+
+
+def _block_logits(spec: KernelSpec, margin: Margin, block: Block) -> Tensor:
+    """Logits [B, N] of a block."""
+    value = fold_subcenters(spec.subcenters, _cosines_or_products(spec, block), 0)
+    return _logits(spec, margin, value, block.x_norm, _w_norm_or_placeholder(spec, block), block.bias)
 
 
 def _w_norm_or_placeholder(spec: KernelSpec, block: Block) -> Tensor:
     return safe_reciprocal(block.inverse_norm) if spec.has_radius else block.inverse_norm
 
 
-def _is_target(block: Block) -> Tensor:
-    rows = torch.arange(block.dot_products.shape[0], dtype=block.target_row.dtype, device=block.dot_products.device)
-    return rows.unsqueeze(1) == block.target_row
+def _is_target(block: Block, values: Tensor) -> Tensor:
+    """Where values [B, N] of classes are the target's."""
+    # `shape[0]` and not `len`, which would make the size a constant of a traced kernel.
+    places = torch.arange(values.shape[0], dtype=block.target_row.dtype, device=block.dot_products.device)
+    return places.unsqueeze(1) == block.target_row
 
 
 def _sum_over_classes(block: Block, values: Tensor) -> Tensor:
@@ -122,73 +153,100 @@ def _sum_over_classes(block: Block, values: Tensor) -> Tensor:
     return runs.sum(1).to(widest_float_dtype(values.device)).sum(0)
 
 
-def largest_logit(spec: KernelSpec, block: Block, *margin_values: Tensor) -> tuple[Tensor]:
+def largest_logit(spec: KernelSpec, block: Block, *values: Tensor) -> tuple[Tensor]:
     """The largest logit [N] of the block's classes that are not the target; −inf where there is none."""
-    z = _logits(
-        spec, _phi_input(spec, block), block.x_norm, _w_norm_or_placeholder(spec, block), block.bias, margin_values
-    )
-    return (torch.where(_is_target(block), -torch.inf, z).amax(0),)
+    z = _block_logits(spec, spec.margin_with(values), block)
+    return (torch.where(_is_target(block, z), -torch.inf, z).amax(0),)
 
 
-def largest_cosine(spec: KernelSpec, block: Block, *margin_values: Tensor) -> tuple[Tensor]:
+def non_target_cosines(spec: KernelSpec, block: Block) -> Tensor:
+    """Cosines [B, N] of products of directions, −inf at the target."""
+    cos = fold_subcenters(spec.subcenters, block.dot_products * block.inverse_norm.unsqueeze(1), 0)
+    return torch.where(_is_target(block, cos), -torch.inf, cos)
+
+
+def largest_cosine(spec: KernelSpec, block: Block) -> tuple[Tensor]:
     """The largest cosine [N], where the products are those of directions."""
-    cos = block.dot_products * block.inverse_norm.unsqueeze(1)
-    return (torch.where(_is_target(block), -torch.inf, cos).amax(0),)
+    return (non_target_cosines(spec, block).amax(0),)
 
 
-def sum_exp_logits(spec: KernelSpec, block: Block, anchor: Tensor, *margin_values: Tensor) -> tuple[Tensor, ...]:
+def largest_cosine_of_runs(spec: KernelSpec, block: Block) -> tuple[Tensor]:
+    """The largest cosine [runs, N] of every run of classes."""
+    cos = non_target_cosines(spec, block)
+    return (cos.view(cos.shape[0] // block.run_rows, block.run_rows, cos.shape[1]).amax(1),)
+
+
+def sum_exp_logits(spec: KernelSpec, block: Block, anchor: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
     """`Σ exp(z − anchor)` [N] over the classes that are not the target, and `Σ z` where that is wanted."""
-    z = _logits(
-        spec, _phi_input(spec, block), block.x_norm, _w_norm_or_placeholder(spec, block), block.bias, margin_values
-    )
-    target = _is_target(block)
+    z = _block_logits(spec, spec.margin_with(values), block)
+    target = _is_target(block, z)
     found = _sum_over_classes(block, torch.where(target, 0.0, torch.exp(z - anchor)))
     return (found, _sum_over_classes(block, torch.where(target, 0.0, z))) if spec.with_logit_sum else (found,)
+
+
+def sum_other_losses(spec: KernelSpec, block: Block, *values: Tensor) -> tuple[Tensor]:
+    """`Σ h(z)` [N] over the classes that are not the target, of a one-vs-all loss."""
+    margin = spec.margin_with(values)
+    z = _block_logits(spec, margin, block)
+    return (_sum_over_classes(block, torch.where(_is_target(block, z), 0.0, margin.other_loss(z))),)
 
 
 def gradients(
     spec: KernelSpec,
     block: Block,
     log_sum: Tensor,
-    grad_log_sum: Tensor,
+    grad_others: Tensor,
     grad_logit_sum: Tensor,
     grad_target_product: Tensor,
-    *margin_values: Tensor,
+    *values: Tensor,
 ) -> tuple[Tensor, ...]:
     """Gradients of the products, as the two matrix products need them, and the coefficient of each class weight.
 
-    Returns grad_dot_products [B, N] and w_coefficient [B], so that ∂/∂w = grad_dot_products · a + w_coefficient · w;
-    then the gradients of the lengths of the embeddings [N], of the bias [B] and of the learnt numbers, as far as there
-    are any.
+    Returns grad_dot_products [B, N] and w_coefficient [B], so that ∂/∂w = grad_dot_products · a + w_coefficient · w
+    (of sub-centres B·K each); then the gradients of the lengths of the embeddings [N], of the bias [B] and of the
+    learnt numbers, as far as there are any. `log_sum` is `L`, unused by one-vs-all losses.
     """
     inverse, w_norm = block.inverse_norm, _w_norm_or_placeholder(spec, block)
+    count = len(spec.sample_names)
     with torch.enable_grad():
-        value = _phi_input(spec, block).detach().requires_grad_()
+        raw = _cosines_or_products(spec, block).detach()
+        raw = raw if spec.subcenters is None else raw.requires_grad_()
+        folded = fold_subcenters(spec.subcenters, raw, 0)
+        value = folded.detach().requires_grad_()
         of_x, of_w = (t.detach().requires_grad_(spec.has_radius) for t in (block.x_norm, w_norm))
         bias = None if block.bias is None else block.bias.detach().requires_grad_()
         value_leaves = [
-            n.detach().requires_grad_(learnt) for n, learnt in zip(margin_values, spec.value_requires_grad, strict=True)
+            n.detach().requires_grad_(learnt)
+            for n, learnt in zip(values[count:], spec.value_requires_grad, strict=True)
         ]
-        z = _logits(spec, value, of_x, of_w, bias, value_leaves)
-        grad_logits = torch.exp(z.detach() - log_sum) * grad_log_sum
-        if spec.with_logit_sum:
-            grad_logits = grad_logits + grad_logit_sum
-        target = _is_target(block)
-        grad_logits = torch.where(target, 0.0, grad_logits)
+        margin = spec.margin_with([*values[:count], *value_leaves])
+        z = _logits(spec, margin, value, of_x, of_w, bias)
+        target = _is_target(block, z)
+        if spec.margin.one_vs_all:
+            total = margin.other_loss(z)
+            grad_total = torch.where(target, 0.0, grad_others.expand_as(total))
+        else:
+            total, grad_total = z, torch.exp(z.detach() - log_sum) * grad_others
+            if spec.with_logit_sum:
+                grad_total = grad_total + grad_logit_sum
+            grad_total = torch.where(target, 0.0, grad_total)
         wanted = [
             value,
             *((of_x, of_w) if spec.has_radius else ()),
             *([] if bias is None else [bias]),
             *(n for n in value_leaves if n.requires_grad),
         ]
-        grads = torch.autograd.grad(z, wanted, grad_logits, allow_unused=True)
+        grads = torch.autograd.grad(total, wanted, grad_total, allow_unused=True)
         found = [torch.zeros_like(t) if g is None else g for g, t in zip(grads, wanted, strict=True)]
-    # The gradient of the target's product comes from its angle instead.
-    grad_value = torch.where(target, grad_target_product, found.pop(0))
+        # The gradient of the target's product comes from its angle instead.
+        grad_value = torch.where(target, grad_target_product, found.pop(0))
+        if spec.subcenters is not None:
+            (grad_value,) = torch.autograd.grad(folded, raw, grad_value)
     with torch.no_grad():
+        raw = raw.detach()
         if spec.divides_by_w_norm:
             # A pull along the weight itself does not turn it: that part is taken off again.
-            w_coefficient = -(grad_value * value).sum(1) * inverse * inverse
+            w_coefficient = -(grad_value * raw).sum(1) * inverse * inverse
             grad_dot_products = grad_value * inverse.unsqueeze(1)
         else:
             w_coefficient, grad_dot_products = torch.zeros_like(inverse), grad_value

@@ -1,8 +1,10 @@
 """The sampled backend (Partial FC): the classes of the batch and a random part of the others, drawn anew every step.
 
-Not the exact loss: the sum runs over the drawn classes alone, and adaptive numbers see only those. The gradient of the
-class weights is sparse, a row for every class drawn; `RowOptimizer` moves just these rows with any optimizer. With a
-sample rate of 1 nothing is drawn and everything is exact. Reference: Partial FC (arXiv 2010.05222).
+Not the exact loss: the sum runs over the drawn classes alone, and adaptive numbers see only those. The sum of a
+one-vs-all loss is divided by the part of the classes that was drawn; the classes of the batch, which are always drawn,
+count as much as the others, so it is too large by about their share of the drawn classes. The gradient of the class
+weights is sparse, a row for every class drawn; `RowOptimizer` moves just these rows with any optimizer. With a sample
+rate of 1 nothing is drawn and everything is exact. Reference: Partial FC (arXiv 2010.05222).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...losses.margin import Margin
+from ...losses.margin import Margin, Subcenters
 from ...numerics.custom_autograd import custom_autograd
 from .base import Backend, NormalizedEmbeddings, SplitLogits
 from .compiled import CompileSetting
@@ -64,7 +66,9 @@ class SampledBackend(Backend):
         sample_rate: float,
         grad_buffer: GradBuffer | None = None,
         compile_kernels: CompileSetting = "auto",
+        subcenters: Subcenters | None = None,
     ) -> None:
+        self.subcenters = subcenters
         self.embeddings, self.weight, self.bias, self.sample_rate = embeddings, weight, bias, sample_rate
         self.num_classes = len(weight)
         self._grad_buffer, self._compile_kernels = grad_buffer, compile_kernels
@@ -84,7 +88,9 @@ class SampledBackend(Backend):
             with torch.set_grad_enabled(self._grad_enabled):
                 rows: Tensor = _SparseGradRows.apply(self.weight, which)  # type: ignore[no-untyped-call]
                 bias = None if self.bias is None else self.bias[which]
-                stream = StreamBackend(self.embeddings, rows, bias, self._grad_buffer, self._compile_kernels)
+                stream = StreamBackend(
+                    self.embeddings, rows, bias, self._grad_buffer, self._compile_kernels, self.subcenters
+                )
             place = torch.searchsorted(which, y)
             inside = (y >= 0) & (y < len(self.weight))  # labels of another rank's classes become −1
             column = torch.where(inside, place, torch.full_like(place, -1))
@@ -94,13 +100,20 @@ class SampledBackend(Backend):
     def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
         stream, column = self._get_stream(y)
         found: SplitLogits = stream.split(margin, column, with_logit_sum)
+        # A sum over a part of the classes stands for the sum over all; the target, if it is here, is in neither.
+        if margin.one_vs_all:
+            target_is_here = (column >= 0).to(found.others.dtype)
+            drawn = (stream.num_classes - target_is_here).clamp(min=1.0)
+            found = found._replace(others=found.others * ((self.num_classes - target_is_here) / drawn))
+        if found.weight_penalty is not None:
+            found = found._replace(weight_penalty=found.weight_penalty * (self.num_classes / stream.num_classes))
         return found
 
     def target_angles(self, y: Tensor) -> Tensor:
         stream, column = self._get_stream(y)
         return stream.target_angles(column)
 
-    def largest_cosine(self, y: Tensor) -> Tensor:
+    def largest_cosines(self, y: Tensor, count: int = 1) -> Tensor:
         stream, column = self._get_stream(y)
-        found: Tensor = stream.largest_cosine(column)
+        found: Tensor = stream.largest_cosines(column, count)
         return found

@@ -73,7 +73,7 @@ def build_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
         head.backend, len(embeddings), head.num_classes, head.weight.device, head.compile_kernels
     )
     if head.active_backend == "dense":
-        return DenseBackend(embeddings, head.weight, head.bias)
+        return DenseBackend(embeddings, head.weight, head.loss_bias(), head.margin.subcenters)
     if head.active_backend == "sharded":
         assert head.shard is not None
         head_requires_grad = any(parameter.requires_grad for parameter in head.parameters())
@@ -85,8 +85,9 @@ def build_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
 
 def _build_stream_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
     """Over the classes that are here: a part of them in training where a sample rate is given, else all."""
+    bias, subcenters = head.loss_bias(), head.margin.subcenters
     if head.sample_rate < 1.0 and head.training:
         return SampledBackend(
-            embeddings, head.weight, head.bias, head.sample_rate, head.grad_buffer, head.compile_kernels
+            embeddings, head.weight, bias, head.sample_rate, head.grad_buffer, head.compile_kernels, subcenters
         )
-    return StreamBackend(embeddings, head.weight, head.bias, head.grad_buffer, head.compile_kernels)
+    return StreamBackend(embeddings, head.weight, bias, head.grad_buffer, head.compile_kernels, subcenters)

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ...io.errors import InputError
-from ...losses.margin import Margin
+from ...losses.margin import Margin, Subcenters
 from ...numerics import distributed
 from ...numerics.custom_autograd import custom_autograd
 from .base import Backend, NormalizedEmbeddings, SplitLogits, Target, TargetLogit
@@ -177,6 +177,15 @@ class ClassShard:
             value = value.clone()
             dist.all_reduce(value, dist.ReduceOp.MAX, group=self.group)
         return value
+
+    @torch.no_grad()
+    def gather_stacked(self, value: Tensor) -> Tensor:
+        """The tensors of all ranks, of one shape, behind each other in a new first dimension; without a gradient."""
+        if self.world_size == 1:
+            return value.unsqueeze(0)
+        parts = [torch.empty_like(value) for _ in range(self.world_size)]
+        dist.all_gather(parts, value.contiguous(), group=self.group)
+        return torch.stack(parts)
 
     def average_gradient(self, number: Tensor) -> Tensor:
         """The same number; its gradient is averaged over ranks, so that it stays equal on all of them."""
@@ -367,17 +376,29 @@ class ShardedBackend(Backend):
 
     def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
         local_labels, is_own = self._local_labels(y)
-        found = self.inner.split(self._scale_margin_gradients(margin), local_labels, with_logit_sum)
+        inner_margin = self._gather_sample_values(self._scale_margin_gradients(margin))
+        found = self.inner.split(inner_margin, local_labels, with_logit_sum)
         logit_sum = None if found.logit_sum is None else self.shard.all_reduce_sum(found.logit_sum)[self.local_slice]
-        log_sum = self.shard.all_reduce_logsumexp(found.log_sum)[self.local_slice]
+        reduce = self.shard.all_reduce_sum if margin.one_vs_all else self.shard.all_reduce_logsumexp
+        others = reduce(found.others)[self.local_slice]
+        penalty = None if found.weight_penalty is None else self.shard.all_reduce_sum(found.weight_penalty)
         if isinstance(found.target, TargetLogit):
-            return SplitLogits(TargetLogit(self._sum_from_owner(found.target.value, is_own)), log_sum, logit_sum)
+            target = TargetLogit(self._sum_from_owner(found.target.value, is_own))
+            return SplitLogits(target, others, logit_sum, penalty)
         theta, radius, bias = (None if part is None else self._sum_from_owner(part, is_own) for part in found.target)
         assert theta is not None
-        return SplitLogits(Target(theta, radius, bias), log_sum, logit_sum)
+        return SplitLogits(Target(theta, radius, bias), others, logit_sum, penalty)
 
-    def largest_cosine(self, y: Tensor) -> Tensor:
-        return self.shard.all_reduce_max(self.inner.largest_cosine(self._local_labels(y)[0]))[self.local_slice]
+    def largest_cosines(self, y: Tensor, count: int = 1) -> Tensor:
+        found = self.inner.largest_cosines(self._local_labels(y)[0], count)
+        if count == 1:
+            return self.shard.all_reduce_max(found)[self.local_slice]
+        return self.shard.gather_stacked(found)[:, self.local_slice].movedim(0, 1).flatten(1).topk(count, 1).values
+
+    def _gather_sample_values(self, margin: Margin) -> Margin:
+        """The margin with the numbers of all ranks' samples where φ reads them, since every rank computes for all."""
+        names = margin.phi_sample_fields
+        return margin.with_values(**{n: self.shard.all_gather(getattr(margin, n), self.sizes) for n in names})
 
     def _scale_margin_gradients(self, margin: Margin) -> Margin:
         learnt = {n: v for n, v in margin.named_values() if isinstance(v, Tensor) and v.requires_grad}
@@ -391,6 +412,7 @@ def shard_logits(
     embeddings: NormalizedEmbeddings,
     weight: Tensor,
     bias: Tensor | None,
+    subcenters: Subcenters | None,
     y: Tensor | None,
 ) -> Tensor:
     """Logits [N, C] of this rank's samples over the classes of all ranks, without a gradient."""
@@ -398,6 +420,8 @@ def shard_logits(
         raise InputError("a sharded head gives logits without labels; its loss is head(x, y)")
     sizes = shard.gather_sizes(embeddings.norm)
     all_embeddings = NormalizedEmbeddings(shard.all_gather(embeddings.x, sizes))
-    here = DenseBackend(all_embeddings, weight, bias).logits(margin).T.contiguous()  # classes first: gathered
+    here = (
+        DenseBackend(all_embeddings, weight, bias, subcenters).logits(margin).T.contiguous()
+    )  # classes first: gathered
     start = sum(sizes[: shard.rank])
     return shard.all_gather_classes(here).T[start : start + sizes[shard.rank]]

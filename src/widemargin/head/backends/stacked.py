@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...losses.margin import Margin
+from ...losses.margin import Margin, Subcenters
 from ...numerics import angles
 from ...numerics.log_sums import NonTargetLogSumExp
 from .base import (
@@ -24,6 +24,8 @@ from .base import (
     TargetLogit,
     compute_logits,
     compute_radius,
+    fold_subcenters,
+    sum_weight_penalty,
 )
 from .dense import Cosines
 
@@ -38,10 +40,14 @@ class _CosinesAndNorms(NamedTuple):
 
 
 class StackedBackend(Backend):
-    """All classes of K models at once, from embeddings [K, N, D] and class weights [K, C, D]."""
+    """All classes of K models at once, from embeddings [K, N, D] and class weights [K, C, D].
 
-    def __init__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-        self._x, self._weight, self.num_classes = x, weight, weight.shape[1]
+    With `subcenters` the weights are [K, C·S, D], those of a class side by side.
+    """
+
+    def __init__(self, x: Tensor, weight: Tensor, bias: Tensor | None, subcenters: Subcenters | None = None) -> None:
+        self._x, self._weight, self.subcenters = x, weight, subcenters
+        self.num_classes = weight.shape[1] // (1 if subcenters is None else subcenters.count)
         self.bias = None if bias is None else bias.T.unsqueeze(2)  # [K, C] → [C, K, 1]
         # Adaptive margins ask first, without a gradient; what they cause to be computed serves the loss too.
         self._grad_enabled = torch.is_grad_enabled()
@@ -58,7 +64,8 @@ class StackedBackend(Backend):
         if self._cosines_cache is None:
             with torch.set_grad_enabled(self._grad_enabled):
                 cos, x_norm, w_norm = Cosines.apply(self._x, self._weight, None, None)  # type: ignore[no-untyped-call]
-                self._cosines_cache = _CosinesAndNorms(cos.transpose(0, 1).contiguous(), x_norm, w_norm.T.unsqueeze(2))
+                cos = fold_subcenters(self.subcenters, cos.transpose(0, 1).contiguous(), 0)
+                self._cosines_cache = _CosinesAndNorms(cos, x_norm, w_norm.T.unsqueeze(2))
         return self._cosines_cache
 
     def _dot_products(self) -> Tensor:
@@ -102,9 +109,16 @@ class StackedBackend(Backend):
 
     def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
         z, row = self.logits(margin), y.unsqueeze(0)
-        log_sum: Tensor = NonTargetLogSumExp.apply(z, row)  # type: ignore[no-untyped-call]
         logit_sum = z.scatter(0, row, 0.0).sum(0) if with_logit_sum else None
-        return SplitLogits(self._target(margin, y), log_sum, logit_sum)
+        others: Tensor = (
+            margin.other_loss(z).scatter(0, row, 0.0).sum(0) if margin.one_vs_all else NonTargetLogSumExp.apply(z, row)  # type: ignore[no-untyped-call]
+        )
+        penalty = None
+        if margin.has_weight_penalty:
+            unit = angles.unit_and_norm(self._weight)[0]
+            penalty = torch.stack([sum_weight_penalty(margin, one) for one in unit]).unsqueeze(1)
+        return SplitLogits(self._target(margin, y), others, logit_sum, penalty)
 
-    def largest_cosine(self, y: Tensor) -> Tensor:
-        return self._cosines().cos.detach().scatter(0, y.unsqueeze(0), -torch.inf).amax(0)
+    def largest_cosines(self, y: Tensor, count: int = 1) -> Tensor:
+        others = self._cosines().cos.detach().scatter(0, y.unsqueeze(0), -torch.inf)
+        return others.topk(count, 0).values.movedim(0, -1)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ...io.errors import InputError
-from ...losses.margin import Margin
+from ...losses.margin import Margin, Subcenters, add_common_bias
 from ...losses.margins.normface import NormFace
 from ...numerics import angles, torch_compat
 from ...numerics.custom_autograd import custom_autograd
@@ -36,6 +36,9 @@ from .base import (
     TargetLogit,
     compute_logits,
     compute_radius,
+    flatten_subcenters,
+    fold_subcenters,
+    sum_weight_penalty,
 )
 from .class_blocks import ClassBlocks
 from .compiled import CompileSetting
@@ -93,29 +96,45 @@ class GradBuffer:
 class _StreamOutputs(NamedTuple):
     """Results [N] of a streamed pass; of the target either θ_y (and ‖w_y‖ where it is kept) or the product a·w_y."""
 
-    log_sum: Tensor
+    others: Tensor
     logit_sum: Tensor | None
     theta: Tensor | None
     w_norm: Tensor | None
     product: Tensor | None
+    penalty: Tensor | None
+    """Sum of the penalty on the class weights, a scalar, where the margin has one."""
 
 
 class _TargetAngle(NamedTuple):
-    """θ_y [N] and ‖w_y‖ [N], from the vectors."""
+    """θ_y [N] and ‖w_y‖ [N], from the vectors, and the rows of the weights [N] they belong to."""
 
     theta: Tensor
     w_norm: Tensor
+    rows: Tensor
 
 
-def _compute_target_angle(unit: Tensor, weight: Tensor, y: Tensor) -> _TargetAngle:
+def _compute_target_angle(unit: Tensor, weight: Tensor, y: Tensor, rows_per_class: int) -> _TargetAngle:
     """Of each sample; from the chord, so that small angles keep their digits."""
-    w_unit, w_norm = angles.unit_and_norm(weight.index_select(0, _clamp_labels(y, weight)).to(unit.dtype))
-    return _TargetAngle(angles.angle_between(unit, w_unit), w_norm)
+    rows = _target_rows(unit, weight, y, rows_per_class)
+    w_unit, w_norm = angles.unit_and_norm(weight.index_select(0, rows).to(unit.dtype))
+    return _TargetAngle(angles.angle_between(unit, w_unit), w_norm, rows)
 
 
-def _clamp_labels(y: Tensor, weight: Tensor) -> Tensor:
-    """Labels clamped to rows of the weights; what is computed for a label of another rank is masked later."""
-    return y.clamp(0, len(weight) - 1)
+@torch.no_grad()
+def _target_rows(unit: Tensor, weight: Tensor, y: Tensor, rows_per_class: int) -> Tensor:
+    """Rows [N] of the targets' weights, of the nearest sub-centre where a class has several."""
+    labels = _clamp_labels(y, len(weight) // rows_per_class)
+    if rows_per_class == 1:
+        return labels
+    rows = labels.unsqueeze(1) * rows_per_class + torch.arange(rows_per_class, device=y.device)
+    w_unit = angles.unit_and_norm(weight[rows].to(unit.dtype))[0]
+    nearest = (w_unit @ unit.unsqueeze(2)).squeeze(2).argmax(1, keepdim=True)
+    return rows.gather(1, nearest).squeeze(1)
+
+
+def _clamp_labels(y: Tensor, num_classes: int) -> Tensor:
+    """Labels clamped to classes that are here; what is computed for a label of another rank is masked later."""
+    return y.clamp(0, num_classes - 1)
 
 
 def define_stream(
@@ -133,18 +152,23 @@ def define_stream(
     *margin_values: Tensor,
 ) -> _StreamOutputs:
     """What `_StreamFunction` computes, densely and for plain autograd; labels must be of these classes."""
-    values = dict(zip(spec.value_names, margin_values, strict=True))
-    margin = spec.margin.with_values(**values) if values else spec.margin
+    margin = spec.margin_with(margin_values)
     w_unit, w_norm = angles.unit_and_norm(weight.to(a.dtype))
     value = a @ (w_unit if spec.divides_by_w_norm else weight.to(a.dtype)).T
+    value = fold_subcenters(spec.subcenters, value, 1)
     radius = compute_radius(margin, x_norm.unsqueeze(1), w_norm) if spec.has_radius else None
     z = compute_logits(margin, DotProducts(value, radius), bias)
     logit_sum = without_target(z, y, 0.0).sum(1) if spec.with_logit_sum else None
-    log_sum = define_non_target_logsumexp(z.T, y.unsqueeze(0))
+    others = (
+        without_target(margin.other_loss(z), y, 0.0).sum(1)
+        if margin.one_vs_all
+        else define_non_target_logsumexp(z.T, y.unsqueeze(0))
+    )
+    penalty = sum_weight_penalty(margin, w_unit) if margin.has_weight_penalty else None
     if plain_target:
-        return _StreamOutputs(log_sum, logit_sum, None, None, value.gather(1, y.unsqueeze(1)).squeeze(1))
-    theta, target_w_norm = _compute_target_angle(unit, weight, y)
-    return _StreamOutputs(log_sum, logit_sum, theta, target_w_norm if margin.uses_w_norm else None, None)
+        return _StreamOutputs(others, logit_sum, None, None, value.gather(1, y.unsqueeze(1)).squeeze(1), penalty)
+    theta, target_w_norm, _ = _compute_target_angle(unit, weight, y, spec.rows_per_class)
+    return _StreamOutputs(others, logit_sum, theta, target_w_norm if margin.uses_w_norm else None, None, penalty)
 
 
 _MAX_DOUBLE_BACKWARD_LOGITS = 1 << 24  # logits; a second derivative holds many copies of them
@@ -200,33 +224,35 @@ class _StreamFunction(torch.autograd.Function):
         bias: Tensor | None,
         *margin_values: Tensor,
     ) -> tuple[Tensor | None, ...]:
-        log_sum, product, logit_sum = blocks.compute_log_sum(spec, y, x_norm, bias, margin_values)
+        others, product, logit_sum = blocks.compute_others(spec, y, x_norm, bias, margin_values)
         ctx.spec, ctx.plain_target, ctx.blocks, ctx.grad_buffer = spec, plain_target, blocks, grad_buffer
         ctx.target = target
-        ctx.save_for_backward(y, log_sum, a, unit, x_norm, weight, bias, *margin_values)
+        ctx.save_for_backward(y, others, a, unit, x_norm, weight, bias, *margin_values)
         ctx.set_materialize_grads(False)
+        penalty = blocks.sum_weight_penalty(spec, margin_values) if spec.margin.has_weight_penalty else None
         if target is None:
-            return log_sum, logit_sum, None, None, product
+            return others, logit_sum, None, None, product, penalty
         # Copies: the results get a place in this graph, the angles given serve other calls.
         w_norm = target.w_norm.clone() if spec.margin.uses_w_norm else None
-        return log_sum, logit_sum, target.theta.clone(), w_norm, None
+        return others, logit_sum, target.theta.clone(), w_norm, None, penalty
 
     @staticmethod
     def backward(
         ctx: Any,
-        grad_log_sum: Tensor | None,
+        grad_others: Tensor | None,
         grad_logit_sum: Tensor | None,
         grad_theta: Tensor | None,
         grad_w_norm: Tensor | None,
         grad_product: Tensor | None,
+        grad_penalty: Tensor | None,
     ) -> Any:
         if torch.is_grad_enabled():  # a second derivative is wanted
             return (None,) * 6 + _dense_double_backward(
-                ctx, (grad_log_sum, grad_logit_sum, grad_theta, grad_w_norm, grad_product)
+                ctx, (grad_others, grad_logit_sum, grad_theta, grad_w_norm, grad_product, grad_penalty)
             )
-        y, log_sum, a, unit, x_norm, weight, bias, *margin_values = ctx.saved_tensors
+        y, others, a, unit, x_norm, weight, bias, *margin_values = ctx.saved_tensors
         spec: KernelSpec = ctx.spec
-        zero = torch.zeros_like(log_sum)
+        zero = torch.zeros_like(others)
         grad_theta = zero if grad_theta is None else grad_theta
         grad_value, target_w_coefficient, target_gradients = zero if grad_product is None else grad_product, None, None
         with autocast_disabled(a), torch.no_grad():
@@ -246,8 +272,8 @@ class _StreamFunction(torch.autograd.Function):
                 x_norm,
                 bias,
                 margin_values,
-                log_sum,
-                zero if grad_log_sum is None else grad_log_sum,
+                others,
+                zero if grad_others is None else grad_others,
                 zero if grad_logit_sum is None else grad_logit_sum,
                 grad_value,
                 target_w_coefficient,
@@ -255,19 +281,21 @@ class _StreamFunction(torch.autograd.Function):
                 grad_weight,
             )
             grad_unit = None
+            if grad_penalty is not None and grad_weight is not None:
+                blocks.add_weight_penalty_gradients(spec, margin_values, grad_penalty, grad_weight)
             if target_gradients is not None and spec.margin.is_linear and spec.margin.uses_x_norm:
                 more = target_gradients.grad_log_divisor * safe_reciprocal(x_norm)
                 grad_x_norm = more if grad_x_norm is None else grad_x_norm + more
             if target_gradients is not None and len(target_gradients.tiny_indices):
                 grad_unit = _add_tiny_angle_gradients(
-                    unit, weight, y, grad_theta, target_gradients.tiny_indices, grad_weight
+                    unit, weight, ctx.target.rows, grad_theta, target_gradients.tiny_indices, grad_weight
                 )
-        found = iter(grad_margin_values)
+        found, count = iter(grad_margin_values), len(spec.sample_names)
         given = [
             next(found).to(n.dtype) if learnt else None
-            for n, learnt in zip(margin_values, spec.value_requires_grad, strict=True)
+            for n, learnt in zip(margin_values[count:], spec.value_requires_grad, strict=True)
         ]
-        return (*(None,) * 6, grad_a, grad_unit, grad_x_norm, grad_weight, grad_bias, *given)
+        return (*(None,) * 6, grad_a, grad_unit, grad_x_norm, grad_weight, grad_bias, *(None,) * count, *given)
 
 
 _TINY_ANGLE_SINE = 0.02
@@ -303,10 +331,15 @@ def _compute_target_gradients(
 
 
 def _add_tiny_angle_gradients(
-    unit: Tensor, weight: Tensor, y: Tensor, grad_theta: Tensor, tiny_indices: Tensor, grad_weight: Tensor | None
+    unit: Tensor,
+    weight: Tensor,
+    target_rows: Tensor,
+    grad_theta: Tensor,
+    tiny_indices: Tensor,
+    grad_weight: Tensor | None,
 ) -> Tensor:
     """Gradient to the directions of samples at tiny angles; that of their weights is added to `grad_weight`."""
-    rows = _clamp_labels(y, weight)[tiny_indices]
+    rows = target_rows[tiny_indices]
     with torch.enable_grad():
         directions = unit[tiny_indices].detach().requires_grad_()
         w_rows = weight.index_select(0, rows).to(unit.dtype).detach().requires_grad_()
@@ -334,12 +367,8 @@ def _take_blocks_and_grad_weight(
     return blocks, blocks.grad_weight
 
 
-# What the largest cosine is computed with: a kernel wants a margin, and this one does nothing to a cosine.
-_COSINE_SPEC = KernelSpec.from_margin(NormFace(), False, {})
-
-
 class StreamBackend(Backend):
-    """A block of classes at a time, from vectors."""
+    """A block of classes at a time, from vectors; with `subcenters` the weights are [C, K, D]."""
 
     def __init__(
         self,
@@ -348,8 +377,10 @@ class StreamBackend(Backend):
         bias: Tensor | None,
         grad_buffer: GradBuffer | None = None,
         compile_kernels: CompileSetting = "auto",
+        subcenters: Subcenters | None = None,
     ) -> None:
-        self.embeddings, self.weight, self.bias, self.num_classes = embeddings, weight, bias, len(weight)
+        self.embeddings, self.bias, self.num_classes, self.subcenters = embeddings, bias, len(weight), subcenters
+        self.weight, self._rows_per_class = flatten_subcenters(weight), 1 if subcenters is None else subcenters.count
         self._grad_buffer = GradBuffer() if grad_buffer is None else grad_buffer
         # Adaptive margins ask first, without a gradient; what they cause to be computed serves the loss too.
         self._grad_enabled = torch.is_grad_enabled()
@@ -364,19 +395,20 @@ class StreamBackend(Backend):
 
     def target_angles(self, y: Tensor) -> Tensor:
         if torch.is_grad_enabled():  # of the angle alone, so by plain autograd
-            return _compute_target_angle(self.embeddings.unit, self.weight, y).theta
+            return _compute_target_angle(self.embeddings.unit, self.weight, y, self._rows_per_class).theta
         return self._get_target_angle(y).theta
 
     @torch.no_grad()
     def _get_target_angle(self, y: Tensor) -> _TargetAngle:
         if self._target_angle_cache is None or self._target_angle_cache[0] is not y:
-            self._target_angle_cache = y, _compute_target_angle(self.embeddings.unit, self.weight, y)
+            found = _compute_target_angle(self.embeddings.unit, self.weight, y, self._rows_per_class)
+            self._target_angle_cache = y, found
         return self._target_angle_cache[1]
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # a loop over blocks would be unrolled into one huge graph
     def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
         spec, margin_values = self._kernel_spec_and_values(margin, with_logit_sum)
-        geometry, plain_target = Geometry.of(margin), margin.has_plain_target and margin.uses_any_norm
+        geometry, plain_target = Geometry.of(margin), margin.takes_target_logit
         results = _StreamFunction.apply(  # type: ignore[no-untyped-call]
             spec,
             plain_target,
@@ -391,29 +423,30 @@ class StreamBackend(Backend):
             self.bias,
             *margin_values,
         )
-        log_sum, logit_sum, theta, w_norm, product = results
+        others, logit_sum, theta, w_norm, product, penalty = results
         logit_sum = logit_sum if with_logit_sum else None
-        bias = None if self.bias is None else self.bias[_clamp_labels(y, self.weight)].to(self.embeddings.dtype)
+        bias = None if self.bias is None else self.bias[_clamp_labels(y, self.num_classes)].to(self.embeddings.dtype)
         if plain_target:
-            logit = margin.s * product
-            return SplitLogits(TargetLogit(logit if bias is None else logit + bias), log_sum, logit_sum)
-        return SplitLogits(
-            Target(theta, compute_radius(margin, self.embeddings.norm, w_norm), bias), log_sum, logit_sum
-        )
+            logit = add_common_bias(margin, margin.s * product)
+            return SplitLogits(TargetLogit(logit if bias is None else logit + bias), others, logit_sum, penalty)
+        target = Target(theta, compute_radius(margin, self.embeddings.norm, w_norm), bias)
+        return SplitLogits(target, others, logit_sum, penalty)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     @torch.no_grad()
-    def largest_cosine(self, y: Tensor) -> Tensor:
-        return self._get_blocks(COSINE).largest_cosine(_COSINE_SPEC, y, self.embeddings.norm)
+    def largest_cosines(self, y: Tensor, count: int = 1) -> Tensor:
+        # A kernel wants a margin, and this one does nothing to a cosine.
+        spec = KernelSpec.from_margin(NormFace(), False, {}, subcenters=self.subcenters)
+        return self._get_blocks(COSINE).largest_cosines(spec, y, self.embeddings.norm, count)
 
     def _kernel_spec_and_values(self, margin: Margin, with_logit_sum: bool) -> tuple[KernelSpec, Sequence[Tensor]]:
         # Every number of the margin is an input, so that learnable ones get their gradient wherever φ uses them.
         found = {n: v for n, v in margin.named_values() if isinstance(v, Tensor) and v.is_floating_point()}
         learnt = {name: value.requires_grad and torch.is_grad_enabled() for name, value in found.items()}
+        names = margin.phi_sample_fields
         # In the working dtype, so that a scale kept in fp64 and one adapted to the batch meet the same kernel.
-        return KernelSpec.from_margin(margin, with_logit_sum, learnt), [
-            value.to(self.embeddings.dtype) for value in found.values()
-        ]
+        values = [value.to(self.embeddings.dtype) for value in (*(getattr(margin, n) for n in names), *found.values())]
+        return KernelSpec.from_margin(margin, with_logit_sum, learnt, names, self.subcenters), values
 
     def _matmul_input(self, geometry: Geometry) -> Tensor:
         """The left factor of the matrix product with the class weights: embeddings, or their directions."""
@@ -430,5 +463,6 @@ class StreamBackend(Backend):
                 self.weight.detach(),
                 grad_weight,
                 self._compile_kernels,
+                self._rows_per_class,
             )
         return self._blocks_cache[geometry]

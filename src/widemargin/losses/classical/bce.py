@@ -23,6 +23,7 @@ from ..criterion import Criterion, check_probabilities, check_target_shape
 class BCE(Criterion):
     name = "bce"
     reference = "torch.nn.functional.binary_cross_entropy_with_logits"
+    group = "classical"
     target_type = "answers"
 
     probabilities: bool = option(False, "predictions are probabilities, not logits", hide_default=True)

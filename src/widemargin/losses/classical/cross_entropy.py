@@ -25,6 +25,7 @@ from ..criterion import Criterion, check_target_shape
 class CrossEntropy(Criterion):
     name = "cross_entropy"
     reference = "torch.nn.functional.cross_entropy"
+    group = "classical"
     target_type = "classes"
     is_multiclass = True
 

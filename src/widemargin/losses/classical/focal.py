@@ -29,6 +29,7 @@ from ..margin import split_softmax
 class Focal(Criterion):
     name = "focal"
     reference = "Lin et al., Focal loss, arXiv 1708.02002, Eq. 4"
+    group = "classical"
     target_type = "answers"
     is_multiclass = True
 

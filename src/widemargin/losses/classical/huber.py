@@ -23,6 +23,7 @@ from ..criterion import Criterion, check_target_shape
 class Huber(Criterion):
     name = "huber"
     reference = "Huber 1964; torch.nn.functional.huber_loss"
+    group = "classical"
 
     delta: float = option(1.0, "where the square ends", low=0, open_low=True)
 

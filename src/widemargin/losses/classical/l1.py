@@ -22,6 +22,7 @@ from ..criterion import Criterion, check_target_shape
 class L1(Criterion):
     name = "l1"
     reference = "torch.nn.functional.l1_loss"
+    group = "classical"
 
     def elementwise_loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         return F.l1_loss(prediction, check_target_shape(self.name, prediction, target), reduction="none")

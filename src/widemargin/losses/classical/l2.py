@@ -23,6 +23,7 @@ from ..criterion import Criterion, check_target_shape
 class L2(Criterion):
     name = "l2"
     reference = "torch.nn.functional.mse_loss"
+    group = "classical"
 
     half: bool = option(True, "the factor ½", hide_default=True)
 

@@ -28,6 +28,7 @@ class ASoftmax(Margin):
     name = "a_softmax"
     aliases = ("sphereface",)
     reference = "Liu et al., SphereFace, arXiv 1704.08063, Eq. 7"
+    group = "margin"
     uses_x_norm = True
     neutral = ({"m": 1}, "modified_softmax")
 

@@ -30,6 +30,7 @@ from .arcface import arc_curve
 class AdaAcos(Margin):
     name = "adaacos"
     reference = "AdaAcos, online computing of the ideal margin parameter; scale after arXiv 1905.00292, Eq. 12"
+    group = "self-tuning"
     adaptive_fields = ("m",)
     neutral = ({"m": 0.0}, "normface")
 

@@ -33,6 +33,7 @@ from ..schedule import format_number
 class AdaCos(Margin):
     name = "adacos"
     reference = "Zhang et al., AdaCos, arXiv 1905.00292, Eq. 13 and 15"
+    group = "self-tuning"
     adaptive_fields = ("s",)
 
     s: Number = option(None, "scale to start from; √2 log(C−1) by default", low=0, optional=True)

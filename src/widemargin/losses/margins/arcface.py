@@ -33,10 +33,16 @@ def arc_curve(theta: Tensor, m: Number) -> Tensor:
     return torch.where(theta <= PI - m, torch.cos(theta + m), lowered)
 
 
+def straight_through(curve: Tensor, slope_of: Tensor) -> Tensor:
+    """The values of one curve with the slope of another."""
+    return slope_of + (curve - slope_of).detach()
+
+
 @dataclass(frozen=True, repr=False)
 class ArcFace(Margin):
     name = "arcface"
     reference = "Deng et al., ArcFace, arXiv 1801.07698, Eq. 3"
+    group = "margin"
     neutral = ({"m": 0.0}, "normface")
 
     s: Number = option(64.0, "scale", low=0, open_low=True, allows_schedule=True, allows_learnable=True)
@@ -47,7 +53,4 @@ class ArcFace(Margin):
 
     def psi(self, theta: Tensor) -> Tensor:
         curve = arc_curve(theta, self.m)
-        if self.gradient == "straight_through":
-            plain = torch.cos(theta)
-            return plain + (curve - plain).detach()
-        return curve
+        return straight_through(curve, torch.cos(theta)) if self.gradient == "straight_through" else curve

@@ -1,9 +1,10 @@
 """ArcGrad: softmax over angles; no margin parameter, the scale alone makes a gradient margin.
 
-Formula: z_j = −s θ_j for every class.
-Domain: s > 0. Scale and gap are inversely proportional: of all scales, s = (W₀((C−1)/e) + 1)/gap moves samples of
-that angular gap fastest, so a small s asks for a wide gap. `suggest_scale(num_classes, gap)` gives it; where a small s
-starts slowly, `s=decay(40, 5, steps=…)`.
+Formula: z_y = −s (θ_y + m), z_j = −s θ_j; m = 0 unless given.
+Domain: s > 0; 0 ≤ m ≤ π/2 radian, m may differ per class. Scale and gap are inversely proportional: of all scales,
+s = (W₀((C−1)/e) + 1)/gap moves samples of that angular gap fastest, so a small s asks for a wide gap.
+`suggest_scale(num_classes, gap)` gives it; where a small s starts slowly, `s=decay(40, 5, steps=…)`.
+With a margin it is Li-ArcFace (AirFace, arXiv 1907.12256): s′ (1 − 2(θ + m)/π) is `arcgrad(s=2s′/π, m=m)`.
 When: in doubt: one number, and a rule for it. Tables, images and open sets alike.
 Reference: Wu and Wang, ArcGrad (IJCNN 2020, doi 10.1109/IJCNN48605.2020.9207251), Eq. 11.
 
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ...numerics.angles import safe_arccos
+from ...numerics.angles import PI, safe_arccos
 from ..base import Number, option
 from ..margin import Margin
 
@@ -26,11 +27,17 @@ from ..margin import Margin
 class ArcGrad(Margin):
     name = "arcgrad"
     reference = "Wu and Wang, ArcGrad, IJCNN 2020, Eq. 11"
+    group = "margin"
 
     s: Number = option(10.0, "scale", low=0, open_low=True, allows_schedule=True, allows_learnable=True)
 
+    m: Number = option(
+        0.0, "margin, radian", low=0, high=PI / 2, allows_schedule=True, per_class=True, hide_default=True
+    )
+
     def psi(self, theta: Tensor) -> Tensor:
-        return -theta
+        curve: Tensor = -(theta + self.m)
+        return curve
 
     def phi(self, cos: Tensor) -> Tensor:
         return -safe_arccos(cos)

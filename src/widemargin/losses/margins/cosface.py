@@ -25,6 +25,7 @@ class CosFace(Margin):
     name = "cosface"
     aliases = ("am_softmax",)
     reference = "Wang et al., CosFace, arXiv 1801.09414, Eq. 4"
+    group = "margin"
     neutral = ({"m": 0.0}, "normface")
 
     s: Number = option(64.0, "scale", low=0, open_low=True, allows_schedule=True, allows_learnable=True)

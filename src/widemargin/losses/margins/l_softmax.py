@@ -34,6 +34,7 @@ def annealed_curve(theta: Tensor, m: int, lam: Number) -> Tensor:
 class LSoftmax(Margin):
     name = "l_softmax"
     reference = "Liu et al., L-Softmax, arXiv 1612.02295, Eq. 4 to 6"
+    group = "margin"
     uses_x_norm = True
     uses_w_norm = True
     neutral = ({"m": 1}, "softmax")

@@ -21,6 +21,7 @@ from ..margin import Margin
 class MSoftmax(Margin):
     name = "m_softmax"
     reference = "Wang et al., Ensemble Soft-Margin Softmax, arXiv 1805.03922, Eq. 5"
+    group = "margin"
     uses_x_norm = True
     uses_w_norm = True
     neutral = ({"m": 0.0}, "softmax")

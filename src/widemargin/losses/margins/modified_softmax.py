@@ -20,4 +20,5 @@ from ..margin import Margin
 class ModifiedSoftmax(Margin):
     name = "modified_softmax"
     reference = "Liu et al., SphereFace, arXiv 1704.08063, Eq. 4"
+    group = "softmax"
     uses_x_norm = True

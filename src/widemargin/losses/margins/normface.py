@@ -22,5 +22,6 @@ class NormFace(Margin):
     name = "normface"
     aliases = ("cosine_softmax",)
     reference = "Wang et al., NormFace, arXiv 1704.06369, Eq. 6"
+    group = "softmax"
 
     s: Number = option(30.0, "scale", low=0, open_low=True, allows_schedule=True, allows_learnable=True)

@@ -21,6 +21,7 @@ from ..margin import Margin
 class Softmax(Margin):
     name = "softmax"
     reference = "Wu and Wang, ArcGrad, IJCNN 2020, Eq. 3 and 4"
+    group = "softmax"
     uses_x_norm = True
     uses_w_norm = True
 

@@ -1,7 +1,8 @@
 """Which triplets of a batch to learn from: one function per `mining`.
 
 A miner gets the distances [N, N] without gradient and the two pair masks, and returns pairs
-(anchor [P], positive [P]) with a mask [P, N] of the negatives chosen for each. Adding a miner is
+(anchor [P], positive [P]) with a mask [P, N] of the negatives chosen for each; pairs without a negative
+cost nothing. No miner branches on values, so that each compiles with `fullgraph=True`. Adding a miner is
 adding a function here: `MINERS` is this module's public functions.
 """
 
@@ -40,12 +41,13 @@ def all(distance: Tensor, same: Tensor, different: Tensor, config: MiningConfig)
 
 def hard(distance: Tensor, same: Tensor, different: Tensor, config: MiningConfig) -> MinedTriplets:
     """For each anchor its farthest positive and its nearest negative."""
-    anchor = (same.any(1) & different.any(1)).nonzero().squeeze(1)
-    if not len(anchor):
-        return MinedTriplets(anchor, anchor, different[anchor])
-    farthest = distance.masked_fill(~same, -torch.inf)[anchor].argmax(1)
-    nearest = distance.masked_fill(~different, torch.inf)[anchor].argmin(1)
-    return MinedTriplets(anchor, farthest, _one_hot_mask(nearest, len(distance)))
+    anchor = torch.arange(len(distance), device=distance.device)
+    if not len(distance):
+        return MinedTriplets(anchor, anchor, different)
+    farthest = distance.masked_fill(~same, -torch.inf).argmax(1)
+    nearest = distance.masked_fill(~different, torch.inf).argmin(1)
+    usable = same.any(1, keepdim=True) & different.any(1, keepdim=True)
+    return MinedTriplets(anchor, farthest, _one_hot_mask(nearest, len(distance)) & usable)
 
 
 def semihard(distance: Tensor, same: Tensor, different: Tensor, config: MiningConfig) -> MinedTriplets:
@@ -61,31 +63,38 @@ def distance(distance: Tensor, same: Tensor, different: Tensor, config: MiningCo
     density, cut off at 0.5, and those beyond 1.4 (which give no loss) are left out where others exist.
     """
     anchor, positive = same.nonzero(as_tuple=True)
-    usable = different.any(1)[anchor]
-    anchor, positive = anchor[usable], positive[usable]
-    if not len(anchor):
+    if not len(distance):
         return MinedTriplets(anchor, positive, different[anchor])
     d = distance.sqrt().clamp(0.5, 1.99)
     log_density = (config.embedding_dim - 2) * d.log() + (config.embedding_dim - 3) / 2 * (1.0 - d.square() / 4).log()
     near = different & (distance < 1.4**2)
     allowed = torch.where(near.any(1, keepdim=True), near, different)
-    weight = torch.softmax((-log_density).masked_fill(~allowed, -torch.inf), 1)
-    drawn = torch.multinomial(weight[anchor], 1).squeeze(1)
-    return MinedTriplets(anchor, positive, _one_hot_mask(drawn, len(distance)))
+    # An anchor without any negative has weights that are not numbers; the mask leaves out what it draws.
+    weight = torch.softmax((-log_density).masked_fill(~allowed, -torch.inf), 1).nan_to_num(0.0)
+    drawn = _draw_columns(weight[anchor])
+    return MinedTriplets(anchor, positive, _one_hot_mask(drawn, len(distance)) & different[anchor])
 
 
 def pool(distance: Tensor, same: Tensor, different: Tensor, config: MiningConfig) -> MinedTriplets:
     """Draw `pool_size` triplets, each as likely as any other, and keep the semi-hard ones."""
-    triplets = same.sum(1) * different.sum(1)
-    if not triplets.any():
-        none = triplets.nonzero().squeeze(1)
-        return MinedTriplets(none, none, different[none])
-    anchor = torch.multinomial(triplets.to(distance.dtype), config.pool_size, replacement=True)
-    positive = torch.multinomial(same[anchor].to(distance.dtype), 1).squeeze(1)
-    negative = torch.multinomial(different[anchor].to(distance.dtype), 1).squeeze(1)
-    return _keep_semihard(
-        MinedTriplets(anchor, positive, _one_hot_mask(negative, len(distance))), distance, config.alpha
-    )
+    if not len(distance):
+        none = torch.arange(0, device=distance.device)
+        return MinedTriplets(none, none, different)
+    triplets = (same.sum(1) * different.sum(1)).to(distance.dtype)
+    weight = torch.where(triplets.any(), triplets, torch.ones_like(triplets))  # what is drawn of none is masked below
+    anchor = torch.multinomial(weight, config.pool_size, replacement=True)
+    positive = _draw_columns(same[anchor].to(distance.dtype))
+    negative = _draw_columns(different[anchor].to(distance.dtype))
+    negatives = _one_hot_mask(negative, len(distance)) & different[anchor] & same[anchor, positive].unsqueeze(1)
+    return _keep_semihard(MinedTriplets(anchor, positive, negatives), distance, config.alpha)
+
+
+def _draw_columns(weight: Tensor) -> Tensor:
+    """One column for each row of `weight` [P, N], as likely as its weight: `torch.multinomial(weight, 1)`.
+
+    As torch draws it, but P may be 0, and a row of zeros gives some column instead of an error.
+    """
+    return (weight / torch.empty_like(weight).exponential_(1.0)).argmax(1)
 
 
 def _one_hot_mask(index: Tensor, columns: int) -> Tensor:

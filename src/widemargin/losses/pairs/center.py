@@ -27,6 +27,7 @@ from ..pair_loss import PairLoss, PairLossModule, prepare_batch
 class Center(PairLoss):
     name = "center"
     reference = "Wen et al., ECCV 2016, Eq. 2 to 4"
+    group = "pairs"
     is_separable_by_class = True
 
     alpha: float = option(0.5, "step of the centres", low=0, high=1)

@@ -5,7 +5,9 @@ Formula: per anchor the mean over its pairs; a pair of one class costs D, a pair
 unit embeddings unless `normalize=False`.
 Domain: m > 0, a distance; on the unit sphere distances end at 2.
 When: only pairs are known to be alike or not, or together with a margin, and several samples of a class in a batch.
-Reference: Hadsell, Chopra and LeCun, CVPR 2006, Eq. 4 (up to its factor ½).
+Reference: `form=hadsell` is Eq. 4 of Hadsell, Chopra and LeCun, CVPR 2006, up to its factor ½. The default,
+`form=squared`, has the same cost of pairs of one class and a hinge on the squared distance in place of that on the
+distance; both are 0 from distance m on and m² at distance 0.
 
 >>> import torch, widemargin as wm
 >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6]])
@@ -26,7 +28,8 @@ from ._pairs import pair_masks, squared_distances
 @dataclass(frozen=True, repr=False)
 class Contrastive(PairLoss):
     name = "contrastive"
-    reference = "Hadsell, Chopra and LeCun, CVPR 2006, Eq. 4"
+    reference = "form=hadsell: Hadsell, Chopra and LeCun, CVPR 2006, Eq. 4; default: its hinge on squared distances"
+    group = "pairs"
 
     m: float = option(1.0, "distance that pairs of two classes shall keep", low=0, open_low=True)
     form: str = option("squared", "hinge of pairs of two classes", choices=("squared", "hadsell"), hide_default=True)

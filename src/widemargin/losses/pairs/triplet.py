@@ -31,6 +31,7 @@ from ._pairs import pair_masks, squared_distances
 class Triplet(PairLoss):
     name = "triplet"
     reference = "Schroff et al., FaceNet, arXiv 1503.03832, Eq. 3 and 4"
+    group = "pairs"
 
     alpha: float = option(0.2, "margin, a squared distance", low=0)
     mining: str = option("semihard", "which triplets to learn from", choices=tuple(sorted(MINERS)))

@@ -21,6 +21,7 @@ from ...io import bounded
 from ...io.bounded import read_file
 from ...io.errors import InputError, unknown_name_error
 from ...io.locks import lock_folder
+from ...metrics.confusion import Confusion
 from ...training.config import TrainConfig
 from ..paper import TABLE1_LOSSES
 
@@ -84,11 +85,11 @@ def write_records(configs: Iterable[TrainConfig], runs_dir: Path, path: Path) ->
         if record is not None:
             line = {name: record.get(name) for name in _RECORD_FIELDS}
             line |= {name: record[name] for name in _OPTIONAL_RECORD_FIELDS if name in record}
-            lines.append(
-                json.dumps(
-                    {**line, "augment": config.augment, "train_fraction": config.train_fraction}, ensure_ascii=False
-                )
-            )
+            line |= {"augment": config.augment, "train_fraction": config.train_fraction}
+            if config.imbalance > 1.0:
+                line |= {name: getattr(config, name) for name in ("imbalance", "class_weight", "class_weight_start")}
+                line["class_accuracy"] = Confusion.from_json(record["confusion"]).class_accuracy
+            lines.append(json.dumps(line, ensure_ascii=False))
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
     fresh.write_text("".join(line + "\n" for line in lines), encoding="utf-8")

@@ -1,0 +1,119 @@
+"""An index file of images: a CSV with the columns path, label and perhaps split (train, val or test).
+
+Paths are relative to the folder of the file. Where a separator is given, a label is any number of labels, such as
+`red;round`; where a path stands in several rows, it has the labels of all of them. Otherwise each image has one label.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from ...io.bounded import read_lines
+from ...io.errors import InputError, format_value
+from .folder import ImageFolderTree
+
+COLUMNS = ("path", "label", "split")
+SPLIT_NAMES = {"": "train", "train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+MAX_INDEX_BYTES = 1 << 30
+REPEATED_ROWS_SEPARATOR = "\x1f"
+"""Joins the labels of a path that stands in several rows: no label of a file that is text holds it."""
+
+
+def scan_index_file(path: str | Path, label_separator: str | None = None) -> ImageFolderTree:
+    """The images that an index file names, by label; files that are not there are only remembered."""
+    path = Path(path).expanduser()
+    labels: dict[str, set[str]] = {}
+    splits: dict[str, str] = {}
+    has_split, repeated = False, False
+    for line, file, label, split in _read_rows(path):
+        where = f"{path}, line {line}"
+        if split is not None and SPLIT_NAMES.get(split.strip().lower()) is None:
+            raise InputError(f"{where}: split {format_value(split)} is none of train, val and test")
+        part = SPLIT_NAMES[(split or "").strip().lower()]
+        has_split |= bool(split and split.strip())
+        words = {label.strip()} if label_separator is None else {word.strip() for word in label.split(label_separator)}
+        words.discard("")
+        if label_separator is None and not words:
+            raise InputError(f"{where}: {file} has no label")
+        if splits.setdefault(file, part) != part:
+            raise InputError(f"{where}: {file} is in two splits, {splits[file]} and {part}")
+        before = labels.setdefault(file, set())
+        repeated |= bool(before) and before != words
+        before |= words
+    if not labels:
+        raise InputError(f"{path}: no images in it")
+    joiner = label_separator if label_separator is not None else REPEATED_ROWS_SEPARATOR if repeated else None
+    is_tested = "test" in splits.values()
+    train: dict[str, list[Path]] = {}
+    test: dict[str, list[Path]] = {}
+    missing = []
+    for file, words in labels.items():
+        if not os.path.isfile(path.parent / file):
+            missing.append(file)
+            continue
+        label = next(iter(words)) if joiner is None else join_labels(words, joiner)
+        (test if splits[file] == "test" else train).setdefault(label, []).append(path.parent / file)
+    return ImageFolderTree(
+        path.parent,
+        dict(sorted(train.items())),
+        dict(sorted(test.items())) if is_tested else None,
+        path,
+        path if is_tested else None,
+        index_file=path,
+        label_separator=joiner,
+        has_split=has_split,
+        held_out=frozenset(file for file, part in splits.items() if part == "val"),
+        missing=tuple(missing),
+    )
+
+
+def join_labels(labels: set[str], separator: str) -> str:
+    """The labels of an image as one text; the separator alone where there is none.
+
+    >>> join_labels({"round", "red"}, ";"), join_labels(set(), ";")
+    ('red;round', ';')
+    """
+    return separator.join(sorted(labels)) or separator
+
+
+def _read_rows(path: Path) -> Iterator[tuple[int, str, str, str | None]]:
+    """Number of the line, path, label and split of every row."""
+    try:
+        lines = (
+            line.decode("utf-8-sig" if k == 0 else "utf-8") for k, line in enumerate(read_lines(path, MAX_INDEX_BYTES))
+        )
+        reader = csv.reader(lines, strict=True)
+        head = [name.strip().lower() for name in next(reader, [])]
+        if "path" not in head or "label" not in head:
+            raise InputError(
+                f"{path}: an index file of images has the columns path, label and perhaps split, not "
+                f"{format_value(', '.join(head))}"
+            )
+        places = {name: head.index(name) for name in COLUMNS if name in head}
+        for cells in reader:
+            if not cells:
+                continue
+            if len(cells) != len(head):
+                raise InputError(f"{path}, line {reader.line_num}: {len(cells)} cells, not {len(head)}")
+            file = _normalize_path(cells[places["path"]], f"{path}, line {reader.line_num}")
+            split = cells[places["split"]] if "split" in places else None
+            yield reader.line_num, file, cells[places["label"]], split
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8; save it as UTF-8") from None
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num}: not CSV ({error})") from None
+
+
+def _normalize_path(text: str, where: str) -> str:
+    """A path below the folder of the index file, with `/`."""
+    parts = PurePosixPath(text.strip().replace(os.sep, "/")).parts
+    if not parts:
+        raise InputError(f"{where}: no path")
+    if parts[0].startswith("/") or ".." in parts:
+        raise InputError(f"{where}: {format_value(text)} must be a path below the folder of the index file")
+    return PurePosixPath(*parts).as_posix()

@@ -1,0 +1,70 @@
+"""ElasticFace: the margin of every sample is drawn anew in every step.
+
+Formula: z_y = s cos(θ_y + m_i) (form=arc) or s (cos θ_y − m_i) (form=cos), z_j = s cos θ_j, m_i drawn from N(m, σ²).
+With plus=True the draws of a batch are sorted, so that the sample with the smallest cos θ_y gets the largest.
+Domain: s > 0; m ≥ 0 (0.5 radian for arc, a cosine of 0.35 for cos by default); σ ≥ 0. σ = 0 is CosFace, or ArcFace up
+to π − m. Evaluation takes m itself. Draws come from torch's global generator, one for each sample.
+When: faces; a fixed margin seems too strict for some classes and too mild for others.
+Reference: Boutros et al., ElasticFace (arXiv 2109.09416), Eq. 4 to 6; σ = 0.05, with plus=True 0.0175 (arc) and 0.02
+(cos). The published code of plus sorts by the inverse permutation, so that margins go to random samples; here they go
+where the paper says.
+
+>>> import torch, widemargin as wm
+>>> cos = torch.tensor([[0.8, 0.1, -0.3]])
+>>> round(wm.margin_softmax(cos, torch.tensor([0]), "elasticface(s=4, sigma=0)").item(), 4)
+0.294
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from ..base import Number, option
+from ..margin import Margin, SampleStatistics
+
+DEFAULT_MARGINS = {"arc": 0.5, "cos": 0.35}
+
+
+@dataclass(frozen=True, repr=False)
+class ElasticFace(Margin):
+    name = "elasticface"
+    reference = "Boutros et al., ElasticFace, arXiv 2109.09416, Eq. 4 to 6"
+    group = "margin"
+    sample_fields = ("drawn",)
+    neutral = ({"m": 0.0, "sigma": 0.0}, "normface")
+
+    s: Number = option(64.0, "scale", low=0, open_low=True, allows_schedule=True, allows_learnable=True)
+    m: Number = option(None, "mean margin; 0.5 (arc) or 0.35 (cos) by default", low=0, high=2, optional=True)
+    sigma: Number = option(0.05, "standard deviation of the margin", low=0, allows_schedule=True)
+    form: str = option("arc", "how the margin enters", choices=("arc", "cos"))
+    plus: bool = option(False, "the largest draw for the smallest cosine", hide_default=True)
+
+    drawn: ClassVar[Tensor | None] = None
+    """Margin of each sample, in training."""
+
+    @property
+    def non_monotone(self) -> bool:  # type: ignore[override]
+        return self.form == "arc"  # cos(θ + m) turns at π − m
+
+    def for_num_classes(self, num_classes: int) -> Self:
+        resolved = super().for_num_classes(num_classes)
+        return resolved if self.m is not None else resolved.with_values(m=DEFAULT_MARGINS[self.form])
+
+    def for_samples(self, samples: SampleStatistics) -> Self:
+        if not samples.training:
+            return self
+        theta = samples.theta()
+        # One draw per sample also where K models train as one stack: each is then the model that comes out alone.
+        noise = torch.randn(theta.shape[-1], dtype=theta.dtype, device=theta.device).expand(theta.shape)
+        drawn = self.m + self.sigma * noise
+        if self.plus:
+            order = theta.argsort(-1, descending=True)
+            drawn = torch.zeros_like(drawn).scatter(-1, order, drawn.sort(-1, descending=True).values)
+        return self.with_values(drawn=drawn)
+
+    def psi(self, theta: Tensor) -> Tensor:
+        m = self.m if self.drawn is None else self.drawn
+        curve: Tensor = torch.cos(theta + m) if self.form == "arc" else torch.cos(theta) - m
+        return curve

@@ -1,0 +1,100 @@
+"""Index files of images: one label or several per image, splits, and mistakes as one line."""
+
+from pathlib import Path
+
+import pytest
+
+from image_folders import write_image
+from widemargin.data.images.changes import diff_manifest
+from widemargin.data.images.folder import create_manifest
+from widemargin.data.images.index_file import scan_index_file
+from widemargin.data.images.splits import SplitConfig
+from widemargin.io.errors import InputError
+
+
+def write_index(root: Path, *rows: str, head: str = "path,label") -> Path:
+    root.mkdir(exist_ok=True)
+    for row in rows:
+        name = row.split(",")[0]
+        write_image(root, name, name)
+    (root / "labels.csv").write_text("\n".join((head, *rows)) + "\n")
+    return root / "labels.csv"
+
+
+def parts_of(path: Path, separator: str | None = ";", **fractions) -> dict[str, tuple[str, str]]:
+    manifest, _ = create_manifest(scan_index_file(path, separator), SplitConfig(**fractions))
+    return {row.path: (row.label, row.part) for row in manifest.rows}
+
+
+def test_splits_and_labels_of_an_index_file(tmp_path):
+    rows = ("a.png,round;red,train", "sub/b.png, blue ,val", "c.png,,train", "d.png,red;blue,test", "e.png,round,")
+    found = parts_of(write_index(tmp_path, *rows, head="path,label,split"))
+    assert found == {
+        "a.png": ("red;round", "train"),
+        "sub/b.png": ("blue", "val"),
+        "c.png": (";", "train"),
+        "d.png": ("blue;red", "test"),
+        "e.png": ("round", "train"),
+    }
+
+
+def test_repeated_rows_are_several_labels_and_single_ones_one(tmp_path):
+    path = write_index(tmp_path, "a.png,red", "a.png,round", "b.png,red", "b.png,red", "c.png,blue")
+    tree = scan_index_file(path)
+    assert tree.split_label(tree.labelled_files()["a.png"][1]) == ("red", "round")
+    assert tree.split_label(tree.labelled_files()["b.png"][1]) == ("red",)
+    single = scan_index_file(write_index(tmp_path, "a.png,red", "b.png,red", "c.png,blue"))
+    assert single.label_separator is None
+    assert single.train.keys() == {"red", "blue"}
+
+
+def test_each_label_is_divided_where_no_split_is_given(tmp_path):
+    common = [f"c{k}.png,common;{'left' if k % 2 else 'right'}" for k in range(40)]
+    rare = [f"r{k}.png,common;rare;left" for k in range(5)]
+    found = parts_of(write_index(tmp_path, *common, *rare), val_fraction=0.25)
+    for label, least in (("rare", 1), ("left", 3), ("right", 3)):
+        of_label = [part for labels, part in found.values() if label in labels.split(";")]
+        assert of_label.count("train") > of_label.count("test") >= least
+        assert of_label.count("val") >= 1
+
+
+def test_a_manifest_knows_labels_that_were_changed_and_images_that_went(tmp_path):
+    path = write_index(tmp_path, *(f"{k}.png,{'red;round' if k % 2 else 'blue'}" for k in range(20)))
+    manifest, _ = create_manifest(scan_index_file(path, ";"), SplitConfig())
+    (tmp_path / "3.png").unlink()
+    diff = diff_manifest(manifest, scan_index_file(path, ";"))
+    assert [row.path for row in diff.removed] == ["3.png"]
+    path.write_text(path.read_text().replace("5.png,red;round", "5.png,red"))
+    with pytest.raises(InputError, match=r"5\.png.*of another in .*labels\.csv"):
+        diff_manifest(manifest, scan_index_file(path, ";"))
+
+
+@pytest.mark.parametrize(
+    ("head", "rows", "said"),
+    [
+        ("file,class", ["a.png,red"], "columns path, label"),
+        ("path,label", ["a.png,red", "b.png,red"], "at least two"),
+        ("path,label", ["a.png,red,train"], "3 cells"),
+        ("path,label", ["../a.png,red"], "below the folder"),
+        ("path,label,split", ["a.png,red,trian"], "none of train, val and test"),
+        ("path,label,split", ["a.png,red,train", "a.png,blue,test"], "two splits"),
+        ("path,label,split", ["a.png,red,train", "b.png,blue,train"], "no image to test on"),
+        ("path,label,split", ["a.png,red,train", "b.png,blue,train", "c.png,green,test"], "'green' stands only"),
+        ("path,label", ["a.png,red", "b.png,"], "has no label"),
+        ("path,label", [], "no images"),
+    ],
+)
+def test_mistakes_are_one_line_that_names_the_file(tmp_path, head, rows, said):
+    path = write_index(tmp_path / "images", *(row for row in rows if not row.startswith("..")), head=head)
+    path.write_text("\n".join((head, *rows)) + "\n")
+    with pytest.raises(InputError, match=said) as error:
+        parts_of(path, None)
+    assert "labels.csv" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    path = write_index(tmp_path, "a.png,red", "b.png,blue")
+    (tmp_path / "b.png").unlink()
+    with pytest.raises(InputError, match=r"b\.png.*is not there"):
+        parts_of(path, None)
