@@ -10,6 +10,7 @@ from widemargin.cli.parser import CommandParser, run_command_line, select_subcom
 
 PROG = "python -m benchmarks"
 BENCHMARKS = {
+    "attach": "how many models of timm, torchvision and transformers attach works on",
     "backward": "backward passes written by hand against autograd of their definitions",
     "numerics": "gradient errors against fp64, and what is finite",
     "crossval": "time per fit against plain PyTorch and scikit-learn",
