@@ -1,10 +1,10 @@
 """Models of timm, torchvision and transformers that `attach` is tried on, built small and without pretrained weights.
 
-timm: the smallest model of every family (first word of the name, without sizes) and of every class, with the side of
-the images on which it runs fastest; without encoders that have no classifier, and without three families whose smallest
-model is slow (halonet, senet, deepseek). torchvision: every family of classification models, and
-those for videos but MViT and S3D, which take seconds.
-transformers: models for image, audio and sequence classification and bare ones, from tiny configs.
+timm: the smallest model of every family (first word of the name, without sizes) and of every class, with the smallest
+side of the images that it takes; without encoders that have no classifier, and without three families whose smallest
+model is slow (halonet, senet, deepseek). torchvision: every family of classification models, and those for videos but
+MViT and S3D, which take many seconds. transformers: models for image, audio and sequence classification, and bare ones,
+from tiny configs.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ TIMM_MODELS = {
         resnet10t resnet50x4_clip_gap resnetaa34d resnetblur18 resnetrs50 resnetv2_18 resnext26ts rexnet_100
         rexnetr_100 sam2_hiera_tiny sebotnet33ts_256 sedarknet21 selecsls42 semnasnet_050 sequencer2d_s
         seresnet18 seresnetaa50d seresnext26ts seresnextaa101d_32x8d shvit_s1 skresnet18 skresnext50_32x4d
-        spnasnet_100 starnet_s050 swiftformer_xs swin_tiny_patch4_window7_224 swinv2_cr_tiny_224
-        test_byobnet test_convnext test_efficientnet test_mambaout test_nfnet
-        test_resnet test_vit tf_mobilenetv3_small_075 tiny_vit_5m_224 tinynet_e tnt_s_legacy_patch16_224
-        tresnet_m twins_svt_small visformer_tiny vit_srelpos_small_patch16_224 vit_tiny_patch16_dinov3_qkvb
-        vitamin_small_224 volo_d1_224 vovnet39a wide_resnet50_2 xception41p xcit_nano_12_p8_224
+        spnasnet_100 starnet_s050 swiftformer_xs swin_tiny_patch4_window7_224 swinv2_cr_tiny_224 test_byobnet
+        test_convnext test_efficientnet test_mambaout test_nfnet test_resnet test_vit tf_mobilenetv3_small_075
+        tiny_vit_5m_224 tinynet_e tnt_s_legacy_patch16_224 tresnet_m twins_svt_small vgg11 visformer_tiny
+        vit_srelpos_small_patch16_224 vit_tiny_patch16_dinov3_qkvb vitamin_small_224 volo_d1_224 vovnet39a
+        wide_resnet50_2 xception41p xcit_nano_12_p8_224
     """,
     64: """
         csatv2 ghostnetv2_100 ghostnetv3_050 swinv2_tiny_window8_256

@@ -196,7 +196,7 @@ def _is_bare_transformer(model: nn.Module) -> bool:
 def _transformer_width(model: nn.Module) -> int | None:
     """Length of the embeddings of a bare model of transformers, from its pooler or its config."""
     config = cast(Any, model).config
-    if getattr(config, "is_encoder_decoder", False):
+    if getattr(config, "is_encoder_decoder", False) and isinstance(getattr(model, "decoder", None), nn.Module):
         raise InputError(
             f"{type(model).__name__} has an encoder and a decoder: attach to model.get_encoder(), or to its model for "
             "sequence classification"
