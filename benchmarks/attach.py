@@ -106,4 +106,4 @@ def run(options: argparse.Namespace) -> None:
         for name, failure in entry["failures"].items():
             print(f"  {name}: {failure}")
     if path:
-        path.write_text(json.dumps({**known, options.name: found}, indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps({**known, options.name: {**known.get(options.name, {}), **found}}, indent=1) + "\n", encoding="utf-8")
