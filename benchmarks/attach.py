@@ -21,9 +21,9 @@ from typing import Any
 import torch
 from torch import nn
 
-import widemargin as wm
 from widemargin.io.errors import InputError
 from widemargin.io.progress import progress_bar
+from widemargin.models.attach import MarginModel, attach
 
 from .attach_models import ModelCase, list_cases
 
@@ -38,7 +38,7 @@ def check_attach(case: ModelCase) -> str:
     backbone, inputs, labels = case.build(), case.make_inputs(), torch.tensor([1, 6])
     positional = () if case.library == "transformers" else (inputs.pop("x"),)
     try:
-        model = wm.attach(backbone, "arcface(s=16, m=0.3)", NUM_CLASSES)
+        model = attach(backbone, "arcface(s=16, m=0.3)", NUM_CLASSES)
         loss = model(*positional, **inputs, labels=labels)
         loss.mean().backward()
         with torch.no_grad():
@@ -49,7 +49,7 @@ def check_attach(case: ModelCase) -> str:
 
 
 def _check_outputs(
-    model: wm.MarginModel, backbone: nn.Module, loss: torch.Tensor, embeddings: torch.Tensor, logits: torch.Tensor
+    model: MarginModel, backbone: nn.Module, loss: torch.Tensor, embeddings: torch.Tensor, logits: torch.Tensor
 ) -> str:
     if loss.shape != (2,) or not bool(loss.isfinite().all()):
         return f"the loss is {loss.tolist()}"
@@ -106,4 +106,7 @@ def run(options: argparse.Namespace) -> None:
         for name, failure in entry["failures"].items():
             print(f"  {name}: {failure}")
     if path:
-        path.write_text(json.dumps({**known, options.name: {**known.get(options.name, {}), **found}}, indent=1) + "\n", encoding="utf-8")
+        path.write_text(
+            json.dumps({**known, options.name: {**known.get(options.name, {}), **found}}, indent=1) + "\n",
+            encoding="utf-8",
+        )

@@ -184,7 +184,8 @@ TRANSFORMERS_MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 def list_cases(library: str) -> list[ModelCase]:
     """The models of a library: timm, torchvision or transformers."""
     if library == "timm":
-        sides = {name: (side, {}) for side, names in TIMM_MODELS.items() for name in names.split()} | TIMM_CUT_MODELS
+        sides = dict(TIMM_CUT_MODELS)
+        sides |= {name: (side, {}) for side, names in TIMM_MODELS.items() for name in names.split()}
         return [_timm_case(name, *sides[name]) for name in sorted(sides)]
     if library == "torchvision":
         return [

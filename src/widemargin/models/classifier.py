@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from ..io.errors import InputError, format_value
@@ -242,7 +243,7 @@ def _select_embeddings(
         if isinstance(hidden, Tensor):
             return hidden if name == "pooler_output" else _mean_of_states(backbone, hidden, inputs, named_inputs)
     if _returns_distilled_pair(backbone, outputs):
-        return (outputs[0] + outputs[1]) / 2
+        return torch.stack(list(outputs)).mean(0)
     kind = type(outputs).__name__
     if isinstance(outputs, tuple | list) and _is_transformer(backbone):
         raise InputError(f"the model returns a {kind}, not embeddings; build it with return_dict=True in its config")
