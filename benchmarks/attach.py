@@ -106,7 +106,5 @@ def run(options: argparse.Namespace) -> None:
         for name, failure in entry["failures"].items():
             print(f"  {name}: {failure}")
     if path:
-        path.write_text(
-            json.dumps({**known, options.name: {**known.get(options.name, {}), **found}}, indent=1) + "\n",
-            encoding="utf-8",
-        )
+        merged = {**known, options.name: {**known.get(options.name, {}), **found}}
+        path.write_text(json.dumps(merged, indent=1) + "\n", encoding="utf-8")

@@ -237,6 +237,9 @@ def test_no_classifier_found_names_the_linear_layers():
     with pytest.raises(wm.InputError, match=r"no classifier found in Small.*at=.*body\.0, scores") as caught:
         wm.attach(Small(), "arcface", CLASSES)
     assert "\n" not in str(caught.value)
+    assert "wm.MarginModel(model, wm.Objective(" in str(caught.value)  # for a model that returns embeddings
+    model = wm.MarginModel(Small(), wm.Objective("arcface", 3, CLASSES))
+    assert model(torch.randn(4, 6), torch.tensor([0, 1, 2, 3])).shape == (4,)
 
 
 def test_no_linear_layer_at_all_is_said():

@@ -78,7 +78,9 @@ def find_classifier(model: nn.Module, at: str | None = None) -> Classifier:
     known = known or _find_by_name(modules)
     if known is not None:
         return known
-    advice = _describe_layers(modules)
+    advice = (
+        _describe_layers(modules) + "; if it returns embeddings, use wm.MarginModel(model, wm.Objective(loss, D, C))"
+    )
     if _is_transformer(model):
         advice = "…, or load it as AutoModel or as a model for sequence, image or audio classification"
     raise InputError(f"no classifier found in {type(model).__name__}; name it with at={advice}")
