@@ -96,7 +96,7 @@ TORCHVISION_MODELS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "efficientnet_b0": ((3, 32, 32), {}),
     "efficientnet_v2_s": ((3, 32, 32), {}),
     "googlenet": ((3, 64, 64), {"init_weights": False}),
-    "inception_v3": ((3, 128, 128), {"init_weights": False}),
+    "inception_v3": ((3, 299, 299), {"init_weights": False}),
     "maxvit_t": ((3, 224, 224), {}),
     "mnasnet0_5": ((3, 32, 32), {}),
     "mobilenet_v2": ((3, 32, 32), {}),
