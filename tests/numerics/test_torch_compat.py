@@ -101,12 +101,9 @@ def test_without_operations_on_lists_of_tensors_there_is_a_loop(monkeypatch):
     for _ in range(2):
         tensors = [torch.arange(n, dtype=torch.float64) for n in (1, 4, 0)]
         torch_compat.multiply_all_(tensors, 0.7)
-        torch_compat.lerp_all_(tensors, [torch.ones_like(t) for t in tensors], 0.3)
         torch_compat.multiply_all_([], 2.0)
-        torch_compat.lerp_all_([], [], 0.3)
         results.append(tensors)
         monkeypatch.setattr(torch_compat, "_foreach_mul_", None)
-        monkeypatch.setattr(torch_compat, "_foreach_lerp_", None)
     assert_same(*results)
 
 

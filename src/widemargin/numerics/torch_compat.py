@@ -27,7 +27,6 @@ def find_private(module: str, name: str) -> Any:
 _peek_interpreter_stack = find_private("torch._C._functorch", "peek_interpreter_stack")
 _storage_use_count = find_private("torch._C", "_storage_Use_Count")
 _foreach_mul_ = find_private("torch", "_foreach_mul_")
-_foreach_lerp_ = find_private("torch", "_foreach_lerp_")
 
 
 def is_inside_transform() -> bool:
@@ -58,20 +57,6 @@ def multiply_all_(tensors: Sequence[Tensor], factor: float) -> None:
         return
     for tensor in tensors:
         tensor.mul_(factor)
-
-
-def lerp_all_(tensors: Sequence[Tensor], ends: Sequence[Tensor], weight: float) -> None:
-    """Move every tensor towards its end by a part of the way, in place.
-
-    >>> some = [torch.zeros(2), torch.ones(1)]
-    >>> lerp_all_(some, [torch.ones(2), torch.ones(1)], 0.25); some
-    [tensor([0.2500, 0.2500]), tensor([1.])]
-    """
-    if _foreach_lerp_ is not None and tensors:
-        _foreach_lerp_(tensors, ends, weight)
-        return
-    for tensor, end in zip(tensors, ends, strict=True):
-        tensor.lerp_(end, weight)
 
 
 def compile_for_all_sizes(
