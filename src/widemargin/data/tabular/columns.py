@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...io.errors import InputError
 from .dates import DateReading, read_dates
 from .numbers import NumberReading, ambiguous_number_error, find_thousands_points, read_numbers
-from .table import Column, encode_levels, is_missing, join_names, quote_cell
+from .table import Column, encode_levels, find_missing, join_names, quote_cell
 from .text import Cells, Grid
 
 MIN_NUMERIC_FRACTION = 0.9  # above this share of numbers, a word in a column is taken for a slip
@@ -125,8 +125,9 @@ class _ColumnReader:
 
     def _check_slips(self, name: str, words: Sequence[str], reading: NumberReading, dates: DateReading | None) -> None:
         """Refuse a word among numbers or dates."""
-        known = sum(not is_missing(word) for word in words)
-        different = {value for value in reading.values if not np.isnan(value)}
+        missing = find_missing(words)
+        known = sum(word not in missing for word in words)
+        different = {value for value in set(reading.values) if not np.isnan(value)}
         found = [("number", reading.unread, len(different))]
         if dates is not None:
             found.append(("date", dates.unread, len(set(words))))
@@ -140,7 +141,8 @@ class _ColumnReader:
                 )
 
     def _build_category(self, name: str, words: Sequence[str], problem: str) -> tuple[list[Column], str]:
-        known = [word for word in words if not is_missing(word)]
+        missing = find_missing(words)
+        known = [word for word in words if word not in missing]
         levels = tuple(sorted(set(known)))
         columns = [Column(name, encode_levels(words, levels), levels)]
         if len(levels) == 1:

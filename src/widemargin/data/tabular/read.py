@@ -40,7 +40,7 @@ from .table import (
     Table,
     class_order,
     encode_levels,
-    is_missing,
+    find_missing,
     join_names,
     quote_cell,
 )
@@ -76,12 +76,13 @@ def read_labels(grid: Grid, target: str | None, is_class: bool = False) -> Targe
     column = f"{grid.file}: column {quote_cell(grid.column_names[column_index])}"
     remedy = "; name the column of classes: target" if target is None else ""
     words = _to_label_words(grid.columns[column_index])
-    kept_rows = [row for row, word in enumerate(words) if not is_missing(word, LABEL_MISSING_TOKENS)]
+    missing = find_missing(words, LABEL_MISSING_TOKENS)
+    kept_rows = [row for row, word in enumerate(words) if word not in missing]
     if not kept_rows:
         raise InputError(f"{column} has no label in any row{remedy}")
     notes = []
     if len(kept_rows) < len(words):
-        without = next(row for row, word in enumerate(words) if is_missing(word, LABEL_MISSING_TOKENS))
+        without = next(row for row, word in enumerate(words) if word in missing)
         count = len(words) - len(kept_rows)
         rows = f"{count:,} rows without a label (the first is row" if count > 1 else "a row without a label (row"
         notes.append(f"left out {rows} {grid.line_numbers[without]})")
