@@ -75,7 +75,7 @@ def read_labels(grid: Grid, target: str | None, is_class: bool = False) -> Targe
     column_index = len(grid.column_names) - 1 if target is None else _target_index(grid, target)
     column = f"{grid.file}: column {quote_cell(grid.column_names[column_index])}"
     remedy = "; name the column of classes: target" if target is None else ""
-    words = _to_label_words(grid.columns[column_index])
+    words = grid.column_words([column_index])[0] or _to_label_words(grid.columns[column_index])
     missing = find_missing(words, LABEL_MISSING_TOKENS)
     kept_rows = [row for row, word in enumerate(words) if word not in missing]
     if not kept_rows:
@@ -213,7 +213,7 @@ def read_table(
         grid = parquet.read_parquet_grid(source.data, memory)
     else:
         text, notes = decode_table_text(source.data, source.file)
-        grid = parse_grid(text, memory)
+        grid = parse_grid(text, memory, keep_words=decimal == ",")
     table = build_table(grid, source.table_name, target, target_is_class, decimal)
     return replace(table, notes=(*notes, *table.notes), source=source.file)
 

@@ -3,7 +3,8 @@
 What is no table is refused in one line. Rows are known by the line of the file they begin in, since that is what an
 editor shows.
 
-Parsed by Python's csv: pandas fills up short rows in silence, it and pyarrow take stray quotes, and neither has lines.
+Python's csv checks all rows first, since pandas fills up short ones in silence, takes stray quotes and knows no lines;
+what is sound is read by pandas: columns of plain numbers as numbers, exactly as Python reads them, others as words.
 """
 
 from __future__ import annotations
@@ -13,18 +14,23 @@ import csv
 import io
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from io import StringIO
-from itertools import chain, islice
+from itertools import chain, islice, product
 from sys import getsizeof
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...io.errors import InputError
 from .numbers import looks_like_number
-from .table import MemoryBudget, check_cells, is_missing, quote_cell
+from .table import MISSING_TOKENS, MemoryBudget, check_cells, is_missing, parse_number, quote_cell
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MAX_TABLE_BYTES = 1 << 30  # bytes of a table, unpacked
 MAX_ROW_CHARACTERS = 1 << 24  # characters: fifty thousand columns of three hundred
@@ -153,7 +159,9 @@ SEPARATORS = ("\t", ";", "|", ",")  # the comma last: where others fit as well, 
 SAMPLE_ROWS, SAMPLE_BYTES = 50, 1 << 22  # rows and bytes looked at to find the separator
 _DECLARATION_PATTERN = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 _MAX_DECLARATION_BYTES = 64
-_BUFFERED_CELLS = 1 << 16  # cells that are read before they become parts of columns
+_COUNTED_CELLS, _READ_CELLS = 1 << 16, 1 << 22  # cells that are counted, and words that are read, at once
+_BYTES_PER_TOKEN = 16  # bytes that pandas takes for a cell while it reads
+_NUMBER_TYPES = (np.dtype(np.float64), np.dtype(np.int64))
 _MAX_INTERNED_WORDS = 10_000  # different words of a column that are known again, however many rows there are
 _BYTES_PER_STRING = getsizeof("")
 _BYTES_PER_WORD = 100  # bytes of a dictionary for each
@@ -169,100 +177,194 @@ class Grid:
     line_numbers: Sequence[int]  # where each row begins
     notes: list[str] = field(default_factory=list)
     separator: str = ""  # of a table in text
+    read_words: Callable[[Sequence[int]], list[list[str]]] | None = None
+    """Of a table in text: the words of columns, also of those that are numbers here."""
+
+    def column_words(self, places: Sequence[int]) -> list[Sequence[str]]:
+        """Words of some columns; of numbers that are no words in the file there are none."""
+        words = {place: cells for place in places if not isinstance(cells := self.columns[place], np.ndarray)}
+        others = [place for place in places if place not in words]
+        if others and self.read_words is not None:
+            words |= zip(others, self.read_words(others), strict=True)
+        return [words.get(place, ()) for place in places]
 
 
-def parse_grid(text: EncodedText, memory: MemoryBudget) -> Grid:
-    """The cells of a table in text, or an error with the row where it stops being one."""
-    file, declared = memory.file, _declared_separator(text, memory.file)
+def parse_grid(text: EncodedText, memory: MemoryBudget, *, keep_words: bool = False) -> Grid:
+    """The cells of a table in text, or an error with the row where it stops being one.
+
+    Columns of plain numbers become numbers unless `keep_words`.
+    """
+    file = memory.file
+    declared, text = _take_declared_separator(text, file)
     separator = declared or _detect_separator(text)
-    table = _ColumnBuilder(file, separator, memory)
-    lines_to_skip = 1 if declared else 0
-    for line, cells in _iter_records(islice(text.lines(), lines_to_skip, None), separator, file, lines_to_skip):
-        table.add_row(line, cells)
-    columns, lines, first = table.finish()
-    names = [f"c{place}" for place in range(1, len(columns) + 1)]
-    notes = []
-    if _is_first_row_data(first):
-        notes.append(f"row {lines[0]} looks like data, so the columns were named c1 to c{len(columns)}")
-    else:
-        names = resolve_column_names(first[0], file)
+    rows = _scan_rows(text, separator, 1 if declared else 0, memory)
+    lines, width, has_header = rows.line_numbers, len(rows.first[0]), not _is_first_row_data(rows.first)
+    names, notes = [f"c{place}" for place in range(1, width + 1)], []
+    if has_header:
+        names = resolve_column_names(rows.first[0], file)
         del lines[0]
-        for column in columns:
-            del column[0]
+    else:
+        notes.append(f"row {lines[0]} looks like data, so the columns were named c1 to c{width}")
     if not lines:
         raise InputError(f"{file}: a header but no rows")
-    while len(names) > 2 and names[-1].startswith("unnamed_") and all(map(is_missing, columns[-1])):
+    if rows.has_blank_cells or not separator.isascii():
+        reader = _CellReader(_rewrite(text, separator, file), ",", has_header, len(lines), memory)
+    else:
+        reader = _CellReader(text, separator, has_header, len(lines), memory)
+    sample = rows.first[has_header:]
+    numeric = [] if keep_words else [k for k in range(width) if all(_is_plain(cells[k]) for cells in sample)]
+    columns: dict[int, Cells] = reader.read_numbers(numeric, width)
+    others = [place for place in range(width) if place not in columns]
+    columns |= zip(others, reader.read_words(others), strict=True)
+    while len(names) > 2 and names[-1].startswith("unnamed_") and _is_empty(columns[len(names) - 1]):
         names.pop()  # a separator too many at the end of every line, as some programs write
-        columns.pop()
-    return Grid(file, names, list(columns), lines, notes, separator)
+    cells = [columns[place] for place in range(len(names))]
+    return Grid(file, names, cells, lines, notes, separator, reader.read_words)
 
 
-class _ColumnBuilder:
-    """Rows that become columns as they come in; equal words are kept once, and what they take is counted."""
+def _is_plain(word: str) -> bool:
+    return parse_number(word) is not None or is_missing(word)
 
-    def __init__(self, file: str, separator: str, memory: MemoryBudget) -> None:
-        self.file, self.separator, self.memory = file, separator, memory
-        self.columns: list[list[str]] = []
-        self.line_numbers = array("q")
-        self.first_rows: list[list[str]] = []
-        self.interned_words: list[dict[str, str] | None] = []
-        self.pending_rows: list[list[str]] = []
 
-    def add_row(self, line: int, cells: list[str]) -> None:
-        """One more row, as wide as the first."""
-        if not self.line_numbers:
-            if len(cells) == 1:
+def _is_empty(cells: Cells) -> bool:
+    return bool(np.isnan(cells).all()) if isinstance(cells, np.ndarray) else all(map(is_missing, cells))
+
+
+class _Rows(NamedTuple):
+    """Rows that are all as wide as the first."""
+
+    line_numbers: array[int]
+    first: list[list[str]]
+    """The first of them, without blanks around the words."""
+    has_blank_cells: bool
+    """Whether a line has a single cell with nothing in it, which is no row; pandas may take it for one."""
+
+
+def _scan_rows(text: EncodedText, separator: str, lines_before: int, memory: MemoryBudget) -> _Rows:
+    """Check all rows, and count the memory that their cells will take."""
+    file, lines, first, width, has_blank_cells = memory.file, array("q"), list[list[str]](), 0, False
+    block = 1
+    for line, cells in _iter_records(text.lines(), separator, file, lines_before):
+        if _is_blank(cells):
+            has_blank_cells = True
+            continue
+        if not lines:
+            width, block = len(cells), max(1, _COUNTED_CELLS // len(cells))
+            if width == 1:
                 raise InputError(
-                    f"{self.file}: one column only; "
-                    "features and classes must be separated by commas, semicolons, tabs or |"
+                    f"{file}: one column only; features and classes must be separated by commas, semicolons, tabs or |"
                 )
-            self.columns, self.interned_words = [[] for _ in cells], [{} for _ in cells]
-        width = len(self.columns)
         if len(cells) != width:
             has = f"row {line} has {len(cells)} field{'s' if len(cells) > 1 else ''}, the first row {width}"
-            raise InputError(f"{self.file}: {has}; quote fields that hold the separator {self.separator!r}")
-        self.line_numbers.append(line)
-        if len(self.first_rows) < SAMPLE_ROWS:
-            self.first_rows.append(cells)
-        self.pending_rows.append(cells)
-        if len(self.pending_rows) * width >= _BUFFERED_CELLS:
-            self._flush()
+            raise InputError(f"{file}: {has}; quote fields that hold the separator {separator!r}")
+        lines.append(line)
+        if len(first) < SAMPLE_ROWS:
+            first.append(list(map(str.strip, cells)))
+        if len(lines) % block == 0:
+            memory.reserve_cells(block, width)
+            check_cells(len(lines), width, file)
+    if not lines:
+        raise InputError(f"{file}: the file is empty")
+    memory.reserve_cells(len(lines) % block, width)
+    check_cells(len(lines), width, file)
+    return _Rows(lines, first, has_blank_cells)
 
-    def finish(self) -> tuple[list[list[str]], array[int], list[list[str]]]:
-        """All columns, the line where each row begins, and the first rows."""
-        if not self.line_numbers:
-            raise InputError(f"{self.file}: the file is empty")
-        self._flush()
-        return self.columns, self.line_numbers, self.first_rows
 
-    def _flush(self) -> None:
-        """The rows that wait, into their columns."""
-        self.memory.reserve_cells(len(self.pending_rows), len(self.columns))
-        check_cells(len(self.line_numbers), len(self.columns), self.file)
-        for place, cells in enumerate(zip(*self.pending_rows, strict=True)):
-            self.columns[place].extend(self._intern_words(place, cells))
-        self.pending_rows = []
+def _is_blank(cells: Sequence[str]) -> bool:
+    return len(cells) == 1 and not cells[0].strip()
 
-    def _intern_words(self, column_index: int, cells: Sequence[str]) -> Sequence[str]:
-        """Cells of a column, equal words as one object unless most of them differ."""
-        words = self.interned_words[column_index]
+
+def _rewrite(text: EncodedText, separator: str, file: str) -> EncodedText:
+    """The same rows as plain CSV, for what pandas would read in another way."""
+    lines = io.StringIO(newline="")
+    rows = (cells for _, cells in _iter_records(text.lines(), separator, file) if not _is_blank(cells))
+    csv.writer(lines).writerows(rows)
+    return EncodedText(lines.getvalue().encode(), "utf-8")
+
+
+@dataclass(frozen=True)
+class _CellReader:
+    """Reads columns of sound rows by pandas."""
+
+    text: EncodedText
+    separator: str
+    has_header: bool
+    num_rows: int
+    memory: MemoryBudget
+
+    def read_numbers(self, places: Sequence[int], width: int) -> dict[int, Cells]:
+        """Those of some columns that hold plain numbers and gaps alone, NaN where nothing stands."""
+        if not places:
+            return {}
+        held = len(self.text.data) + _BYTES_PER_TOKEN * self.num_rows * width  # by pandas, until it has read all
+        self.memory.reserve(held)
+        (frame,) = self._read(places, na_values=_missing_spellings(), low_memory=False)
+        self.memory.reserve(-held)
+        numeric = [(place, column) for place, (_, column) in zip(places, frame.items(), strict=True)]
+        return {place: column.to_numpy(np.float64) for place, column in numeric if column.dtype in _NUMBER_TYPES}
+
+    def read_words(self, places: Sequence[int]) -> list[list[str]]:
+        """The words of some columns; equal ones of a column are one object unless most of them differ."""
+        columns: list[list[str]] = [[] for _ in places]
+        if not places:
+            return columns
+        known: list[dict[str, str] | None] = [{} for _ in places]
+        block = max(1, _READ_CELLS // len(places))
+        for frame in self._read(places, dtype=object, na_filter=False, chunksize=block):
+            for k, (_, column) in enumerate(frame.items()):
+                columns[k] += self._intern_words(known, k, list(map(str.strip, column)), len(columns[k]))
+        return columns
+
+    def _read(self, places: Sequence[int], **options: Any) -> Iterator[pd.DataFrame]:
+        import pandas as pd
+
+        if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):
+            options["float_precision"] = "round_trip"  # later versions always read numbers exactly
+        read = 0
+        found = pd.read_csv(
+            io.BytesIO(self.text.data),
+            sep=self.separator,
+            encoding=self.text.encoding,
+            header=0 if self.has_header else None,
+            index_col=False,
+            usecols=list(places),
+            skipinitialspace=True,
+            keep_default_na=False,
+            **options,
+        )
+        for frame in [found] if isinstance(found, pd.DataFrame) else found:
+            read += len(frame)
+            yield frame
+        if read != self.num_rows:
+            counts = f"{self.num_rows:,} rows in Python's csv and {read:,} in pandas"
+            raise InputError(f"{self.memory.file}: {counts}; save the table as plain CSV")
+
+    def _intern_words(self, known: list[dict[str, str] | None], k: int, cells: list[str], rows: int) -> list[str]:
+        """Cells of a column, whose memory is counted."""
+        words = known[k]
         if words is None:
             self.memory.reserve(getsizeof("".join(cells)) + len(cells) * _BYTES_PER_STRING)
             return cells
-        known = len(words)
+        before = len(words)
         kept = [words.setdefault(cell, cell) for cell in cells]
-        new = len(words) - known
+        new = len(words) - before
         self.memory.reserve(sum(map(getsizeof, islice(reversed(words), new))) + new * _BYTES_PER_WORD)
-        if len(words) > max(_MAX_INTERNED_WORDS, len(self.line_numbers) // 2):
+        if len(words) > max(_MAX_INTERNED_WORDS, (rows + len(cells)) // 2):
             self.memory.reserve(-len(words) * _BYTES_PER_WORD)
-            self.interned_words[column_index] = None
+            known[k] = None
         return kept
+
+
+@cache
+def _missing_spellings() -> list[str]:
+    """Every way of writing a missing value in small and capital letters."""
+    return ["".join(letters) for word in MISSING_TOKENS for letters in product(*({c, c.upper()} for c in word))]
 
 
 def _iter_records(
     lines: Iterable[str], separator: str, file: str, lines_before: int = 0
 ) -> Iterator[tuple[int, list[str]]]:
-    """Every row that is not blank, with the line it begins in; `lines_before` have been read already."""
+    """Every line that is not empty as cells, with the line it begins in; `lines_before` have been read already."""
     row_length = 0
 
     def limit_row_length() -> Iterator[str]:
@@ -279,9 +381,8 @@ def _iter_records(
     first_line = 1 + lines_before
     try:
         for cells in reader:
-            stripped = list(map(str.strip, cells))
-            if len(stripped) > 1 or (stripped and stripped[0]):
-                yield first_line, stripped
+            if cells:
+                yield first_line, cells
             first_line, row_length = reader.line_num + 1 + lines_before, 0
     except csv.Error as error:
         if "field limit" in str(error):
@@ -293,15 +394,18 @@ def _iter_records(
         raise InputError(f"{file}: row {first_line}: {why}") from None
 
 
-def _declared_separator(text: EncodedText, file: str) -> str:
-    """The separator that a first line such as `sep=;` names, as Excel writes it; empty without such a line."""
+def _take_declared_separator(text: EncodedText, file: str) -> tuple[str, EncodedText]:
+    """The separator that a first line such as `sep=;` names, as Excel writes it, and the text without that line.
+
+    Empty and the text as it is without such a line.
+    """
     first = next(iter(StringIO(text.decode_start(_MAX_DECLARATION_BYTES), newline="")), "")
     match = _DECLARATION_PATTERN.fullmatch(first.rstrip("\r\n"))
     if match is None:
-        return ""
+        return "", text
     if match[1].isalnum() or match[1] in "\"'.-+ ":
         raise InputError(f"{file}: row 1: {quote_cell(match[1])} cannot separate fields; write sep=, or sep=;")
-    return match[1]
+    return match[1], EncodedText(text.data[len(first.encode(text.encoding)) :], text.encoding)
 
 
 def _detect_separator(text: EncodedText) -> str:
@@ -312,8 +416,8 @@ def _detect_separator(text: EncodedText) -> str:
         widths = []
         start.seek(0)
         try:
-            for _, cells in islice(_iter_records(start, separator, ""), SAMPLE_ROWS):
-                widths.append(len(cells))
+            records = (cells for _, cells in _iter_records(start, separator, "") if not _is_blank(cells))
+            widths.extend(map(len, islice(records, SAMPLE_ROWS)))
         except InputError:
             pass  # said again, with the row, once the separator is known
         if len(text.data) > SAMPLE_BYTES and 1 < len(widths) < SAMPLE_ROWS:
