@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ...io.errors import InputError
 from .dates import DateReading, read_dates
+from .grid import Grid
 from .numbers import NumberReading, ambiguous_number_error, find_thousands_points, read_numbers
 from .table import Column, encode_levels, find_missing, join_names, quote_cell
-from .text import Grid
 
 MIN_NUMERIC_FRACTION = 0.9  # above this share of numbers, a word in a column is taken for a slip
 MAX_CATEGORY_NUMBERS = 10  # with no more different numbers than this, a column of numbers and words is a category

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from ...io.errors import InputError
 from . import parquet
 from .columns import build_columns
+from .grid import Cells, Grid, parse_grid
 from .numbers import check_decimal, parse_formatted
 from .remarks import find_remarks
 from .source import read_source
@@ -44,7 +45,7 @@ from .table import (
     join_names,
     quote_cell,
 )
-from .text import PARQUET_MAGIC, Cells, Grid, decode_table_text, parse_grid
+from .text import PARQUET_MAGIC, decode_table_text
 
 # ---------------------------------------------------------------- the column of classes
 
