@@ -341,8 +341,9 @@ class ModelEMA(AveragedModel):
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
+        average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
         try:
-            super().__init__(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
+            super().__init__(model, multi_avg_fn=average, use_buffers=True)
         except (RuntimeError, TypeError) as error:
             why = " ".join(str(error).split())
             raise InputError(f"ema={decay:g} averages a copy of the model, which cannot be copied ({why})") from None
