@@ -102,6 +102,8 @@ def test_both_curves_end_where_ten_pairs_support_them():
         far, rate = drawn.axes.lines[0].get_data()
         assert min(far) >= 10 / 2000
         assert min(rate) / scale >= least
+        tar = np.array([max(roc.tar[roc.far == one]) for one in far])
+        assert rate / scale == pytest.approx(tar if scale == 100.0 else 1.0 - tar)
 
 
 def test_a_run_is_judged_by_all_pairs_with_intervals():

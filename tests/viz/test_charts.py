@@ -77,15 +77,19 @@ def test_bars_are_as_long_as_their_values():
 
 
 def test_lines_have_their_points_and_names_that_do_not_overlap():
-    lines = [
-        charts.Line(name, [(1, 10.0), (2, end)], "#112233") for name, end in (("a", 20.0), ("b", 20.1), ("c", 5.0))
-    ]
+    ends = {"a": 20.0, "b": 20.1, "c": 5.0}
+    lines = [charts.Line(name, [(1, 10.0), (2, end)], "#112233") for name, end in ends.items()]
     for drawn in (charts.draw_line_chart(lines, "x", "y", "t"), charts.draw_log_lines(lines, "x", "y", "t")):
         points = [line.get_xydata().tolist() for line in drawn.axes.lines[:3]]
         assert sorted(points) == sorted([list(point) for point in line.points] for line in lines)
         heights = {text.get_text(): text.get_position()[1] for text in drawn.axes.texts}
         assert heights["b"] - heights["a"] == pytest.approx(17.0)
         assert heights["a"] > heights["c"]
+        drawn.to_svg()
+        for line, leader in zip("cab", drawn.axes.lines[3:], strict=True):  # from the lowest to the highest
+            x, y = drawn.axes.transData.transform((2, ends[line]))
+            assert leader.get_xydata()[0] == pytest.approx([x + 4, y])
+            assert leader.get_xydata()[1][1] == heights[line]
 
 
 def read_tips(chart):

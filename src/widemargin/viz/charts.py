@@ -201,7 +201,12 @@ def _write_at_right(axes: Axes, row: int, text: str) -> None:
 
 
 def add_legend(
-    chart: Chart, marks: Sequence[Any], labels: Sequence[str], place: tuple[float, float], columns: int = 1
+    chart: Chart,
+    marks: Sequence[Any],
+    labels: Sequence[str],
+    place: tuple[float, float],
+    columns: int = 1,
+    markerscale: float = 1,
 ) -> None:
     """A legend that begins so many pixels from the left and from the top."""
     # matplotlib leaves out names that begin with _.
@@ -213,6 +218,7 @@ def add_legend(
         loc="upper left",
         bbox_to_anchor=corner,
         ncols=columns,
+        markerscale=markerscale,
         labelcolor=SOFT,
         fontsize=12,
         borderpad=0,
@@ -242,6 +248,7 @@ def draw_line_chart(lines: Sequence[Line], xlabel: str, ylabel: str, title: str)
     values = [y for line in lines for _, y in line.points]
     pad = 0.05 * max(max(values) - min(values), 1e-6)
     axes.set(ylim=(min(values) - pad, max(values) + pad), xlabel=xlabel, title=ylabel)
+    axes.margins(x=0.0)
     axes.set_xticks([x for x, _ in lines[0].points])
     _format_plain(axes)
     axes.grid(visible=False, axis="x")
@@ -265,7 +272,6 @@ def draw_log_lines(lines: Sequence[Line], xlabel: str, ylabel: str, title: str, 
         tip = f"{line.name}: " + ", ".join(f"{x:g} → {y:.3g}" for x, y in line.points)
         _plot_line(chart, axes, line, tip, marker="o" if len(line.points) <= _MAX_LINE_MARKERS else None)
     axes.margins(0.0)
-    axes.autoscale()
     axes.minorticks_off()
     if not log_y:
         axes.set_ylim(0.0, 1.06 * max(y for line in lines for _, y in line.points))
@@ -287,6 +293,7 @@ def draw_epoch_curves(curves: Sequence[Line], unit: str, title: str) -> Chart:
     axes.set(xlim=(min(epochs), max(min(epochs) + 1, *epochs)), ylim=(low - pad, high + pad))
     axes.set(xlabel="epoch", title=unit)
     axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.get_major_locator().set_params(nbins=6, steps=[1, 2, 5, 10])
     _format_plain(axes)
     axes.grid(visible=False, axis="x")
     labels = []
@@ -315,10 +322,11 @@ def _format_plain(axes: Axes) -> None:
 
 def _name_line_ends(chart: Chart, axes: Axes, labels: Sequence[tuple[Line, str]]) -> None:
     """Labels right of the axes, each joined to the end of its line; moved apart where they would overlap."""
+    axes.autoscale_view()  # places are known once the limits are
     right, top = axes.bbox.x1, axes.bbox.y1
     ordered = sorted(labels, key=lambda row: row[0].points[-1][1])
     ends = [axes.transData.transform(line.points[-1]) for line, _ in ordered]
-    heights = separate_labels([chart.height - float(y) for _, y in ends], chart.height - float(top))
+    heights = separate_labels([chart.height - float(y) for _, y in ends], chart.height - float(top) + 4)
     for (line, text), (x, y), height in zip(ordered, ends, heights, strict=True):
         up = chart.height - height
         axes.plot([x + 4, right + 19], [y, up], color=line.colour, lw=1, transform=None, scalex=False, scaley=False)
@@ -399,10 +407,10 @@ def draw_embedding_scatter(
         place, colour = points[y == k], colours[k % len(colours)]
         marks += axes.plot(place[:, 0], place[:, 1], "o", color=colour, ms=4.4, alpha=0.65)
     labels = [truncate_label(name, 20) for name in names[:_MAX_LEGEND_NAMES]]
-    add_legend(chart, marks[:_MAX_LEGEND_NAMES], labels, (424, 20))
+    add_legend(chart, marks[:_MAX_LEGEND_NAMES], labels, (424, 20), markerscale=2)
     if len(names) > _MAX_LEGEND_NAMES:
         more = f"and {len(names) - _MAX_LEGEND_NAMES} more, colours repeat"
-        axes.text(424, 60, more, transform=None, color=SOFT, size=12)
+        axes.text(424, 158, more, transform=None, color=SOFT, size=12)
     return chart
 
 

@@ -44,6 +44,7 @@ _RC_PARAMS = {
     "axes.edgecolor": INK,
     "axes.labelcolor": SOFT,
     "axes.labelsize": 12,
+    "axes.labelpad": 7,
     "axes.titlecolor": SOFT,
     "axes.titlesize": 12,
     "axes.titlelocation": "left",
