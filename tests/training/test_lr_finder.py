@@ -211,9 +211,7 @@ def test_a_picture_of_few_steps(run):
     chart = draw_lr_chart(named)
     dots, line, suggested = chart.axes.lines
     low, high = chart.axes.get_ylim()
-    assert dots.get_xydata() == pytest.approx(
-        np.array([*zip(found.lrs, np.clip(found.losses, low, high), strict=True)])
-    )
+    np.testing.assert_allclose(dots.get_xydata().T, [found.lrs, np.clip(found.losses, low, high)])
     assert line.get_ydata() == pytest.approx(np.clip(found.smoothed_losses, low, high))
     assert list(suggested.get_xdata()) == [found.lrs[0]] * 2  # a lower rate is at the edge
     assert min(found.smoothed_losses) > low

@@ -292,8 +292,8 @@ def draw_epoch_curves(curves: Sequence[Line], unit: str, title: str) -> Chart:
     pad = 0.05 * (high - low) or 0.1 * abs(high) or 1.0
     axes.set(xlim=(min(epochs), max(min(epochs) + 1, *epochs)), ylim=(low - pad, high + pad))
     axes.set(xlabel="epoch", title=unit)
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.yaxis.get_major_locator().set_params(nbins=6, steps=[1, 2, 5, 10])
+    axes.locator_params(axis="x", integer=True)
+    axes.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
     _format_plain(axes)
     axes.grid(visible=False, axis="x")
     labels = []

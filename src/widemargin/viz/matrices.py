@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ def draw_heatmap(
     for (row, column), value in values.items():
         x, y = columns.index(column), rows.index(row)
         depth = 0.08 + 0.62 * (value - low) / max(high - low, 1e-9)
-        frame = {"ec": INK, "lw": 3} if highlighted == (row, column) else {}
+        frame: Any = {"ec": INK, "lw": 3} if highlighted == (row, column) else {}
         axes.bar(x, 0.88, 0.96, y - 0.44, fc=(colour, depth), **frame)
         axes.text(x, y, f"{value:.2f}", ha="center", va="center_baseline")
     return chart

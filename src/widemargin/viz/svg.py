@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
 from ..io.text import escape, escape_unprintable
@@ -35,7 +35,7 @@ _STANDALONE_STYLE = (
     ".chart text{fill:var(--ink)}.chart .tick{fill:var(--soft);font-size:12px}.chart .strong{font-weight:600}"
     "@media(prefers-color-scheme:dark){.chart{--ink:#e8eaee;--soft:#a3acb9;--line:#3a414c;background:#15181d}}"
 )
-_RC_PARAMS = {
+_RC_PARAMS: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "widemargin",
     "text.parse_math": False,  # a name is no formula, though it may hold two dollars
