@@ -54,6 +54,19 @@ def test_a_dot_plot_has_a_dot_for_every_row_and_name():
     assert read_tips(drawn) == tips
 
 
+def test_values_that_are_not_finite_are_left_out():
+    nan = math.nan
+    drawn = charts.draw_intervals(
+        ["a", "b", "c"], [90.0, nan, nan], [(89.0, 91.0), (nan, nan), (nan, nan)], ["#111111"] * 3, "u", "t", 1
+    )
+    points = [line.get_xydata().tolist() for line in drawn.axes.lines if line.get_linewidth() == 3]
+    assert points == [[[89.0, 0.0], [90.0, 0.0], [91.0, 0.0]]]
+    assert [text.get_text() for text in drawn.axes.texts] == ["90.00", "–", "–"]
+    drawn = charts.draw_dot_plot(["x", "y"], ["a", "b"], [[nan, nan], [80.0, nan]], ["#112233", "#445566"])
+    assert [line.get_xydata().tolist() for line in drawn.axes.lines] == [[[80.0, 1.0]], []]
+    assert read_tips(drawn) == ["y, a: 80.00"]
+
+
 def test_a_strip_plot_has_every_seed_the_mean_and_the_papers_value():
     drawn = charts.draw_strip_plot(["a", "b"], [[1.0, 2.0, 6.0], [4.0]], [0.0, None], ["#112233", "#445566"], "u", "t")
     points = [(line.get_marker(), *line.get_xydata().T.tolist()) for line in drawn.axes.lines]

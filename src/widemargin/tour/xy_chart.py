@@ -1,6 +1,6 @@
 """Curves over a linear axis with dots and marks, as SVG text: the pictures that a slider of the tour goes through.
 
-Drawn by hand: a page holds a picture per position of its sliders, which matplotlib would take minutes to draw.
+Drawn by hand: a page holds a picture per position of its sliders, more than a hundred, which matplotlib draws slowly.
 """
 
 from __future__ import annotations

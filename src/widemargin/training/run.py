@@ -391,7 +391,8 @@ class Run:
     def _repr_html_(self) -> str:
         """A small table, and the loss over the epochs, for notebooks."""
         found = table(("run", ""), [((name, ""), (value, "")) for name, value in self._facts()])
-        points = [(float(line["epoch"]), float(line["loss"])) for line in self.history if "loss" in line]
+        points = [(float(line["epoch"]), float(line.get("loss", math.nan))) for line in self.history]
+        points = [(epoch, loss) for epoch, loss in points if math.isfinite(loss)]
         if len(points) > 1:
             series = Line("", points, loss_colour(self.config.loss))
             curve = draw_epoch_curves([series], "loss", f"loss over the epochs of {self.config.loss}")

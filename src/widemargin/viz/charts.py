@@ -52,7 +52,8 @@ def draw_intervals(
     """A dot and an interval per name, one under the other: a line through its low end, its mean and its high end.
 
     The last `num_references` names are separated by a line. A reference that is so much worse than the others that it
-    would squeeze them together is an arrow at the left end, or at the right one where less is better.
+    would squeeze them together is an arrow at the left end, or at the right one where less is better. A mean that is
+    not finite is a dash.
     """
     first = len(names) - num_references
     low, high = _interval_axis_limits(spans[:first], spans[first:], decimals, higher_is_better)
@@ -62,6 +63,9 @@ def draw_intervals(
     if 0 < num_references < len(names):
         axes.plot([(20 - 250) / 450, 1], [first - 0.5] * 2, color=INK, lw=0.8, transform=axes.get_yaxis_transform())
     for i, (name, mean, (a, b), colour) in enumerate(zip(names, means, spans, colours, strict=True)):
+        if not math.isfinite(a + mean + b):
+            _write_at_right(axes, i, "–")
+            continue
         if low <= mean <= high:
             points = np.clip([a, mean, b], low, high)
             (line,) = axes.plot(points, [i] * 3, "-o", color=colour, markevery=[1], lw=3, ms=11)
@@ -80,12 +84,13 @@ def _interval_axis_limits(
 ) -> tuple[float, float]:
     """Ends of an axis: all of the main intervals, and references that are better than these or no further off than two
     times their range (that of 1,000 units in the last decimal at the least)."""
-    main = [v for span in spans or references for v in span]
+    main = [v for span in spans or references for v in span if math.isfinite(v)] or [0.0]
     reach = 2 * max(max(main) - min(main), 500 * 10.0**-decimals)
     near = [
         span
         for span in references
-        if (span[0] >= min(main) - reach if higher_is_better else span[1] <= max(main) + reach)
+        if math.isfinite(sum(span))
+        and (span[0] >= min(main) - reach if higher_is_better else span[1] <= max(main) + reach)
     ]
     return axis_limits([*main, *(v for span in near for v in span)], 0.04, decimals)
 
@@ -99,18 +104,21 @@ def draw_dot_plot(
     unit: str = "accuracy in percent",
     decimals: int = 2,
 ) -> Chart:
-    """For every row (a set) a dot per name (a method) on one axis, with a legend; `values` [rows][names]."""
+    """For every row (a set) a dot per name (a method) on one axis, with a legend.
+
+    `values` [rows][names]; those that are not finite are left out.
+    """
     top = 16 + 20 * math.ceil(len(names) / 3)
     chart = Chart(CHART_WIDTH, top + 24 * len(rows) + 44, f"Every method on every set, {unit}")
     axes = add_row_axes(chart, rows, (250, top, 820), 24)
-    all_values, pad = [v for row in values for v in row], 100 * 10.0**-decimals
+    all_values, pad = [v for row in values for v in row if math.isfinite(v)] or [0.0], 100 * 10.0**-decimals
     axes.set(xlim=(min(all_values) - pad, max(all_values) + pad), xlabel=unit)
     lines = []
     for k, name in enumerate(names):
-        scores = [row[k] for row in values]
+        known = [i for i, row in enumerate(values) if math.isfinite(row[k])]
         marker, size = (("o", 10), ("s", 8.4), ("^", 10))[k % 3]  # two of one colour can be distinguished as well
-        (line,) = axes.plot(scores, range(len(rows)), marker, color=colours[k], ms=size, alpha=0.85)
-        chart.add_tip(line, *(f"{row}, {name}: {v:.{decimals}f}" for row, v in zip(rows, scores, strict=True)))
+        (line,) = axes.plot([values[i][k] for i in known], known, marker, color=colours[k], ms=size, alpha=0.85)
+        chart.add_tip(line, *(f"{rows[i]}, {name}: {values[i][k]:.{decimals}f}" for i in known))
         lines.append(line)
     add_legend(chart, lines, [truncate_label(name, 30) for name in names], (60, 4), 3)
     return chart

@@ -75,6 +75,7 @@ def chart_style() -> Iterator[None]:
     with mpl.rc_context(), warnings.catch_warnings():
         # A browser has letters that matplotlib's font lacks.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        warnings.filterwarnings("ignore", message="Attempting to set identical")  # of a single value
         mpl.rcdefaults()
         mpl.rcParams.update(_RC_PARAMS)
         yield
