@@ -8,8 +8,8 @@ from typing import Any
 from widemargin.head import costs
 from widemargin.io.text import escape
 from widemargin.viz import page
-from widemargin.viz.charts import loss_colour
-from widemargin.viz.lines import LineSpec, draw_log_lines
+from widemargin.viz.charts import Line, draw_log_lines
+from widemargin.viz.colours import loss_colour
 
 from .head_timing import time_over_limit
 
@@ -50,12 +50,12 @@ _PLAN_TEXT = (
 )
 
 
-def _lines(rows: list[dict[str, Any]], quantity: str) -> list[LineSpec]:
+def _lines(rows: list[dict[str, Any]], quantity: str) -> list[Line]:
     names = dict.fromkeys(
         name for row in rows for name in row.get(quantity, {}) if not name.endswith(_TABLE_ONLY_SUFFIXES)
     )
     return [
-        (
+        Line(
             name,
             [(row["shape"][2], row[quantity][name]) for row in rows if name in row.get(quantity, {})],
             _REFERENCE_COLORS.get(name) or loss_colour(name.replace("Loss", "").lower().replace(",", " ")),

@@ -19,9 +19,9 @@ from widemargin.losses.margin import Margin
 from widemargin.losses.pair_loss import PairLoss
 from widemargin.losses.registry import LOSS_GROUPS, loss_class
 from widemargin.theory import gradient_curve, target_curve
-from widemargin.viz.charts import loss_colour
+from widemargin.tour.xy_chart import AxesSpec, Curve, draw_xy_chart
+from widemargin.viz.colours import loss_colour
 from widemargin.viz.curves import criterion_curve, pair_loss_curve
-from widemargin.viz.lines import AxesSpec, Curve, draw_xy_chart
 from widemargin.viz.loss_listing import numbers_to_choose, option_table, state_and_needs, what_it_is
 
 from .typeset import typeset

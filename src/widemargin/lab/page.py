@@ -11,7 +11,7 @@ from ..io.text import escape
 from ..losses.registry import LOSS_GROUPS
 from ..reproduce.figure1 import FIGURE1_SCALES, train_snapshots
 from ..viz import page
-from ..viz.charts import loss_colour
+from ..viz.colours import loss_colour
 from .curves import CLASS_COUNTS, CLASS_SEPARATIONS_DEG, SCALES, WANTED_GAPS_DEG
 
 _PANELS = (

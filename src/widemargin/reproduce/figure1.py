@@ -121,33 +121,26 @@ def _print_gaps(snapshots: list[TrainingSnapshot]) -> None:
 
 
 def _draw_figure(snapshots: list[TrainingSnapshot], out: str) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
     from pathlib import Path
 
-    from matplotlib import pyplot as plt
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
 
-    from ..viz.charts import add_dark_mode
+    from ..viz.svg import figure_to_svg
 
     with mpl.rc_context({"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "widemargin"}):
-        figure, axes = plt.subplots(
-            len(FIGURE1_SCALES),
-            len(PHASES),
-            figsize=(11, 5.6),
-            subplot_kw={"projection": "polar"},
-            layout="constrained",
-        )
+        figure = Figure((11, 5.6), layout="constrained")
+        axes = figure.subplots(len(FIGURE1_SCALES), len(PHASES), subplot_kw={"projection": "polar"})
         for axis, snapshot in zip(axes.flat, snapshots, strict=True):
             _draw_panel(axis, snapshot)
         handles = axes.flat[0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower center", ncols=4, frameon=False)
-        figure.suptitle("Angles of Iris samples under ArcGrad, and where their gradients push them")
-        drawn = out.lower().endswith(".svg")
-        figure.savefig(out, metadata={"Date": None} if drawn else None, dpi=150)
-        if drawn:
-            add_dark_mode(Path(out))
-        plt.close(figure)
+        title = "Angles of Iris samples under ArcGrad, and where their gradients push them"
+        figure.suptitle(title)
+        if out.lower().endswith(".svg"):
+            Path(out).write_text(figure_to_svg(figure, title, standalone=True), encoding="utf-8")
+        else:
+            figure.savefig(out, dpi=150)
 
 
 def _draw_panel(axis: PolarAxes, snapshot: TrainingSnapshot) -> None:

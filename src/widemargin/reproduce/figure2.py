@@ -92,13 +92,13 @@ def _print_accuracies(methods: Sequence[str], results_by_layers: dict[int, tuple
 
 
 def _page(methods: Sequence[str], results_by_layers: dict[int, tuple[Result, ...]], seed: int) -> str:
-    from ..viz import charts, page
-    from ..viz.charts import loss_colour
+    from ..viz import page
+    from ..viz.charts import Line, draw_line_chart
+    from ..viz.colours import loss_colour
 
     rows = [(method, _means(method, results_by_layers), loss_colour(method)) for method in methods]
-    picture = charts.draw_line_chart(
-        list(results_by_layers),
-        rows,
+    picture = draw_line_chart(
+        [Line(name, list(zip(results_by_layers, means, strict=True)), colour) for name, means, colour in rows],
         "layers, the class weights included",
         "accuracy in percent",
         "Accuracy on Iris by depth",

@@ -25,8 +25,9 @@ def run(options: argparse.Namespace) -> None:
     """Train what is missing, print the table, draw the figure."""
     from pathlib import Path
 
-    from ..viz import charts, page
-    from ..viz.charts import loss_colour
+    from ..viz import page
+    from ..viz.charts import Line, draw_line_chart
+    from ..viz.colours import loss_colour
     from .parts.image_tables import ColumnSpec, MetricColumn, column_configs, print_columns, render_columns, top1
     from .parts.runs import IMAGE_LOSSES, complete_image_runs, read_record
 
@@ -65,10 +66,10 @@ def run(options: argparse.Namespace) -> None:
     whole = [loss for loss in losses if all(column.seed_values[loss] for column in columns)]
     if whole:
         rising = columns[::-1]  # names stand where a line ends, at the right
-        means = [(loss, [column.mean(loss) or 0.0 for column in rising], loss_colour(loss)) for loss in whole]
-        picture = charts.draw_line_chart(
-            [100 * fraction for fraction in reversed(TRAIN_FRACTIONS)],
-            means,
+        percents = [100 * fraction for fraction in reversed(TRAIN_FRACTIONS)]
+        means = {loss: [column.mean(loss) or 0.0 for column in rising] for loss in whole}
+        picture = draw_line_chart(
+            [Line(loss, list(zip(percents, means[loss], strict=True)), loss_colour(loss)) for loss in whole],
             "percent of the training images",
             "accuracy in percent",
             "Accuracy by the share of the training images",

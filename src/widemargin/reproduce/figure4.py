@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> None:
 
     from ..training.logging import MetricsLog
     from ..viz import page
-    from ..viz.charts import loss_colour
+    from ..viz.colours import loss_colour
     from ..viz.matrices import draw_ridgeline, histogram_quantile
     from .parts.image_tables import ColumnSpec, column_configs, top1
     from .parts.runs import IMAGE_LOSSES, complete_image_runs, run_folder

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from ..losses.grammar import parse
-from ..viz.lines import AxesSpec, Curve, Marks, draw_xy_chart
 from .live import Frame, Section, make_slider_figure
+from .xy_chart import AxesSpec, Curve, Marks, draw_xy_chart
 
 BLUE, RED, GREEN, GOLD, PURPLE = "#4477AA", "#EE6677", "#228833", "#CCBB44", "#AA3377"
 

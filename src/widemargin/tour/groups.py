@@ -8,11 +8,11 @@ from torch import Tensor
 
 from ..losses.grammar import parse_margin
 from ..losses.registry import LOSS_GROUPS, list_losses
-from ..viz.charts import loss_colour
+from ..viz.colours import loss_colour
 from ..viz.curves import relative_pull
-from ..viz.lines import AxesSpec, draw_xy_chart
 from .live import Frame, Section, make_slider_figure
 from .margins import angle_curve, angle_grid
+from .xy_chart import AxesSpec, draw_xy_chart
 
 _NUM_CLASSES = 10
 

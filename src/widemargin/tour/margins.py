@@ -19,10 +19,10 @@ from ..theory import (
     target_curve,
     theoretical_gap,
 )
-from ..viz.charts import loss_colour
-from ..viz.lines import AxesSpec, Curve, Marks, draw_xy_chart
+from ..viz.colours import loss_colour
 from .classical import BLUE, RED
 from .live import Frame, Section, make_slider_figure
+from .xy_chart import AxesSpec, Curve, Marks, draw_xy_chart
 
 _ANGLES_DEG = tuple(range(0, 181, 3))
 

@@ -8,9 +8,9 @@ import torch
 
 from ..head.objective import Objective
 from ..losses.grammar import parse
-from ..viz.lines import AxesSpec, Curve, Marks, draw_xy_chart
 from .classical import BLUE, GOLD, GREEN, RED
 from .live import Frame, Section, make_slider_figure
+from .xy_chart import AxesSpec, Curve, Marks, draw_xy_chart
 
 _TRIPLET_ALPHA = 0.2
 

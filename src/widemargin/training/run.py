@@ -14,11 +14,10 @@ from torch import Tensor, nn
 from ..io import bounded
 from ..io.errors import InputError
 from ..io.tensor_files import SafetensorsFile
-from ..io.text import escape
 from ..models.attach import MarginModel, check_finite_outputs, embed, to_model_input
 from ..numerics.angles import angle_between, group_weights, nearest_cosines, unit_and_norm
-from ..viz.charts import loss_colour
-from ..viz.lines import EpochSeries, draw_epoch_curves
+from ..viz.charts import Line, draw_epoch_curves
+from ..viz.colours import loss_colour
 from ..viz.page import table
 from . import checkpoint, run_files
 from .config import TrainConfig, format_with_options
@@ -392,12 +391,13 @@ class Run:
     def _repr_html_(self) -> str:
         """A small table, and the loss over the epochs, for notebooks."""
         found = table(("run", ""), [((name, ""), (value, "")) for name, value in self._facts()])
-        points = [(float(line["epoch"]), float(line["loss"])) for line in self.history if "loss" in line]
+        points = [(float(line["epoch"]), float(line.get("loss", math.nan))) for line in self.history]
+        points = [(epoch, loss) for epoch, loss in points if math.isfinite(loss)]
         if len(points) > 1:
-            series = EpochSeries("", points, loss_colour(self.config.loss))
-            curve = draw_epoch_curves([series], "loss", f"loss over the epochs of {escape(self.config.loss)}")
+            series = Line("", points, loss_colour(self.config.loss))
+            curve = draw_epoch_curves([series], "loss", f"loss over the epochs of {self.config.loss}")
             # A notebook lacks the style sheet of the pages, which sets size and colour of the text.
-            found += f'<div style="max-width: 480px; font-size: 12px; fill: currentColor">{curve}</div>'
+            found += f'<div style="max-width: 480px; font-size: 12px; fill: currentColor">{curve.to_svg()}</div>'
         return found
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from ...training.config import TrainConfig
 from ...viz import page
-from ...viz.charts import draw_strip_plot, loss_colour
+from ...viz.charts import draw_strip_plot
+from ...viz.colours import loss_colour
 from .runs import EXTRA_LOSSES, IMAGE_LOSSES, Record, make_image_config, read_record
 
 RecordMetric = Callable[[Record], float]

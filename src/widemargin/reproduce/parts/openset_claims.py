@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -29,6 +29,9 @@ from .openset_table import (
     metric_values,
 )
 from .runs import read_record, run_folder
+
+if TYPE_CHECKING:
+    from ...viz.svg import Chart
 
 MARGINS = (0.1, 0.3, 0.5)
 _CLAIM_DIGITS_CONFIG = replace(DIGITS_CONFIG, embedding_dim=16, epochs=8, train_fraction=0.1, val_fraction=0.05)
@@ -113,7 +116,7 @@ def _report_dataset(
 ) -> list[str]:
     """The result on one data set, printed and as sections of the page."""
     from ...viz import page
-    from ...viz.charts import loss_colour
+    from ...viz.colours import loss_colour
     from ...viz.matrices import draw_heatmap
 
     values = {spot: metric_values(method, seeds, runs_dir, dataset.metric) for spot, method in grid.items()}
@@ -232,7 +235,7 @@ def run_sphere(options: argparse.Namespace, seeds: range) -> None:
     print(f"wrote {path} and {out / 'records.jsonl'}")
 
 
-def _draw_sphere_and_angles(config: TrainConfig, folder: Path, data_dir: str | None) -> tuple[str, str, str]:
+def _draw_sphere_and_angles(config: TrainConfig, folder: Path, data_dir: str | None) -> tuple[str, Chart, str]:
     """The sphere, the histogram of pair angles, and a summary of them."""
     from ...models.attach import embed
     from ...numerics.angles import angle_between, unit_and_norm

@@ -400,7 +400,8 @@ def write_openset_report(
     from rich.table import Table
 
     from ...viz import page
-    from ...viz.charts import draw_strip_plot, loss_colour
+    from ...viz.charts import draw_strip_plot
+    from ...viz.colours import loss_colour
     from ...viz.terminal import console
 
     runs_dir = Path(options.runs_dir)
