@@ -71,7 +71,7 @@ def test_a_head_that_cannot_be_made_says_why(make, message):
         (torch.zeros(2, D, 1, 1), torch.tensor([0, 1]), r"got \[2, 6, 1, 1\]; use x.flatten\(1\)"),
         (torch.zeros(2, D, dtype=torch.int64), torch.tensor([0, 1]), "must be a float tensor"),
         (torch.zeros(2, D), torch.tensor([0]), r"labels must have shape \[2\], one per embedding, got \[1\]"),
-        (torch.zeros(2, D), torch.tensor([0.0, 1.0]), "whole class numbers"),
+        (torch.zeros(2, D), torch.tensor([0.0, 1.0]), "integer class numbers"),
         (torch.zeros(2, D), torch.tensor([0, 5]), "label 5 is out of range: 5 classes are numbered 0 to 4"),
         (torch.zeros(2, D), torch.tensor([0, -100]), "label -100 is out of range.*ignore_index"),
         (torch.tensor([[1.0] * D, [math.nan] * D]), torch.tensor([0, 1]), r"embedding\(s\) 1 hold NaN"),

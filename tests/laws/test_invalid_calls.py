@@ -88,7 +88,7 @@ def test_half_a_gallery_is_refused():
     from widemargin.metrics.retrieval import retrieval_metrics
 
     for search in (retrieval_metrics, knn_accuracy):
-        with pytest.raises(wm.InputError, match="come together"):
+        with pytest.raises(wm.InputError, match="give both"):
             search(x, y, torch.randn(5, 4))
 
 

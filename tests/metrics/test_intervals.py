@@ -297,7 +297,7 @@ def test_identification_rests_on_ten_known_images_that_are_found():
     labels = torch.cat((torch.arange(20).repeat(3), 30 + torch.arange(300) // 10))
     found = open_set_metrics(torch.cat((known, unknown)), labels, gallery, torch.arange(30), fars=(0.1, 0.01))
     assert found.dir[0.1] is found.dir[0.01] is None
-    assert found.missing_reasons["dir 0.1"] == "at least 10 known images must be found; there are 9"
+    assert found.missing_reasons["dir 0.1"] == "at least 10 known images must be identified; there are 9"
     assert (
         found.missing_reasons["dir 0.01"] == "1 % needs at least 10 false alarms: 1,000 unknown images; there are 300"
     )
@@ -421,7 +421,7 @@ def test_identities_of_listed_pairs():
     [
         (([1, 2], [1, 2]), "two lists of 4"),
         (([1.5, 2, 3, 4], [1.5, 2, 5, 6]), "two lists of 4"),
-        (([1, 2, 3, 4], [1, 2, 3, 6]), "exactly where both"),
+        (([1, 2, 3, 4], [1, 2, 3, 6]), "contradict"),
     ],
 )
 def test_bad_identities_are_one_line(identities, words):

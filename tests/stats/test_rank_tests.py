@@ -298,7 +298,7 @@ def test_wilcoxon_of_one_against_all_and_of_all_pairs():
         (lambda: stats.ranks([[1.0, math.nan]]), "scores[0][1] is nan"),
         (lambda: stats.ranks([[1.0, 2.0], [1.0]]), "rows of the same length"),
         (lambda: stats.ranks([1.0, 2.0]), "must be [sets, methods]"),
-        (lambda: stats.ranks(np.zeros((0, 3))), "hold nothing"),
+        (lambda: stats.ranks(np.zeros((0, 3))), "are empty"),
         (lambda: stats.ranks([["a", "b"]]), "must be numbers"),
         (lambda: stats.ranks([[1e200, 1.0]]), "below 1e+150"),
         (lambda: stats.ranks([[1.0]], decimals=-1), "decimals=-1"),

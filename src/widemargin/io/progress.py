@@ -38,12 +38,12 @@ class ProgressLines:
 
     Args:
         description: what the work is.
-        total, completed: the whole work, and what of it was done before.
-        first_seconds: no line is printed before, so that shorter work prints none; None for `FIRST_LINE_SECONDS`.
-        interval_seconds: from one line to the next at the least.
+        total, completed: units of work in total, and those done before.
+        first_seconds: time until the first line, so that shorter work prints none; None for `FIRST_LINE_SECONDS`.
+        interval_seconds: shortest time between two lines.
         hidden: print nothing.
-        clock: the time in seconds.
-        write: what prints a line.
+        clock: returns the time in seconds.
+        write: prints a line.
 
     >>> seconds = iter([0, 5, 20, 40, 60])
     >>> on_progress = ProgressLines("folds", 4, clock=lambda: next(seconds), write=print)
