@@ -89,7 +89,7 @@ def test_state_and_needs_follow_from_what_a_loss_declares():
         ("center", ["per class: centers"], []),
         ("center(learn=True)", ["learnt: centers"], []),
         ("triplet", [], ["several of a class in a batch"]),
-        ("focal", [], ["yes or no as targets"]),
+        ("focal", [], ["binary targets"]),
         ("huber", [], ["numbers as targets"]),
     ],
 )

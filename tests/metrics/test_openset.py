@@ -22,5 +22,5 @@ def test_open_sets_by_hand():
     assert many.dir[0.01] is None
     scores = [0.995, 0.995, 0.768, 0.577, 0.743]
     assert found.auroc == pytest.approx(roc_auc_score([1, 1, 1, 0, 0], scores))
-    with pytest.raises(InputError, match="known and of unknown"):
+    with pytest.raises(InputError, match="known and unknown"):
         open_set_metrics(probes[:3], labels[:3], gallery, names)

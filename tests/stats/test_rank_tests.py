@@ -302,7 +302,7 @@ def test_wilcoxon_of_one_against_all_and_of_all_pairs():
         (lambda: stats.ranks([["a", "b"]]), "must be numbers"),
         (lambda: stats.ranks([[1e200, 1.0]]), "below 1e+150"),
         (lambda: stats.ranks([[1.0]], decimals=-1), "decimals=-1"),
-        (lambda: stats.friedman([[1.0], [2.0]]), "only one"),
+        (lambda: stats.friedman([[1.0], [2.0]]), "at least two methods"),
         (lambda: stats.q_alpha(1), "num_methods=1"),
         (lambda: stats.q_alpha(3, 1.5), "alpha=1.5"),
         (lambda: stats.critical_difference(3, 0), "num_datasets=0"),

@@ -216,6 +216,6 @@ def check_not_replicated(head: nn.Module, class_weights: Tensor) -> None:
     in_ddp = any(class_weights is one for one in managed)
     if in_ddp or hasattr(head, "reshard"):
         raise InputError(
-            "a sharded head holds different classes on every rank, and DDP or fully_shard would mix them: wrap the backbone "
+            "a sharded head holds different classes on every rank, which DDP and fully_shard mix: wrap the backbone "
             "only, or exclude the head with fully_shard(model, ignored_params=set(head.parameters()))"
         )
