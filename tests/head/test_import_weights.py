@@ -231,5 +231,5 @@ def test_a_linear_layer_comes_with_its_bias_or_not_at_all():
     head.load_class_weights(linear.state_dict())
     x = torch.randn(5, 4)
     torch.testing.assert_close(head.logits(x), linear(x))
-    with pytest.raises(wm.InputError, match="come with a bias"):
+    with pytest.raises(wm.InputError, match="include a bias"):
         wm.Head(4, 3, "arcface").load_class_weights(linear.state_dict())

@@ -133,7 +133,7 @@ def test_without_what_tracing_needs_plain_functions_do_the_work(missing, monkeyp
     monkeypatch.setattr(compiled, "_warnings_given", set())
     monkeypatch.setattr(compiled, "can_compile", lambda device: True)
     hide(monkeypatch, missing)
-    with pytest.warns(UserWarning, match=rf"plain PyTorch does its work: torch .* has no .*\.{missing}$"):
+    with pytest.warns(UserWarning, match=rf"plain PyTorch is used: torch .* has no .*\.{missing}$"):
         got = compute_gradients("stream", 256, 300, compile=True)
     assert_same(compute_gradients("dense", 256, 300), got, rtol=1e-9)
     with warnings.catch_warnings():
