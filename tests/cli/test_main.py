@@ -127,12 +127,12 @@ def test_theory_prints_the_papers_angles(capsys):
 def test_theory_says_which_scale_to_take(capsys):
     assert main(["theory", "--num-classes", "1000"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    (advised,) = re.findall(r"take s = (\S+) for arcgrad with 1,000 classes \(gap 0\.5\)", out)
+    (advised,) = re.findall(r"s = (\S+) for arcgrad with 1,000 classes \(gap 0\.5\)", out)
     assert float(advised) == pytest.approx(theory.suggest_scale(1000, 0.5), rel=5e-3)
     assert theory.SCALE_EVIDENCE in out
     assert main(["theory", "--num-classes", "10", "--gap", "0.25", "1"]) == 0
     out = capsys.readouterr().out
-    assert re.findall(r"take s = (\S+) for arcgrad with 10 classes \(gap (\S+)\)", out) == [
+    assert re.findall(r"s = (\S+) for arcgrad with 10 classes \(gap (\S+)\)", out) == [
         ("8.4", "0.25"),
         ("2.1", "1"),
     ]

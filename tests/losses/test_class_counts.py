@@ -107,7 +107,7 @@ def test_bad_counts_are_one_line(counts, message):
         ("glt", {}, "unknown form of margins 'glt'; did you mean 'gld'?"),
         (["gld"], {}, "unknown form of margins"),
         ("ldam", {"low": 0.1}, "unknown number of form 'ldam' 'low'"),
-        ("gld", {"low": 0.6}, "low=0.6 is above high=0.5"),
+        ("gld", {"low": 0.6}, "low=0.6 must not be above high=0.5"),
         ("gld", {"high": math.nan}, "high must be a finite number of at least 0, got nan"),
         ("happywhale", {"a": "1"}, "a must be a finite number of at least 0, got '1'"),
     ],
