@@ -45,7 +45,7 @@ def test_what_did_not_hold_is_listed_as_such(script, tmp_path):
     text = write_page(script, tmp_path, lines)
     assert "| 5 | 5 | nothing | `python -m stress --only killed --long` |" in text
     assert "| 5 | **3** |" in text
-    assert "- `soak`: memory +2 % \\| &lt;b>" in text.partition("### What did not hold")[2]
+    assert "- `soak`: memory +2 % \\| &lt;b>" in text.partition("### Failures")[2]
     assert text.count("not run yet") == len(load_checks()) - 2
     assert "Nothing of what was tried." not in text
 
