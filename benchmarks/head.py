@@ -1,6 +1,6 @@
-"""`python -m benchmarks head`: time, memory and gradient errors of heads, ours and others'; tables and a page.
+"""`python -m benchmarks head`: time, memory and gradient errors of our heads and others; tables and a page.
 
-`head_timing.py` has the heads and what is measured of them, `head_page.py` the page.
+`head_timing.py` has the heads and their measurement, `head_page.py` the page.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BENCHMARK_LOSSES = ["arcface", "cosface", "adacos", "arcgrad"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.add_argument(
-        "--shapes", nargs="+", metavar="N,D,C", help="samples, dimensions, classes (default: six of them)"
+        "--shapes", nargs="+", metavar="N,D,C", help="samples, dimensions, classes (default: six shapes)"
     )
     parser.add_argument(
         "--losses",
@@ -53,14 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="default arcface cosface adacos arcgrad; all: every margin of the package",
     )
     parser.add_argument(
-        "--backends", nargs="+", choices=("auto", "dense", "stream"), default=["auto"], help="of our heads"
+        "--backends", nargs="+", choices=("auto", "dense", "stream"), default=["auto"], help="backends of our heads"
     )
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="rounds of each head (default 7)")
-    parser.add_argument("--no-peers", action="store_true", help="only ours and the limit")
-    parser.add_argument("--no-memory", action="store_true", help="leave out memory, which takes a process per head")
-    parser.add_argument("--distributed", action="store_true", help="also a head split over two processes")
+    parser.add_argument("--no-peers", action="store_true", help="only our heads and the limit")
+    parser.add_argument("--no-memory", action="store_true", help="skip memory, which takes a process per head")
+    parser.add_argument("--distributed", action="store_true", help="also measure a head split over two processes")
     parser.add_argument("--threads", type=int, metavar="N", help="threads (default: torch's)")
-    parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
+    parser.add_argument("--json", metavar="FILE", help="also write the results to a file")
     parser.add_argument("--page", metavar="FILE", help="also write a page with pictures and a calculator")
     parser.set_defaults(run=run)
 
@@ -104,10 +104,10 @@ def measure_heads(
     peers: bool,
     memory: bool,
 ) -> list[dict[str, Any]]:
-    """All figures of all shapes."""
-    found = []
+    """Measure all shapes."""
+    rows = []
     for shape in shapes:
-        # A step of the largest eager heads takes half a minute and ten GiB: those of the first loss stand for all.
+        # A step of the largest eager heads takes half a minute and ten GiB: only the first loss is measured there.
         baseline_losses = losses if shape[2] < MIN_CLASSES_TIMED_SEPARATELY else losses[:1]
         implementations = list_head_implementations(
             losses, backends, shape[0] * shape[2], baseline_losses if peers else []
@@ -121,12 +121,12 @@ def measure_heads(
                 for name in names:
                     row["mebibytes"][name] = round(measure_extra_memory(name, shape, torch.get_num_threads()), 2)
                     on_progress(1.0)
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def measure_gradient_errors(losses: list[str], backends: list[str]) -> list[dict[str, Any]]:
-    """Gradient errors in fp32 against fp64, at initialisation and at small losses; ours and the peer library's."""
+    """Gradient errors in fp32 against fp64, at initialisation and at small losses, also of pytorch-metric-learning."""
     from . import numerics
 
     rows = [
@@ -162,7 +162,7 @@ def print_heads(
     from .head_timing import measure_sharded_head
 
     for path in filter(None, (json_path, page_path)):
-        check_writable(path)  # before minutes of measuring, not after
+        check_writable(path)  # before minutes of measuring
     head_rows = measure_heads(shapes, losses, backends, rounds, peers=peers, memory=memory)
     error_rows = measure_gradient_errors(losses, [backend for backend in backends if backend != "auto"] or ["stream"])
     for row in head_rows:
@@ -180,12 +180,19 @@ def print_heads(
 
 
 def print_times(row: dict[str, Any]) -> None:
-    """One shape: times as ratios, memory beyond the gradient."""
+    """Print one shape: times as ratios, memory beyond the gradient."""
     samples, embedding_dim, num_classes = row["shape"]
     seconds, memory = row["seconds"], row.get("mebibytes", {})
     title = f"{samples} samples, {embedding_dim} dimensions, {num_classes:,} classes; {row['threads']} threads"
     grid = Table(title=title, title_justify="left", title_style="bold")
-    for name in ("head", "ms", "/ limit", "rounds: median (range)", "/ linear + cross_entropy", "MiB beyond the gradient"):
+    for name in (
+        "head",
+        "ms",
+        "/ limit",
+        "rounds: median (range)",
+        "/ linear + cross_entropy",
+        "MiB beyond the gradient",
+    ):
         grid.add_column(name, justify="left" if name == "head" else "right")
     plain = seconds.get("linear + cross_entropy")
     for name, spent in seconds.items():
@@ -209,7 +216,7 @@ def print_errors(rows: list[dict[str, Any]]) -> None:
 
 
 def print_sharded_head(row: dict[str, Any]) -> None:
-    """A head over several processes."""
+    """Print a head split over several processes."""
     samples, embedding_dim, num_classes = row["shape"]
     seconds = {name: f"{1e3 * value:.0f} ms" for name, value in row["seconds"].items()}
     console().print(

@@ -158,11 +158,11 @@ Errors of version 0.1.0, fixed in 0.1.1; each has a test that fails on the older
 
 def main(record: Path = RECORD, page: Path = PAGE) -> None:
     """Read the record, write the page."""
-    found: dict[str, Any] = {}
+    stored: dict[str, Any] = {}
     if record.exists():
-        found = json.loads(record.read_text(encoding="utf-8"))
-    page.write_text(PROMISES + "\n" + render_tables(found, load_checks()), encoding="utf-8")
-    missing = [check.name for check in load_checks() if check.name not in checks_by_name(found)]
+        stored = json.loads(record.read_text(encoding="utf-8"))
+    page.write_text(PROMISES + "\n" + render_tables(stored, load_checks()), encoding="utf-8")
+    missing = [check.name for check in load_checks() if check.name not in checks_by_name(stored)]
     if missing:
         print(f"not in {record.name}: {', '.join(missing)}", file=sys.stderr)
 

@@ -111,7 +111,7 @@ def test_losses_as_json_and_markdown(capsys):
     pages = json.loads(capsys.readouterr().out)
     assert [page["name"] for page in pages] == widemargin.list_losses()
     assert main(["losses", "arcface", "--format=md"]) == 0
-    assert "| `m` | `0.5` | 0 ≤ value ≤ 1.5708 | margin, radian |" in capsys.readouterr().out
+    assert "| `m` | `0.5` | 0 ≤ value ≤ 1.5708 | margin in radians |" in capsys.readouterr().out
 
 
 def test_theory_prints_the_papers_angles(capsys):

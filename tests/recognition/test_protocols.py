@@ -88,7 +88,7 @@ def test_pairs_from_a_file(run, shades, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "24 same and 12 different pairs of 8 identities" in said  # each different pair stands there both ways
     assert "12 repeated pairs count once" in said
-    assert "1 pairs are of an image with itself" in said
+    assert "1 pairs of an image with itself" in said
     assert "identities are the folders of the images" in said
 
 
@@ -144,7 +144,7 @@ def test_embeddings_in_files(run, shades, tmp_path, capsys):
     ("data", "out", "words"),
     [
         ("nothing.png", "x.npz", "no such image"),
-        ("shade0", "x.csv", r"written as .npz or .parquet"),
+        ("shade0", "x.csv", r".npz or .parquet"),
         ("empty", "x.npz", "no images"),
     ],
 )

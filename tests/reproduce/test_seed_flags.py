@@ -149,7 +149,7 @@ def test_the_loss_that_a_flag_means(name, head, meant):
         ("softmax", {"m": 0.5}, "normface, which --margin_loss 'softmax' means, has no m (it has s)"),
         ("softmax(bias=True)", {"s": 10}, "has no s"),
         ("arcgrad", {"s": 0}, "outside its domain"),
-        ("triplet", {}, "'triplet' has no margin"),
+        ("triplet", {}, "'triplet' is not a margin"),
         ("arcface, cosface", {}, "a list of 2 losses"),
         ("", {}, "an empty loss"),
         (None, {}, "a loss is written as text"),

@@ -60,7 +60,7 @@ def test_table1_next_to_the_papers(data_dir, capsys):
     before = Path("out/results.jsonl").read_bytes()
     assert main(arguments) == 0
     assert Path("out/results.jsonl").read_bytes() == before
-    assert f"{len(found)} results were there already" in capsys.readouterr().out
+    assert f"{len(found)} results existed already" in capsys.readouterr().out
 
 
 def test_the_papers_folds_are_plain_even_where_a_class_is_rare(data_dir, monkeypatch):
