@@ -182,12 +182,12 @@ def metric_learning_heads() -> Iterator[HeadImplementation]:
 
 
 def list_head_implementations(
-    losses: list[str], backends: list[str], num_logits: int, baseline_losses: list[str]
+    losses: list[str], backends: list[str], num_logits: int, baseline_losses: list[str], kept_gradient: bool = True
 ) -> list[HeadImplementation]:
     """Return all heads of a round: ours of `losses`, and others of `baseline_losses`."""
     heads = [widemargin_head(loss, backend) for loss in losses for backend in backends]
     if num_logits >= compiled.MIN_COMPILE_LOGITS:
-        heads += [with_kept_grad(one) for one in heads]
+        heads += [with_kept_grad(one) for one in heads] if kept_gradient else []
     elif num_logits >= compiled.MIN_FORCED_COMPILE_LOGITS and compiled.can_compile(torch.device("cpu")):
         heads += [widemargin_head(loss, backend, True) for loss in losses for backend in backends]
     if baseline_losses:
@@ -393,7 +393,7 @@ def measure_sharded_head(shape: tuple[int, int, int], loss: str, rounds: int, wo
     """
     single = _run_processes(shape, loss, rounds, 1)[0]
     together = _run_processes(shape, loss, rounds, world_size)
-    slowest = {name: max(found[name] for found in together) for name in ("full", "sampled", "mebibytes")}
+    slowest = {name: max(rank[name] for rank in together) for name in ("full", "sampled", "mebibytes")}
     return {
         "shape": list(shape),
         "loss": loss,

@@ -78,7 +78,7 @@ def describe_needs(loss: Loss) -> list[str]:
 
     >>> from .grammar import parse
     >>> [describe_needs(parse(spec)) for spec in ("arcface", "ldam", "subcenter_arcface", "softmax", "triplet")]
-    [[], ['class counts'], ['3 weights per class'], ['lengths of x and w'], ['several of a class in a batch']]
+    [[], ['class counts'], ['3 weights per class'], ['norms of x and w'], ['several of a class in a batch']]
     """
     if isinstance(loss, PairLoss):
         return [] if loss.is_separable_by_class else ["several of a class in a batch"]
@@ -91,7 +91,7 @@ def describe_needs(loss: Loss) -> list[str]:
         needs.append("class counts")
     lengths = [name for name, kept in (("x", loss.uses_x_norm), ("w", loss.uses_w_norm)) if kept]
     if lengths:
-        needs.append(f"lengths of {' and '.join(lengths)}")
+        needs.append(f"norms of {' and '.join(lengths)}")
     if loss.subcenters is not None:
         needs.append(f"{loss.subcenters.count} weights per class")
     elif type(loss).subcenters is not Margin.subcenters:

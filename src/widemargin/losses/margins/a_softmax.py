@@ -1,4 +1,4 @@
-"""A-Softmax (SphereFace): L-Softmax's curve with class weights of unit length.
+"""A-Softmax (SphereFace): L-Softmax's curve with class weights of unit norm.
 
 Formula: z_y = ‖x‖ (λ cos θ_y + ψ(θ_y))/(1 + λ), z_j = ‖x‖ cos θ_j, ψ as in L-Softmax.
 Domain: integer m ≥ 1, m = 1 is modified softmax; `lam` as in L-Softmax. With `lam=0` and every training sample
