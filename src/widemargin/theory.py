@@ -379,7 +379,7 @@ def _resolve_margin(margin: Margin | str, num_classes: int, like: Tensor) -> Mar
 
     value = parse_margin(margin) if isinstance(margin, str) else margin
     if not isinstance(value, Margin):
-        raise InputError(f"margin must be a parse string or a Margin such as ArcFace(), got {format_value(margin)}")
+        raise InputError(f"margin must be a loss string or a Margin such as ArcFace(), got {format_value(margin)}")
     _check_num_classes(num_classes)
     first_class = torch.zeros(like.shape, dtype=torch.int64)
     return value.for_num_classes(num_classes).at_step(torch.tensor(10**9), first_class, like.dtype)

@@ -59,5 +59,5 @@ def test_the_verdict_names_what_lies_outside():
     cell = {"population": "even", "identities": 20, "construction": coverage.JACKKNIFE, "trials": 9}
     cell |= {"refused": dict.fromkeys(coverage.METRIC_NAMES, 0), "width": dict.fromkeys(coverage.METRIC_NAMES, 0.1)}
     fine, off = {"auc": 95.0, "eer": 94.0, "tar": None}, {"auc": 95.0, "eer": 90.0, "tar": 96.0}
-    assert verdict({"cells": [{**cell, "coverage_percent": fine}]}) == "all are"
+    assert verdict({"cells": [{**cell, "coverage_percent": fine}]}) == "all are inside"
     assert verdict({"cells": [{**cell, "coverage_percent": off}]}) == "outside: EER of 20 identities (even) 90.0"

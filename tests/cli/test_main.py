@@ -201,7 +201,7 @@ def test_bash_accepts_the_completion_script(capsys, tmp_path):
     [
         (["losse"], ["losse", "losses"]),
         (["losses", "arcfase"], ["unknown loss 'arcfase'", "did you mean 'arcface'?"]),
-        (["losses", "arcface(m=9)"], ["arcface(m)=9 is outside its domain"]),
+        (["losses", "arcface(m=9)"], ["arcface: m=9 is outside its domain"]),
         (["losses", "--group", "long_tail"], ["--group", "'long_tail'", "did you mean 'long-tail'?"]),
         (["losses", "arcface", "--group", "margin"], ["names of losses or --group"]),
         (["losses", "--fromat", "md"], ["--fromat", "--format"]),

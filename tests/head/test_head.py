@@ -49,7 +49,7 @@ def test_meta_device_and_back():
         ),
         (lambda: wm.Head(D, C, "arcface", class_weight=[1.0]), "class_weight must be 5 finite numbers"),
         (lambda: wm.Head(D, C, "arcface", class_names=["a"]), "class_names has 1 names for 5 classes"),
-        (lambda: wm.Head(D, C, 3), "margin must be a parse string or a Margin, got int"),
+        (lambda: wm.Head(D, C, 3), "or a Margin, got int"),
         (lambda: wm.Head(D, C, "arcface", label_smoothing="0.1"), "label_smoothing='0.1' must be a number"),
         (lambda: wm.Head(D, C, "arcface", ignore_index="x"), "ignore_index='x' must be a whole number"),
         (lambda: wm.Head(D, C, "arcface", class_weight="balanced"), "class_weight must be 5 numbers, got 'balanced'"),

@@ -70,7 +70,7 @@ def test_a_list_splits_outside_parentheses_only():
         ("arcface(m=warmup(0, inf, steps=5))", "end='inf' must be a finite number"),
         ("arcface(m=1e999)", "outside its domain"),
         ("arcface(m=True)", "must be a number"),
-        ("arcface(m=small)", "arcface\\(m\\)='small' must be a number \\(0 ≤ value ≤ 1.5708\\)"),
+        ("arcface(m=small)", "arcface: m='small' must be a number \\(0 ≤ value ≤ 1.5708\\)"),
         ("cosface(m=[])", "an empty list"),
         ("cosface(m=[0.1, 'a'])", r"cosface\(m\)\[1\]='a' must be a number"),
         ("triplet(mining=seminard)", "unknown value for triplet\\(mining\\) 'seminard'; did you mean 'semihard'?"),
@@ -103,7 +103,7 @@ def test_what_cannot_be_read_is_one_line(text, message):
 
 
 def test_not_text_at_all():
-    with pytest.raises(wm.InputError, match="a loss is written as text"):
+    with pytest.raises(wm.InputError, match="a loss must be a string"):
         wm.parse(64)
 
 

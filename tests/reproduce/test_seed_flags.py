@@ -152,7 +152,7 @@ def test_the_loss_that_a_flag_means(name, head, meant):
         ("triplet", {}, "'triplet' is not a margin"),
         ("arcface, cosface", {}, "a list of 2 losses"),
         ("", {}, "an empty loss"),
-        (None, {}, "a loss is written as text"),
+        (None, {}, "a loss must be a string"),
     ],
 )
 def test_a_loss_that_cannot_be(name, head, message):

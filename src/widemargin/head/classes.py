@@ -53,12 +53,12 @@ def encode_extra_state(margin: Margin, names: list[str] | None) -> Tensor:
 
 
 def decode_extra_state(state: Tensor) -> tuple[str, list[str] | None]:
-    """Decode the result of `encode_extra_state`: the margin's parse string and the class names."""
+    """Decode the result of `encode_extra_state`: the margin's loss string and the class names."""
     try:
         facts = bounded.parse_json(state.cpu().numpy().tobytes(), "the head's extra state")
         return facts["margin"], facts["class_names"]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise InputError("the head's extra state is damaged: not the JSON bytes a head writes") from None
+        raise InputError("the head's extra state is damaged (not JSON of a head); use another checkpoint") from None
 
 
 def align_to_class_means(weight: Tensor, unit: Tensor, y: Tensor) -> Tensor:

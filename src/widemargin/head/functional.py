@@ -36,7 +36,7 @@ def margin_softmax(
     """
     margin = parse_margin(margin) if isinstance(margin, str) else margin
     if not isinstance(margin, Margin):
-        raise InputError(f"margin must be a parse string or a Margin such as ArcFace(), got {format_value(margin)}")
+        raise InputError(f"margin must be a loss string or a Margin such as ArcFace(), got {format_value(margin)}")
     check_cosines(cos, y)
     if margin.bias:
         raise InputError(f"{margin.name} has bias parameters: use Head")

@@ -51,7 +51,7 @@ class Head(nn.Module):
     Args:
         embedding_dim: dimension D of the embeddings.
         num_classes: number C of classes, at least 2.
-        margin: a parse string such as `"arcface(s=64, m=0.5)"` or a value such as `wm.ArcFace()`.
+        margin: a loss string such as `"arcface(s=64, m=0.5)"` or a value such as `wm.ArcFace()`.
         backend: `dense` holds all N×C logits, `stream` processes blocks of classes, `sharded` splits the classes over
             the ranks of `group`, `sampled` uses a random part of them; `auto` picks one of the first two by size
             (`active_backend` tells which).
@@ -109,7 +109,7 @@ class Head(nn.Module):
         embedding_dim, num_classes = self.embedding_dim, self.num_classes
         self.spec = parse_margin(margin) if isinstance(margin, str) else margin
         if not isinstance(self.spec, Margin):
-            raise InputError(f"margin must be a parse string or a Margin, got {type(margin).__name__}")
+            raise InputError(f"margin must be a loss string such as 'arcface' or a Margin, got {type(margin).__name__}")
         self.active_backend: str | None = None if backend == "auto" else backend
         self.compile_kernels = check_compile_setting(compile)  # `compile` is a method of every module
         self.sample_rate, self.shard = check_backend_options(backend, sample_rate, group, label_smoothing, num_classes)

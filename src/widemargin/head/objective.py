@@ -25,7 +25,7 @@ class Objective(nn.Module):
     """Margins with their heads and pair losses with their state, added with their factors.
 
     Args:
-        spec: a parse string, a `Sum` or one loss; margins get a `Head`, classical losses a linear layer.
+        spec: a loss string, a `Sum` or one loss; margins get a `Head`, classical losses a linear layer.
         embedding_dim: dimension D of the embeddings.
         num_classes: number C of classes.
         head_options: passed to every `Head` (backend, label_smoothing, class_weight, ignore_index, …); `group` also to
@@ -44,7 +44,7 @@ class Objective(nn.Module):
         super().__init__()
         value = parse(spec) if isinstance(spec, str) else spec
         if not isinstance(value, Sum | Loss):
-            raise InputError(f"spec must be a parse string or a loss, got {type(spec).__name__}")
+            raise InputError(f"spec must be a loss string such as 'arcface' or a loss, got {type(spec).__name__}")
         self.spec = value if isinstance(value, Sum) else Sum(((1.0, value),))
         check_integer("embedding_dim", embedding_dim, 1), check_integer("num_classes", num_classes, 1)
         for option in head_options:

@@ -70,7 +70,7 @@ class Option(options.Option):
         """Return `value` in normal form, or raise an InputError that states what is allowed."""
         if isinstance(value, Tensor):
             if value.is_meta or value.is_complex() or value.layout != torch.strided:
-                raise InputError(f"{where}: must be a dense tensor of real numbers, got {format_value(value)}")
+                raise InputError(f"{where} must be a dense tensor of real numbers, got {format_value(value)}")
             value = value.detach().cpu().to(torch.float64).tolist()
         elif isinstance(value, np.ndarray | np.generic):
             value = value.tolist()
@@ -79,9 +79,8 @@ class Option(options.Option):
         if self.choices:
             if isinstance(value, str) and value in self.choices:
                 return value
-            raise unknown_name_error(
-                f"value for {where}", value if isinstance(value, str) else format_value(value), self.choices
-            )
+            text = value if isinstance(value, str) else format_value(value)
+            raise InputError(f"{where}: {unknown_name_error('value', text, self.choices)}")
         if self.kind is bool:
             if isinstance(value, bool):
                 return value
@@ -95,15 +94,15 @@ class Option(options.Option):
 
     def _check_per_class(self, where: str, value: Any) -> PerClass:
         if not self.per_class:
-            raise InputError(f"{where}: does not take one number per class; give one number")
+            raise InputError(f"{where} does not take one number per class; give one number")
         numbers = value.values if isinstance(value, PerClass) else value
         if not numbers:
-            raise InputError(f"{where}: an empty list; give one number per class")
+            raise InputError(f"{where} is an empty list; give one number per class")
         return PerClass(tuple(self._check_number(f"{where}[{i}]", v) for i, v in enumerate(numbers)))
 
     def _check_schedule(self, where: str, value: Schedule) -> Schedule:
         if not self.allows_schedule:
-            raise InputError(f"{where}={value!r}: does not take a schedule; give one number")
+            raise InputError(f"{where} does not take a schedule; give one number")
         if isinstance(value, Learnable) and not self.allows_learnable:
             raise InputError(f"{where}={value!r}: only a scale without upper bound can be learnable")
         for end in value.bounds():
@@ -137,7 +136,7 @@ def option(default: Any, meaning: str, *, kind: type | None = None, **constraint
 class Loss:
     """Base of losses as frozen values: printable, comparable, hashable.
 
-    `repr` is its parse string: `parse(repr(loss)) == loss`. Subclasses are frozen dataclasses with fields from
+    `repr` is its loss string: `parse(repr(loss)) == loss`. Subclasses are frozen dataclasses with fields from
     `option`; `name` is the name of the file that defines the class.
     """
 
@@ -158,7 +157,7 @@ class Loss:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        options.check_options(self, f"{self.name}({{}})")
+        options.check_options(self, f"{self.name}: {{}}")
 
     @classmethod
     def options(cls) -> dict[str, tuple[Option, Any]]:

@@ -46,7 +46,7 @@ class Criterion(Loss):
                 f"{self.name}: predictions must be a float tensor [N] or [N, …], got {describe_type(prediction)}"
             )
         if not isinstance(target, Tensor) or target.ndim == 0 or len(target) != len(prediction) or target.is_complex():
-            raise InputError(f"{self.name}: one target per prediction is needed ({len(prediction)})")
+            raise InputError(f"{self.name}: targets must be a tensor, one target per prediction ({len(prediction)})")
         if target.device != prediction.device:
             raise device_mismatch_error("targets", target, "predictions", prediction.device)
         with autocast_disabled(prediction):

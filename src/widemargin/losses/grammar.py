@@ -134,7 +134,7 @@ _MAX_SPEC_CHARS = 4_000_000
 
 @dataclass(frozen=True, repr=False)
 class Sum:
-    """A weighted sum of losses, `arcface + 0.02*center`; its repr is its parse string."""
+    """A weighted sum of losses, `arcface + 0.02*center`; its repr is its loss string."""
 
     parts: tuple[tuple[float, Loss], ...]
 
@@ -183,7 +183,7 @@ def parse_margin(text: str) -> Margin:
 
 def _parse_loss_expression(text: str) -> ast.expr:
     if not isinstance(text, str):
-        raise InputError(f"a loss is written as text, such as 'arcface(m=0.3)'; got {type(text).__name__}")
+        raise InputError(f"a loss must be a string such as 'arcface(m=0.3)', got {type(text).__name__}")
     if not text.strip():
         raise InputError("an empty loss; write a name such as 'arcface(m=0.3)'")
     if len(text) > _MAX_SPEC_CHARS:
