@@ -26,7 +26,7 @@ def build_parser(argv: Sequence[str] | None = None) -> CommandParser:
     subparsers = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
     needed = select_subcommands(COMMANDS, argv)
     for name, (module, summary) in COMMANDS.items():
-        parser = subparsers.add_parser(name, help=summary)
+        parser = subparsers.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         if name in needed:
             file = importlib.import_module(f"{__package__}.{module}")
             if name == "reproduce":

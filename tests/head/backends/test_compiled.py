@@ -210,9 +210,7 @@ def test_a_compiler_that_fails_warns_once_and_is_done_without(empty_cache, compi
     x, y = batch()
     dense, streamed = pair("arcface(s=20)")
     counted = compiled.compilation_count()
-    with pytest.warns(
-        UserWarning, match=r"of arcface \(sum_exp_logits\), plain PyTorch is used: no such compiler$"
-    ):
+    with pytest.warns(UserWarning, match=r"of arcface \(sum_exp_logits\), plain PyTorch is used: no such compiler$"):
         got = gradients(streamed, x, y)
     assert_same(gradients(dense, x, y), got)
     with warnings.catch_warnings():

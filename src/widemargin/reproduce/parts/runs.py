@@ -273,7 +273,7 @@ def add_image_arguments(
     parser.add_argument("--out", metavar="DIR", help="folder for the page and the records (default: the recipe's name)")
     parser.add_argument("--runs-dir", metavar="DIR", default="runs", help="folder of the runs, shared by all recipes")
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
-    cluster = parser.add_argument_group("where")
+    cluster = parser.add_argument_group("running on a cluster")
     cluster.add_argument("--executor", choices=("local", "slurm"), default="local", help="train here, or as SLURM jobs")
     cluster.add_argument("--partition", metavar="NAME", help="SLURM partition")
     cluster.add_argument("--gpus", type=int, default=1, metavar="N", help="GPUs per job (default 1)")
