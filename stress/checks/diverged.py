@@ -27,8 +27,8 @@ def run(context: CheckContext) -> Outcome:
     if (missing := training_unavailable_outcome()) is not None:
         return missing
     data, tally, message = generate_image_folder(context.folder / "images"), Tally(), ""
-    for number, (loss, rate, wanted) in enumerate(_DIVERGING_CASES):
-        message, wrong = _try_diverging_loss(data, context.folder / f"run{number}", loss, rate, wanted)
+    for number, (loss, rate, expected_words) in enumerate(_DIVERGING_CASES):
+        message, wrong = _try_diverging_loss(data, context.folder / f"run{number}", loss, rate, expected_words)
         tally.add(loss, wrong)
         context.on_progress(f"{tally.tried} of {len(_DIVERGING_CASES)} tried")
     return tally.outcome(f"said for the last: {message}")
