@@ -26,7 +26,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(tmp_path, capsys):
         assert coverage_by_kind[coverage.PAIR_BOOTSTRAP][figure] <= 70  # what was printed before
     assert record["truth"]["uneven"]["errors"]["tar"] < 0.002
     path.write_text(json.dumps({**record, "mark": 1}))
-    assert main(words) == 0  # goes on from the file, in which nothing is missing
+    assert main(words) == 0  # continues from the complete file
     assert json.loads(path.read_text())["mark"] == 1
     assert "| uneven | 25 |" in markdown(record)
     assert main(["coverage", "--identities", "5"]) == 2

@@ -1,4 +1,4 @@
-"""The page of docs/reliability.md: made from a record, whatever that lacks."""
+"""The page of docs/reliability.md: generated from a record, complete or not."""
 
 import importlib.util
 import json

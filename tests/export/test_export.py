@@ -99,7 +99,7 @@ def test_what_is_no_models_folder_is_one_line(run, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_onnxruntime_leaves_nothing_at_home(run, tmp_path):
-    """In a process of its own, with a home that is empty before and must be so after."""
+    """In a separate process, with a home folder that must stay empty."""
     pytest.importorskip("onnxruntime")
     if load_run(run).config.loss != "arcgrad":
         pytest.skip("one run is enough")

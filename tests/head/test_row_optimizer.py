@@ -171,7 +171,7 @@ def test_a_drawn_optimizer_is_taken_and_wrong_options_are_one_line():
     weight = torch.nn.Parameter(torch.zeros(3, 2))
     state = torch.get_rng_state()
     optimizer = wm.RowOptimizer(weight, Noisy, lr=0.1)
-    assert torch.equal(torch.get_rng_state(), state)  # trying it out draws from nobody's numbers
+    assert torch.equal(torch.get_rng_state(), state)  # the probe leaves the random state unchanged
     weight.grad = row_gradient(weight, [1], torch.ones(1, 2))
     optimizer.step()
     assert weight[[0, 2]].abs().sum() == 0

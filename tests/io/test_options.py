@@ -1,4 +1,4 @@
-"""Settings declared once: whatever valid value there is, its JSON, repr and command line give it back."""
+"""Declared settings: JSON, repr and command line restore any valid value."""
 
 import argparse
 import json

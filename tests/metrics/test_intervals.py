@@ -277,7 +277,7 @@ def test_few_misses_or_those_of_one_identity_have_no_interval():
 
 def test_a_handful_of_errors_gives_no_interval_in_any_protocol():
     x, y = random_identities(24, 6, spread_of=0.05)
-    x[0] = -x[0]  # an image that nobody recognises, and by which nobody of its class is recognised
+    x[0] = -x[0]  # an image that matches no image of its class
     assert verification_metrics_of_embeddings(x, y).accuracy_interval is None
     shots = few_shot_metrics(x, y, episodes=300)
     assert shots.accuracy < 100.0
@@ -368,7 +368,7 @@ def test_no_identity_is_in_two_folds():
 
 
 def test_repeated_pairs_stay_in_one_fold():
-    """Listed pairs: whatever shares an image is in one fold, where all pairs do not hang together."""
+    """Listed pairs that share an image are in one fold, unless all pairs are connected."""
     draw = np.random.default_rng(0)
     group = np.repeat(np.arange(60), 4)  # sixty groups of four pairs among three identities
     first = 3 * group + draw.integers(3, size=len(group))
@@ -405,7 +405,7 @@ def test_identities_of_listed_pairs():
     more_first, more_second = np.append(first, [0, 2]), np.append(second, [3, 4])
     kinds = np.append(same, [False, False])
     found = select_pairs(more_first, more_second, kinds)
-    assert found.rows.tolist() == [0, 1, 2, 3, 6, 7]  # without an image beside itself, and a pair turned round
+    assert found.rows.tolist() == [0, 1, 2, 3, 6, 7]  # without an image paired with itself, and a reversed pair
     assert (found.identities[[0, 1, 2]] == found.identities[0]).all()
     assert found.identities[3] == found.identities[4] != found.identities[0]
     by_folder = select_pairs(more_first, more_second, kinds, ["a", "a", "a", "b", "b"])

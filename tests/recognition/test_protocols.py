@@ -164,7 +164,11 @@ def test_verify_two_images(run, shades, capsys):
     assert capsys.readouterr().out.startswith("the same: cosine")
     assert main(["verify", str(run), *apart, "--threshold", "0.99"]) == 0
     assert capsys.readouterr().out.startswith("not the same: cosine")
-    for words in (["--target-far", "2"], ["--threshold", "3"], ["--target-far", "0.01"]):  # 8 of 864 are no rate
+    for words in (
+        ["--target-far", "2"],
+        ["--threshold", "3"],
+        ["--target-far", "0.01"],
+    ):  # 8 of 864 are too few for a rate
         assert main(["verify", str(run), *same, *words]) == 2
         assert capsys.readouterr().err.count("\n") == 1
 
@@ -232,6 +236,10 @@ def test_strangers_are_refused(run, shades, capsys):
     seen = load_run(run).input_spec["class_names"]
     passed = [line for line in lines if "unknown" not in line and not any(f"/{name}/" in line for name in seen)]
     assert len(passed) == 12  # a quarter of the 48 images of unseen classes
-    for words in (["--target-far", "0"], ["--target-far", "0.2"], ["--reject-below", "2"]):  # 9 of 48 are no rate
+    for words in (
+        ["--target-far", "0"],
+        ["--target-far", "0.2"],
+        ["--reject-below", "2"],
+    ):  # 9 of 48 are too few for a rate
         assert main(["predict", str(run), images[0], *words]) == 2
         assert capsys.readouterr().err.count("\n") == 1

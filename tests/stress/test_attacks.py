@@ -1,4 +1,4 @@
-"""Attacks of every kind in small: files, names and servers of strangers; all of them in `python -m stress`."""
+"""Small attacks of every kind: untrusted files, names and servers; all of them are in `python -m stress`."""
 
 import ast
 import gzip

@@ -70,7 +70,7 @@ def test_all_is_well(use_checks, capsys, tmp_path):
     use_checks(FINE, SLOW)
     assert main(["--json", str(tmp_path / "record.json")]) == 0
     said = capsys.readouterr()
-    assert "[bold]as told[/bold]" in said.out  # text of a check is no markup
+    assert "[bold]as told[/bold]" in said.out  # text of a check is not markup
     assert "fine: half" in said.err
     record = json.loads((tmp_path / "record.json").read_text())
     assert [line["name"] for line in record["checks"]] == ["fine"]  # slow ones only with --long

@@ -55,7 +55,7 @@ def test_bands_are_the_theorys(sections):
     width = math.degrees(angular_margin("a_softmax(m=3, lam=0)", math.radians(90)))
     assert width == pytest.approx(45, abs=1e-6)
     assert f"{width:.1f}° between classes 90° apart" in find_frame(sections["a_softmax"], "3").caption
-    assert find_frame(sections["arcface"], "0.3").caption.count("17.2°") == 3  # 0.3 rad, whatever the distance
+    assert find_frame(sections["arcface"], "0.3").caption.count("17.2°") == 3  # 0.3 rad for any distance
 
 
 def test_the_page_is_one_file(made_once, tmp_path):

@@ -196,7 +196,7 @@ def test_true_without_a_compiler_warns_once_and_does_the_same_work(empty_cache, 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         gradients(streamed, x, y)
-        assert not compiled.should_compile("auto", 1 << 20, CPU)  # nobody asked
+        assert not compiled.should_compile("auto", 1 << 20, CPU)  # not requested
 
 
 # ---------------------------------------------------------------- the cache
