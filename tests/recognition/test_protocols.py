@@ -168,7 +168,7 @@ def test_verify_two_images(run, shades, capsys):
         ["--target-far", "2"],
         ["--threshold", "3"],
         ["--target-far", "0.01"],
-    ):  # 8 of 864 are too few for a rate
+    ):  # 8 of 864: no rate
         assert main(["verify", str(run), *same, *words]) == 2
         assert capsys.readouterr().err.count("\n") == 1
 
@@ -240,6 +240,6 @@ def test_strangers_are_refused(run, shades, capsys):
         ["--target-far", "0"],
         ["--target-far", "0.2"],
         ["--reject-below", "2"],
-    ):  # 9 of 48 are too few for a rate
+    ):  # 9 of 48: no rate
         assert main(["predict", str(run), images[0], *words]) == 2
         assert capsys.readouterr().err.count("\n") == 1
