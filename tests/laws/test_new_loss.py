@@ -202,5 +202,5 @@ def test_a_file_that_names_itself_otherwise_is_refused(copy_with_new_losses, tmp
     wrong = tmp_path / "wrong"
     shutil.copytree(copy_with_new_losses, wrong)
     (wrong / "widemargin" / "losses" / "margins" / "other.py").write_text(NEW_MARGIN)
-    with pytest.raises(AssertionError, match="the loss calls itself 'halved'; name it like its file"):
+    with pytest.raises(AssertionError, match="the loss is named 'halved'"):
         run(wrong, "-m", "widemargin", "losses")

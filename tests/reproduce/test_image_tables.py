@@ -27,7 +27,7 @@ TINY = TrainConfig(
 
 @pytest.fixture
 def tiny_sizes(monkeypatch):
-    """The CPU size, smaller still: a test wants the way, not the figures."""
+    """A smaller CPU size: the test checks the procedure, not the results."""
     monkeypatch.setattr(runs, "_CPU_CONFIG", replace(TINY, augment="paper"))
 
 
