@@ -105,7 +105,9 @@ def softmax_and_sigmoid() -> Section:
                 wide = 200 * float(value)
                 parts.append(f'<rect x="{left}" y="{y}" width="{wide:.1f}" height="20" fill="{ink}" opacity=".8"/>')
                 parts.append(f'<text class="tick" x="{left + wide + 6:.1f}" y="{y + 15}">{float(value):.2f}</text>')
-        heads = '<text x="80" y="14">softmax: one class</text><text x="340" y="14">sigmoid: each label separately</text>'
+        heads = (
+            '<text x="80" y="14">softmax: one class</text><text x="340" y="14">sigmoid: each label separately</text>'
+        )
         picture = (
             '<svg viewBox="0 0 640 170" role="img" aria-label="Softmax and sigmoid of four logits">'
             f"{heads}{''.join(parts)}</svg>"
