@@ -12,11 +12,13 @@ from .export import hub
 from .io import bounded
 from .io.errors import InputError, format_value
 from .io.tensor_files import TensorFileError, read_safetensors_header
+from .recognition.gallery_files import GALLERY_FILE, MODEL_FOLDER
 from .training.config import TrainConfig
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from .recognition.gallery import Gallery
     from .training.evaluation import Evaluation
     from .training.model import ObjectiveFactory
     from .training.run import Run
@@ -31,8 +33,8 @@ def load(
     model: nn.Module | None = None,
     at: str | None = "auto",
     objective_factory: ObjectiveFactory | None = None,
-) -> Run:
-    """What a folder holds: the trained `Run` of a run folder, or of one that `widemargin export --hub` wrote.
+) -> Any:
+    """What a folder holds: the `Run` of a run folder or of one that `widemargin export --hub` wrote, or a `Gallery`.
 
     Args:
         folder: its JSON file says what `kind` it is of.
@@ -42,7 +44,8 @@ def load(
         objective_factory: the objective, for a run that was given one, as in `train`.
     """
     folder = Path(folder)
-    name = next((name for name in (_RUN_FILE, hub.METADATA_FILE) if os.path.lexists(folder / name)), None)
+    names = (_RUN_FILE, hub.METADATA_FILE, GALLERY_FILE)
+    name = next((name for name in names if os.path.lexists(folder / name)), None)
     if name is None:
         raise InputError(f"{folder}: {_RUN_FILE} or {hub.METADATA_FILE} is not there; is {folder} a run?")
     kind = _read_kind(folder / name)
@@ -50,8 +53,7 @@ def load(
         known = ", ".join(sorted(_LOADERS))
         raise InputError(f"{folder / name}: of the kind {format_value(kind)}; this version loads {known}")
     given = {"model": model, "at": at, "objective_factory": objective_factory}
-    found: Run = _LOADERS[kind](folder, name, checkpoint, **given)
-    return found
+    return _LOADERS[kind](folder, name, checkpoint, **given)
 
 
 def _read_kind(path: Path) -> str:
@@ -88,7 +90,14 @@ def _load_run(folder: Path, name: str, checkpoint: str, **given: Any) -> Run:
     return restore_run(config, metadata.get("input_spec"), weights, folder / hub.WEIGHTS_FILE, str(path), **given)
 
 
-_LOADERS: dict[str, Callable[..., Any]] = {"run": _load_run}
+def _load_gallery(folder: Path, name: str, checkpoint: str, **given: Any) -> Gallery:
+    """A gallery; its model is loaded when it is first needed."""
+    from .recognition.gallery import Gallery
+
+    return Gallery(folder, lambda: load(folder / MODEL_FOLDER, **given))
+
+
+_LOADERS: dict[str, Callable[..., Any]] = {"run": _load_run, "gallery": _load_gallery}
 """By the kind of a folder: `loader(folder, name of the JSON file, checkpoint, **given)`."""
 
 
