@@ -26,7 +26,7 @@ def add_gallery_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     create = actions.add_parser("create", help="make a gallery with a model, and enrol images")
     create.add_argument("gallery", metavar="GALLERY", help="folder to make")
-    create.add_argument("images", nargs="?", metavar="IMAGES", help="a folder per identity, or an index file")
+    create.add_argument("images", metavar="IMAGES", help="a folder per identity, or an index file")
     create.add_argument("--model", required=True, metavar="RUN", help="run folder, or a folder written by export --hub")
     create.add_argument("--checkpoint", default="last", metavar="NAME", help="last, best or epoch-0010 (default last)")
     create.add_argument(
@@ -69,7 +69,7 @@ def add_identify_arguments(parser: argparse.ArgumentParser) -> None:
         "--target-far",
         type=float,
         metavar="P",
-        help="rate at which a stranger may be accepted; sets the threshold by the calibration (default 0.01)",
+        help="rate at which a stranger may be accepted; sets the threshold by the calibration (default 0.01, or the smallest above that it supports)",
     )
     parser.add_argument(
         "--search", choices=("exact", "faiss", "usearch"), default="exact", help="search library (default exact)"
@@ -103,9 +103,6 @@ def _create(options: argparse.Namespace) -> int:
             "the model has no calibration, so identify will need --threshold; widemargin calibrate fits one",
             to_stderr=True,
         )
-    if options.images is None:
-        print_escaped(f"made {gallery!r}")
-        return 0
     return _enrol(gallery, options.images, options)
 
 
@@ -188,7 +185,11 @@ def run_identify(options: argparse.Namespace) -> None:
     for one in found:
         print_escaped(str(one))
     if found and found[0].threshold is not None:
-        print_escaped(f"accepted from cosine {found[0].threshold:.4f} on ({found[0].why})")
+        rate, count = gallery.stranger_rate(found[0].threshold)
+        print_escaped(
+            f"accepted from cosine {found[0].threshold:.4f} on ({found[0].why}); of {count:,} enrolled images "
+            f"{100 * rate:.1f} % would pass as somebody else if their own identity were not enrolled"
+        )
     elif found:
         print_escaped("nothing is rejected: the gallery has no calibration; give --threshold", to_stderr=True)
     if options.out:

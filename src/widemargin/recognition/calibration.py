@@ -117,6 +117,10 @@ class Calibration:
         """The smallest FAR that the pairs support."""
         return self.points[-1].far
 
+    def smallest_far(self, num_comparisons: int = 1) -> float:
+        """The smallest rate at which a stranger passes in so many comparisons that the pairs support."""
+        return -math.expm1(num_comparisons * math.log1p(-self.min_far))
+
     def threshold(self, far: float, num_comparisons: int = 1) -> CalibratedThreshold:
         """Threshold at which a stranger is accepted at the rate `far` in `num_comparisons` comparisons.
 
@@ -127,10 +131,9 @@ class Calibration:
         pair_far = -math.expm1(math.log1p(-far) / num_comparisons)
         if pair_far < self.min_far * (1 - 1e-9):
             of_one = "" if num_comparisons == 1 else f" ({pair_far:.2g} for each of {num_comparisons:,} comparisons)"
-            smallest = -math.expm1(num_comparisons * math.log1p(-self.min_far))
             raise InputError(
                 f"a false accept rate of {far:g}{of_one} is not supported: the calibration has "
-                f"{self.num_different_pairs:,} pairs of {self.num_identities:,} identities, enough for {smallest:.2g}; "
+                f"{self.num_different_pairs:,} pairs of {self.num_identities:,} identities, enough for {self.smallest_far(num_comparisons):.2g}; "
                 "calibrate on more identities, or give a threshold (--threshold)"
             )
         logs = np.log([point.far for point in reversed(self.points)])

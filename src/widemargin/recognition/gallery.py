@@ -43,6 +43,7 @@ REDUCTIONS = ("best", "mean")
 SEARCH_BACKENDS = ("exact", "faiss", "usearch")
 PICTURE_PIXELS = 256
 _EMBED_BATCH = 64
+_DEFAULT_FAR = 0.01
 _QUERY_ROWS = 1024
 
 
@@ -440,11 +441,8 @@ class Gallery:
     def index_recall(self, depth: int = 5, num_queries: int = 1000) -> float:
         """Fraction of the exact nearest vectors that the chosen backend finds, for enrolled vectors as queries."""
         rows = np.random.default_rng(0).permutation(len(self))[:num_queries]
-        bounds = np.cumsum([0, *(part.rows for part in self.state.segments)])
-        parts, segment = self.vectors(), np.searchsorted(bounds, rows, side="right") - 1
-        unit = torch.from_numpy(np.stack([parts[s][r - bounds[s]] for s, r in zip(segment, rows, strict=True)]))
-        depth = min(depth, len(self))
-        exact = nearest_in_blocks(unit, files.iter_vector_blocks(parts), depth)[1]
+        unit, depth = torch.from_numpy(self._vectors_of_rows(rows)), min(depth, len(self))
+        exact = nearest_in_blocks(unit, files.iter_vector_blocks(self.vectors()), depth)[1]
         found = self.search_vectors(unit, depth)[1]
         hits = (exact.unsqueeze(2) == found.unsqueeze(1)).any(2)
         return float(hits.float().mean())
@@ -473,7 +471,8 @@ class Gallery:
     ) -> CalibratedThreshold | None:
         """The cosine from which a match is accepted: as given, or the calibrated one; None without a calibration.
 
-        `target_far` is the rate at which a stranger is accepted as anybody in this gallery; 1 % by default.
+        `target_far` is the rate at which a stranger is accepted as anybody in this gallery. By default it is 1 %, or
+        the smallest rate above that the calibration supports.
         """
         if threshold is not None and target_far is not None:
             raise InputError("threshold (--threshold) and target_far (--target-far) both decide: use one of them")
@@ -488,7 +487,29 @@ class Gallery:
                 f"{self.folder}: its model has no calibration; run widemargin calibrate before the gallery is made, or "
                 "give threshold (--threshold)"
             )
-        return self.calibration.threshold(0.01 if target_far is None else target_far, self.num_comparisons)
+        if target_far is None:
+            target_far = max(_DEFAULT_FAR, self.calibration.smallest_far(self.num_comparisons) * (1 + 1e-9))
+        return self.calibration.threshold(target_far, self.num_comparisons)
+
+    def stranger_rate(self, cosine: float, max_probes: int = 1000) -> tuple[float, int]:
+        """Rate at which enrolled images pass a threshold when their own identity is taken out, and their number.
+
+        This is what a stranger like the enrolled people would meet in this very gallery, without assumptions on how
+        its vectors are related; of large galleries a sample is tried.
+        """
+        rows = np.random.default_rng(0).permutation(len(self))[:max_probes]
+        unit = torch.from_numpy(self._vectors_of_rows(rows))
+        passing = 0
+        for row, matches in zip(rows.tolist(), self.search(unit, 2), strict=True):
+            own = self.entries[row].identity
+            passing += any(match.cosine >= cosine for match in matches if match.identity != own)
+        return passing / len(rows), len(rows)
+
+    def _vectors_of_rows(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Enrolled unit vectors by their places."""
+        bounds, parts = np.cumsum([0, *(part.rows for part in self.state.segments)]), self.vectors()
+        segment = np.searchsorted(bounds, rows, side="right") - 1
+        return np.stack([parts[s][r - bounds[s]] for s, r in zip(segment, rows, strict=True)])
 
     def identify(
         self, images: Any, *, top: int = 5, threshold: float | None = None, target_far: float | None = None
