@@ -77,7 +77,7 @@ def measure_gallery(entries: int, dim: int, probes: int, depth: int, rounds: int
                     on_progress(1.0)
                     if name == "search_vectors":
                         assert torch.equal(found[:, 0], rows)  # type: ignore[call-overload]
-        del vectors
+        vectors = vectors[:0]
         before = resident_kib()
         reset_peak_resident()
         gallery.search(queries, depth)
@@ -120,8 +120,8 @@ def run(options: argparse.Namespace) -> None:
     print(
         f"{options.probes:,} probes in {options.entries:,} × {options.dim}: {seconds:.2f} s, {found['ratio']:.2f} "
         f"({low:.2f} – {high:.2f}) of bare matmul + topk (wanted: at most {MAX_RATIO}); with identities "
-        f"{found['ratio_with_identities']:.2f}; at most {found['mebibytes']:,.0f} MiB more resident memory, pages of the "
-        f"mapped files ({found['mapped_mebibytes']:,.0f} MiB) included"
+        f"{found['ratio_with_identities']:.2f}; at most {found['mebibytes']:,.0f} MiB more resident memory, pages of "
+        f"the mapped files ({found['mapped_mebibytes']:,.0f} MiB) included"
     )
     if options.json:
         Path(options.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

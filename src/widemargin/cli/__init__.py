@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "calibrate": ("gallery", "thresholds by false accept rate, on identities the run never saw"),
     "gallery": ("gallery", "enrol identities with a trained run: create, add, remove, list, check"),
     "identify": ("gallery", "who of a gallery is on these images, or nobody?"),
+    "serve": ("serve", "a web page on a gallery: identify, compare, enrol, browse"),
     "outliers": ("outliers", "training images that look mislabelled or foreign"),
     "reproduce": ("reproduce", "tables and figures of the ArcGrad paper, made again"),
     "lab": ("lab", "a page to play with every margin: curves, regions, which s"),

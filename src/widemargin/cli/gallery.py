@@ -69,7 +69,7 @@ def add_identify_arguments(parser: argparse.ArgumentParser) -> None:
         "--target-far",
         type=float,
         metavar="P",
-        help="rate at which a stranger may be accepted; sets the threshold by the calibration (default 0.01, or the smallest above that it supports)",
+        help="rate at which a stranger may be accepted (default 0.01, or the smallest above that is calibrated)",
     )
     parser.add_argument(
         "--search", choices=("exact", "faiss", "usearch"), default="exact", help="search library (default exact)"

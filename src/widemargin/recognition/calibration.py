@@ -133,8 +133,8 @@ class Calibration:
             of_one = "" if num_comparisons == 1 else f" ({pair_far:.2g} for each of {num_comparisons:,} comparisons)"
             raise InputError(
                 f"a false accept rate of {far:g}{of_one} is not supported: the calibration has "
-                f"{self.num_different_pairs:,} pairs of {self.num_identities:,} identities, enough for {self.smallest_far(num_comparisons):.2g}; "
-                "calibrate on more identities, or give a threshold (--threshold)"
+                f"{self.num_different_pairs:,} pairs of {self.num_identities:,} identities, enough for "
+                f"{self.smallest_far(num_comparisons):.2g}; calibrate on more identities, or give --threshold"
             )
         logs = np.log([point.far for point in reversed(self.points)])
         at = math.log(min(pair_far, self.points[0].far))

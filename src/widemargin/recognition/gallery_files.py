@@ -158,7 +158,7 @@ def read_entries(folder: Path, segment: Segment) -> list[Entry]:
         entries = [
             Entry(names[place], source, picture)
             for place, source, picture in zip(places, columns[2], columns[3], strict=True)
-            if type(place) is int and place >= 0 and isinstance(source, str) and _is_picture_name(picture)
+            if type(place) is int and place >= 0 and isinstance(source, str) and is_picture_name(picture)
         ]
         if len(entries) != segment.rows:
             raise ValueError("a row is malformed")
@@ -171,7 +171,7 @@ def read_entries(folder: Path, segment: Segment) -> list[Entry]:
     return entries
 
 
-def _is_picture_name(name: Any) -> bool:
+def is_picture_name(name: Any) -> bool:
     """Whether this is a file name that we write: hexadecimal digits and a suffix, no path."""
     if not isinstance(name, str):
         return False
