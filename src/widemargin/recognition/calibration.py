@@ -142,12 +142,9 @@ class Calibration:
         nearest = min(self.points, key=lambda point: abs(math.log(point.far) - at))
         ratio = pair_far / nearest.far
         low, high = (None if end is None else min(1.0, end * ratio) for end in (nearest.far_low, nearest.far_high))
-        why = (
-            f"{100 * far:g} % of strangers pass" if num_comparisons > 1 else f"{100 * far:g} % of different pairs pass"
-        )
-        return CalibratedThreshold(
-            cosine, pair_far, low, high, f"{why}, calibrated on {self.num_identities:,} identities"
-        )
+        passing = "strangers" if num_comparisons > 1 else "different pairs"
+        why = f"{100 * far:.3g} % of {passing} pass, calibrated on {self.num_identities:,} identities"
+        return CalibratedThreshold(cosine, pair_far, low, high, why)
 
     def false_accept_rate(self, cosine: float, num_comparisons: int = 1) -> tuple[float, bool]:
         """Rate at which a stranger passes a threshold, and whether it is known; else it is an upper or lower bound."""
