@@ -12,11 +12,13 @@ from .export import hub
 from .io import bounded
 from .io.errors import InputError, format_value
 from .io.tensor_files import TensorFileError, read_safetensors_header
+from .recognition.gallery_files import GALLERY_FILE, MODEL_FOLDER
 from .training.config import TrainConfig
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from .recognition.gallery import Gallery
     from .training.evaluation import Evaluation
     from .training.model import ObjectiveFactory
     from .training.run import Run
@@ -31,8 +33,8 @@ def load(
     model: nn.Module | None = None,
     at: str | None = "auto",
     objective_factory: ObjectiveFactory | None = None,
-) -> Run:
-    """Load the trained `Run` of a run folder, or of a folder written by `widemargin export --hub`.
+) -> Any:
+    """Load what a folder holds: a trained `Run` (run folder, or written by `widemargin export --hub`) or a `Gallery`.
 
     Args:
         folder: the folder; its JSON file states the `kind` of its contents.
@@ -42,7 +44,8 @@ def load(
         objective_factory: the objective, for a run that was given one, as in `train`.
     """
     folder = Path(folder)
-    name = next((name for name in (_RUN_FILE, hub.METADATA_FILE) if os.path.lexists(folder / name)), None)
+    names = (_RUN_FILE, hub.METADATA_FILE, GALLERY_FILE)
+    name = next((name for name in names if os.path.lexists(folder / name)), None)
     if name is None:
         raise InputError(f"{folder}: {_RUN_FILE} or {hub.METADATA_FILE} not found; is {folder} a run folder?")
     kind = _read_kind(folder / name)
@@ -50,8 +53,7 @@ def load(
         kinds = ", ".join(sorted(_LOADERS))
         raise InputError(f"{folder / name}: unknown kind {format_value(kind)}; this version loads {kinds}")
     options = {"model": model, "at": at, "objective_factory": objective_factory}
-    run: Run = _LOADERS[kind](folder, name, checkpoint, **options)
-    return run
+    return _LOADERS[kind](folder, name, checkpoint, **options)
 
 
 def _read_kind(path: Path) -> str:
@@ -88,7 +90,14 @@ def _load_run(folder: Path, name: str, checkpoint: str, **options: Any) -> Run:
     return restore_run(config, metadata.get("input_spec"), weights, folder / hub.WEIGHTS_FILE, str(path), **options)
 
 
-_LOADERS: dict[str, Callable[..., Any]] = {"run": _load_run}
+def _load_gallery(folder: Path, name: str, checkpoint: str, **options: Any) -> Gallery:
+    """Open a gallery; its model is loaded when it is first needed."""
+    from .recognition.gallery import Gallery
+
+    return Gallery(folder, lambda: load(folder / MODEL_FOLDER, **options))
+
+
+_LOADERS: dict[str, Callable[..., Any]] = {"run": _load_run, "gallery": _load_gallery}
 """Loaders by kind of folder: `loader(folder, name of the JSON file, checkpoint, **options)`."""
 
 

@@ -39,11 +39,12 @@ def embed_images(run: Run, data: Sequence[str], data_dir: str | None = None) -> 
             names += [f"{image_set.name}/{kind}/{row}" for row in range(len(part))]
             labels += [image_set.class_names[k] for k in part.y.tolist()]
         return EmbeddingTable(torch.cat(parts), names, labels)
-    paths = [path for word in data for path in _find_image_files(Path(word).expanduser())]
+    paths = [path for word in data for path in find_image_files(Path(word).expanduser())]
     return EmbeddingTable(run.embed(paths), [str(path) for path in paths], [path.parent.name for path in paths])
 
 
-def _find_image_files(source: Path) -> list[Path]:
+def find_image_files(source: Path) -> list[Path]:
+    """An image file, or the images in a folder and its subfolders."""
     from ..data.images.decode import IMAGE_SUFFIXES
 
     if source.is_dir():

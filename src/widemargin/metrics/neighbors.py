@@ -8,9 +8,12 @@ recomputed in double precision.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..io.errors import InputError
@@ -105,10 +108,22 @@ def nearest_neighbors(
     Ties within rounding are not resolved; `NeighborSearch` does that. `skip` [N] is the gallery index that each query
     must not return, its own.
     """
+    blocks = (
+        (start, gallery[start : start + _GALLERY_BLOCK_ROWS]) for start in range(0, len(gallery), _GALLERY_BLOCK_ROWS)
+    )
+    return nearest_in_blocks(queries, blocks, depth, skip)
+
+
+def nearest_in_blocks(
+    queries: Tensor, blocks: Iterable[tuple[int, Tensor]], depth: int, skip: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`nearest_neighbors` in a gallery given as blocks of unit vectors, each with the place of its first row.
+
+    Holds the scores of one block and the best so far: a memory-mapped gallery is never in memory as a whole.
+    """
     best: tuple[Tensor, Tensor] | None = None
-    for start in range(0, len(gallery), _GALLERY_BLOCK_ROWS):
-        scores = queries @ gallery[start : start + _GALLERY_BLOCK_ROWS].T
-        best = _merge_block(best, scores, start, depth, skip)
+    for start, block in blocks:
+        best = _merge_block(best, queries @ block.T, start, depth, skip)
     assert best is not None
     return best
 
@@ -158,3 +173,43 @@ def _search_index(index: Any, queries: Tensor, depth: int, skip: Tensor | None) 
     own[~own.any(1), -1] = True  # an equal entry was returned instead of the query itself: drop the last one
     keep = ~own
     return scores[keep].view(len(queries), depth), indices[keep].view(len(queries), depth)
+
+
+VectorIndex = Callable[[NDArray[np.float32], int], tuple[NDArray[np.float32], NDArray[np.int64]]]
+"""`index(queries, depth)`: cosines and places [N, depth] of the nearest vectors."""
+
+
+def build_index(library: str, parts: Sequence[NDArray[np.float32]], dim: int) -> VectorIndex:
+    """An index in memory over unit vectors: `faiss` (flat, exact) or `usearch` (HNSW graph, approximate)."""
+    return (_build_faiss if library == "faiss" else _build_usearch)(parts, dim)
+
+
+def _build_faiss(parts: Sequence[NDArray[np.float32]], dim: int) -> VectorIndex:
+    index = _faiss_index(torch.empty(0, dim))
+    for part in parts:
+        index.add(np.ascontiguousarray(part))
+
+    def search(queries: NDArray[np.float32], depth: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        cosines, places = index.search(np.ascontiguousarray(queries), depth)
+        return cosines, places
+
+    return search
+
+
+def _build_usearch(parts: Sequence[NDArray[np.float32]], dim: int) -> VectorIndex:
+    try:
+        usearch: Any = importlib.import_module("usearch.index")
+    except ImportError:
+        raise InputError('a search with usearch needs it: pip install "widemargin[usearch]"') from None
+    index = usearch.Index(ndim=dim, metric="ip", dtype="f32")
+    start = 0
+    for part in parts:
+        index.add(np.arange(start, start + len(part)), np.ascontiguousarray(part))
+        start += len(part)
+
+    def search(queries: NDArray[np.float32], depth: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        found = index.search(np.ascontiguousarray(queries), depth)
+        keys, distances = (np.asarray(part).reshape(len(queries), -1) for part in (found.keys, found.distances))
+        return (1.0 - distances).astype(np.float32), keys.astype(np.int64)
+
+    return search
