@@ -295,7 +295,7 @@ def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str, so
 
     `sources` maps each tensor to its file, for the message.
     """
-    initial_non_finite = non_finite_names(module.state_dict())
+    initial_non_finite = non_finite_names(local_state_dict(module))
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
@@ -303,7 +303,14 @@ def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str, so
         raise InputError(f"{where}: these weights belong to another model ({first})") from None
     except InputError as error:  # a head's own words
         raise InputError(f"{where}: {error}") from None
-    check_finite(module.state_dict(), sources, initial_non_finite)
+    check_finite(local_state_dict(module), sources, initial_non_finite)
+
+
+def local_state_dict(module: nn.Module) -> dict[str, Any]:
+    """The state dict of a module, of class weights that are split over processes this process's part."""
+    return {
+        name: value.to_local() if hasattr(value, "to_local") else value for name, value in module.state_dict().items()
+    }
 
 
 def non_finite_names(tensors: Mapping[str, Any]) -> set[str]:

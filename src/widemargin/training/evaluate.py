@@ -32,6 +32,11 @@ from .config import TrainConfig
 if TYPE_CHECKING:
     from .inputs import Inputs, Samples
 
+EVAL_BATCH_SIZE = 500
+
+_MAX_LOGITS = 1 << 25  # logits of a batch: of very many classes fewer images are evaluated at once
+_MAX_CENTRE_VALUES = 1 << 25  # numbers of all class centres, above which angles are not computed
+
 
 def evaluate(
     model: MarginModel,
@@ -63,6 +68,8 @@ def evaluate(
     else:
         collected = CollectedEmbeddings(model, like.device, config.seed, intervals)
     own_batches = {"rank": dist.get_rank(), "world_size": dist.get_world_size()} if over_ranks else {}
+    if isinstance(collected, AnswerCounts) and len(inputs.class_names) > _MAX_LOGITS // EVAL_BATCH_SIZE:
+        own_batches["batch_size"] = max(1, _MAX_LOGITS // len(inputs.class_names))
     was_training = model.training
     model.eval()
     try:
@@ -86,8 +93,9 @@ class AnswerCounts:
     def __init__(self, model: MarginModel, num_classes: int, device: torch.device, flips: bool) -> None:
         self.objective, self.embed, self.num_classes, self.flips = model.objective, model.embed, num_classes, flips
         head = model.objective.head
-        self.meter = None if head is None else AngleMeter(num_classes, head.embedding_dim, device)
-        self.class_weights = None if head is None else head.gather_weight()
+        has_angles = head is not None and num_classes * head.embedding_dim <= _MAX_CENTRE_VALUES
+        self.meter = AngleMeter(num_classes, head.embedding_dim, device) if head is not None and has_angles else None
+        self.class_weights = head.gather_weight() if head is not None and has_angles else None
         self.losses = [torch.zeros(0, dtype=widest_float_dtype(device), device=device)]
         self.correct = [torch.zeros(0, 3, dtype=torch.int64, device=device)]  # top-1, top-5, top-1 with flips
         self.labels, self.answers = ([torch.zeros(0, dtype=torch.int64, device=device)] for _ in range(2))

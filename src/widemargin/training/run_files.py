@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from .config import TrainConfig
 
 _MAX_ITEM_VALUES = 1 << 26  # numbers of an item
-_EPOCH_NUMBER_FIELDS = ("loss", "train_top1", "train_exact_match", "lr", "seconds", "images_per_second", "step")
+_EPOCH_NUMBER_FIELDS = ("loss", "train_top1", "train_exact_match", "train_recall1", "knn")
+_EPOCH_NUMBER_FIELDS += ("lr", "seconds", "images_per_second", "step")
 
 
 def default_run_folder(config: TrainConfig) -> Path:
