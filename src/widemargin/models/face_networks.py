@@ -1,8 +1,8 @@
 """Networks of face recognition for 112×112 images: IResNet-18, -34, -50, -100 and MobileFaceNet.
 
-IResNet is ArcFace's ResNet: a 3×3 stem of stride 1, blocks norm – convolution – norm – PReLU – convolution – norm with a
-plain sum behind them, then norm, dropout, one linear layer over all places and a norm whose gain stays 1. MobileFaceNet
-is made of inverted bottlenecks with depthwise convolutions, and of a global depthwise convolution in place of pooling.
+IResNet is ArcFace's ResNet: a 3×3 stem of stride 1, blocks norm – convolution – norm – PReLU – convolution – norm with
+a plain sum behind them, then norm, dropout, one linear layer over all places and a norm whose gain stays 1.
+MobileFaceNet is made of inverted bottlenecks with depthwise convolutions, and of a global depthwise convolution in place of pooling.
 
 Modules have the names that insightface's `arcface_torch` gives them, so that the state dict of an IResNet fits theirs.
 References: Deng et al., ArcFace (arXiv 1801.07698), section 3.1; Chen et al., MobileFaceNets (arXiv 1804.07573),
@@ -70,7 +70,10 @@ class IResNet(nn.Module):
         self.conv1, self.bn1, self.prelu = _conv(channels, widths[0], 3), nn.BatchNorm2d(widths[0]), nn.PReLU(widths[0])
         in_channels = widths[0]
         for stage, (out_channels, count) in enumerate(zip(widths, blocks, strict=True), 1):
-            chain = [IBasicBlock(in_channels if k == 0 else out_channels, out_channels, 2 if k == 0 else 1) for k in range(count)]
+            chain = [
+                IBasicBlock(in_channels if k == 0 else out_channels, out_channels, 2 if k == 0 else 1)
+                for k in range(count)
+            ]
             self.add_module(f"layer{stage}", nn.Sequential(*chain))
             in_channels = out_channels
         places = math.prod(-(-side // _STRIDE) for side in size)
@@ -95,8 +98,9 @@ def _make_iresnet(depth: int, channels: int, size: tuple[int, int], options: dic
     dropout, width = options["dropout"], options["width"]
     if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         raise InputError(f"{name}: dropout={dropout!r} must be a number of at least 0 and below 1")
-    if isinstance(width, bool) or not isinstance(width, int | float) or not 0 < width <= 8:
-        raise InputError(f"{name}: width={width!r} must be a number above 0 and at most 8; 1 is the usual network")
+    if isinstance(width, bool) or not isinstance(width, int | float) or not 0.25 <= width <= 8:
+        # Below 16 channels oneDNN crashes in the backward pass of a 1×1 convolution with a stride (channels last).
+        raise InputError(f"{name}: width={width!r} must be a number from 0.25 to 8; 1 is the usual network")
     if min(size) < _STRIDE:
         raise InputError(f"{name} takes images from {_STRIDE}×{_STRIDE} pixels, got {size[0]}×{size[1]}")
     return IResNet(_IRESNET_BLOCKS[depth], channels, size, embedding_dim, float(dropout), float(width))
@@ -139,7 +143,9 @@ def iresnet100(
 # ---------------------------------------------------------------- MobileFaceNet
 
 
-def _conv_norm(in_channels: int, out_channels: int, kernel_size: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
+def _conv_norm(
+    in_channels: int, out_channels: int, kernel_size: int, stride: int = 1, groups: int = 1
+) -> list[nn.Module]:
     return [_conv(in_channels, out_channels, kernel_size, stride, groups), nn.BatchNorm2d(out_channels)]
 
 
@@ -177,7 +183,10 @@ class MobileFaceNet(nn.Module):
         self.embedding_dim = embedding_dim
         width = 64 * scale
         self.stem = nn.Sequential(
-            *_conv_norm(channels, width, 3, 2), nn.PReLU(width), *_conv_norm(width, width, 3, groups=64), nn.PReLU(width)
+            *_conv_norm(channels, width, 3, 2),
+            nn.PReLU(width),
+            *_conv_norm(width, width, 3, groups=64),
+            nn.PReLU(width),
         )
         chain: list[nn.Module] = []
         for inner, out_channels, count, stride in self._STAGES:

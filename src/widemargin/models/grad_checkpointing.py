@@ -1,4 +1,4 @@
-"""Gradient checkpointing: the blocks of a network keep their inputs only, and compute the rest again in the backward pass.
+"""Gradient checkpointing: blocks of a network keep their inputs only and are computed again in the backward pass.
 
 Blocks are the modules of one class that stand behind each other in a `Sequential` or `ModuleList`: those of ResNets,
 IResNets and transformers. Gradients are the same, bit for bit where the computation is deterministic: dropout draws the
@@ -59,7 +59,9 @@ def _forward_contexts(block: nn.Module) -> tuple[AbstractContextManager[None], A
 @contextmanager
 def _frozen_statistics(block: nn.Module) -> Iterator[None]:
     """Normalise by the batch as before, without updating running statistics a second time."""
-    norms = [m for m in block.modules() if isinstance(m, _NormBase) and m.training and m.num_batches_tracked is not None]
+    norms = [
+        m for m in block.modules() if isinstance(m, _NormBase) and m.training and m.num_batches_tracked is not None
+    ]
     kept = [(norm, norm.momentum, norm.num_batches_tracked.clone()) for norm in norms]
     for norm in norms:
         norm.momentum = 0.0  # running statistics stay as they are, but are passed on as in the first pass

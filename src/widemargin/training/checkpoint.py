@@ -45,7 +45,7 @@ def save(
     from safetensors.torch import save_file
 
     fresh = folder.with_name(folder.name + ".new")
-    _remove(fresh)
+    remove(fresh)
     try:
         fresh.mkdir(parents=True)
         save_file(clone_contiguous(model), fresh / _MODEL_FILE)
@@ -57,20 +57,20 @@ def save(
             with path.open("rb") as file:
                 os.fsync(file.fileno())
     except Exception:  # a full disk: half a checkpoint would only take the room that the next one wants
-        _remove(fresh)
+        remove(fresh)
         raise
     _fsync_folder(fresh)
     old = folder.with_name(folder.name + ".old")
     if folder.exists():  # else an earlier kill has left `old` as the only good one
-        _remove(old)
+        remove(old)
         folder.rename(old)
     fresh.rename(folder)
     _fsync_folder(folder.parent)
     if not keep_backup:
-        _remove(old)
+        remove(old)
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
     """Remove whatever has this name: `rmtree` waits at a pipe for ever, and leaves a link where it is."""
     with suppress(OSError):
         if path.is_dir() and not path.is_symlink():

@@ -67,8 +67,8 @@ class TrainConfig(Config):
     )
     backend: str = option(
         "auto",
-        "how the head computes the loss: dense holds all logits, stream walks over blocks of classes, sharded splits the "
-        "classes over the processes, sampled looks at a part of them (Partial FC); auto is dense or stream, by size",
+        "how the head computes the loss: dense holds all logits, stream walks over blocks of classes, sharded splits "
+        "the classes over the processes, sampled looks at a part of them (Partial FC), auto is dense or stream by size",
         choices=HEAD_BACKENDS,
     )
     sample_rate: float = option(
@@ -177,7 +177,7 @@ class TrainConfig(Config):
     select_by: str = option(
         "auto",
         "metric that selects `best`: top1 or map (mean average precision) of held-out images, recall1 or tar (true "
-        "accepts at a false accept rate of 0.1 %, or of 1 % where pairs are few) of their embeddings, knn of the probe; "
+        "accepts at a false accept rate of 0.1 %, or 1 % where pairs are few) of their embeddings, knn of the probe; "
         "auto: top1, map or recall1",
         choices=SELECTION_METRICS,
     )
@@ -242,6 +242,27 @@ class TrainConfig(Config):
             return cls.from_json(bounded.read_file(path, bounded.MAX_JSON_BYTES), str(path))
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror or error}); is {folder} a run?") from None
+
+
+def check_combinations(config: TrainConfig) -> None:
+    """Refuse settings of a new run that contradict each other; those of a finished run are read as they are."""
+    if config.warmup_epochs > config.epochs:
+        raise InputError(
+            f"warmup_epochs={config.warmup_epochs:g} is longer than the run of {config.epochs} epochs, which would end "
+            "before its learning rate is reached; use fewer"
+        )
+    if config.warmup_epochs and config.schedule == "onecycle":
+        raise InputError("warmup_epochs is for other schedules: onecycle has its own warm-up; use schedule=cosine")
+    if config.val_classes and config.val_fraction:
+        raise InputError("val_classes and val_fraction both define what is held out; give one of them")
+    if config.val_classes and config.select_by in ("top1", "map"):
+        raise InputError(
+            f"select_by={config.select_by} needs the training classes; with val_classes use recall1 or tar"
+        )
+    if config.select_by == "knn" and not config.knn_probe:
+        raise InputError("select_by=knn needs the probe: give knn_probe, the number of neighbours, such as 20")
+    if config.average_last > config.epochs:
+        raise InputError(f"average_last={config.average_last} is more than the {config.epochs} epochs of the run")
 
 
 def format_with_options(name: str, options: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ _MAX_SHARDED_LOGITS = 1 << 18  # fewer where they are exchanged between processe
 
 
 class AngleHistogram:
-    """Histograms of the angle to the target class and to the other classes, from the embeddings of the training step."""
+    """Histograms of the angles to the target class and to the other classes, from the embeddings of a training step."""
 
     def __init__(self, device: torch.device) -> None:
         self.target = torch.zeros(NUM_BINS, dtype=torch.int64, device=device)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from .inputs import Inputs, Samples
 
 EVAL_BATCH_SIZE = 500
+SELECTION_FARS = ("0.001", "0.01")
+"""False accept rates of the true accept rate that selects `best`: the first one that the held-out pairs resolve."""
 
 _MAX_LOGITS = 1 << 25  # logits of a batch: of very many classes fewer images are evaluated at once
 _MAX_CENTRE_VALUES = 1 << 25  # numbers of all class centres, above which angles are not computed
@@ -62,7 +64,7 @@ def evaluate(
     collected: AnswerCounts | LabelScores | CollectedEmbeddings
     if inputs.is_multilabel:
         collected = LabelScores(model, inputs.class_names, like.device, flips and inputs.augment.flip != "none")
-    elif model.objective.has_logits and not config.unseen_classes:
+    elif model.objective.has_logits and not _is_evaluated_by_embeddings(config, inputs, images):
         num_classes = len(inputs.class_names)
         collected = AnswerCounts(model, num_classes, like.device, flips and inputs.augment.flip != "none")
     else:
@@ -82,6 +84,13 @@ def evaluate(
         return collected.metrics()
     collected.merge_ranks()
     return distributed.compute_on_rank_zero(collected.metrics, like.device)
+
+
+def _is_evaluated_by_embeddings(config: TrainConfig, inputs: Inputs, images: Samples) -> bool:
+    """Whether the classes of the images are not those of the head, or pairs of images are what selects `best`."""
+    if images is inputs.val and (config.val_classes or config.select_by in ("recall1", "tar")):
+        return True
+    return bool(config.unseen_classes)
 
 
 class AnswerCounts:
@@ -258,6 +267,18 @@ def format_metrics(metrics: dict[str, Any]) -> str:
     return ", ".join(said)
 
 
-def selection_metric(metrics: dict[str, Any]) -> float:
-    """The metric that selects the checkpoint `best`."""
-    return float(next(metrics[name] for name in ("top1", "map", "recall1") if name in metrics))
+def selection_metric(metrics: dict[str, Any], select_by: str = "auto") -> float:
+    """The metric that selects the checkpoint `best`.
+
+    >>> tar = {"0.1": 99.0, "0.01": 95.0, "0.001": None}
+    >>> selection_metric({"recall1": 80.0, "tar": tar}), selection_metric({"recall1": 80.0, "tar": tar}, "tar")
+    (80.0, 95.0)
+    """
+    if select_by == "tar":
+        tar = metrics["tar"]
+        found = next((tar[far] for far in SELECTION_FARS if tar.get(far) is not None), None)
+        if found is None:
+            raise InputError("select_by=tar: the held-out images have too few pairs for it; use select_by=recall1")
+        return float(found)
+    names = ("top1", "map", "recall1") if select_by == "auto" else (select_by,)
+    return float(next(metrics[name] for name in names if name in metrics))

@@ -276,7 +276,9 @@ class ProgressReporter:
         each = (time.monotonic() - self.start_time) / (line["epoch"] - self.start_epoch)
         left = round(each * (self.end_epoch - line["epoch"]))
         clock = f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"
-        print_stderr(f"epoch {line['epoch']}/{self.end_epoch}: {progress}{self.val_text}{describe_anchors(line)}, {clock} left")
+        print_stderr(
+            f"epoch {line['epoch']}/{self.end_epoch}: {progress}{self.val_text}{describe_anchors(line)}, {clock} left"
+        )
         self.bar.postpone()
 
     def _warn_on_collapse(self, line: dict[str, Any]) -> None:
@@ -286,7 +288,6 @@ class ProgressReporter:
         self.has_warned = True
         remedy = "lower --lr, or mine with semihard or distance instead of hard"
         print_stderr(f"epoch {line['epoch']}: all embeddings have collapsed into one point; {remedy}")
-
 
     def _warn_on_missing_triplets(self, line: dict[str, Any]) -> None:
         """Once, when nearly no anchor has a triplet: the batches hold one image of a class, or one class."""

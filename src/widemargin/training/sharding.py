@@ -1,4 +1,4 @@
-"""Heads whose classes are split over the processes of a run: kept out of DDP, whole in checkpoints, split again on load.
+"""Heads whose classes are split over the processes of a run: kept out of DDP, whole in checkpoints, split on load.
 
 A checkpoint holds all classes in one tensor, put together on rank 0 one rank's part after the other. So it is the
 checkpoint of any other run: any number of processes can resume it, each taking its own classes, and one can evaluate or
@@ -56,7 +56,7 @@ def local_classes(tensors: Mapping[str, Tensor], shards: Mapping[str, ClassShard
 
 
 def optimizer_shards(optimizer: torch.optim.Optimizer, model: nn.Module, names: Iterable[str]) -> dict[str, ClassShard]:
-    """The shards of those of the optimizer's tensors `names` (`optimizer.INDEX.NAME`) that are as long as the classes."""
+    """The shards of those of the optimizer's tensors (`optimizer.INDEX.NAME`) that belong to a split parameter."""
     by_parameter = {id(model.get_parameter(name)): shard for name, shard in class_shards(model).items()}
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     found = {}
@@ -66,4 +66,3 @@ def optimizer_shards(optimizer: torch.optim.Optimizer, model: nn.Module, names: 
         if shard is not None:
             found[name] = shard
     return found
-

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +21,15 @@ from ..numerics import distributed
 from ..numerics.random import make_generator
 from . import checkpoint, run_files
 from .callbacks import CallbackList
-from .config import TrainConfig
+from .config import TrainConfig, check_combinations
 from .dataset_inputs import DatasetInputs, GivenObjects, check_fingerprint
 from .distributed import DEFAULT_TIMEOUT_SECONDS, StopRequest, convert_sync_batchnorm, launch_fabric
 from .divergence import DivergedError, describe_divergence, non_finite_parameters
 from .epoch_statistics import EpochSums
 from .evaluate import evaluate
+from .freezing import BackboneFreezing
 from .inputs import Inputs, load_inputs
+from .knn_probe import knn_probe
 from .logging import EpochProgress, ProgressReporter
 from .model import GivenModule, ModelEMA, ObjectiveFactory, TrainStep, build_margin_model, state_bytes
 from .optim import PlateauScheduler, build_optimizer, clip_gradients, learning_rate, set_lr
@@ -59,6 +61,7 @@ class Trainer:
         callbacks: Iterable[Any] = (),
         class_counts: list[int] | None = None,
     ) -> None:
+        check_combinations(config)
         self.config, self.data_dir = config, data_dir
         self.callbacks, self.stop_requested = CallbackList(callbacks), False
         self.fabric = launch_fabric(config, devices, timeout)
@@ -74,7 +77,14 @@ class Trainer:
         if class_counts is not None:  # counts at the start of the run, so that its loss does not change
             self.inputs.class_counts = class_counts
         self.steps_per_epoch = len(self.inputs.batches)  # first, because it fails if a batch cannot be filled
-        for note in self.inputs.notes if self.rank == 0 else ():
+        if config.select_by != "auto" and self.inputs.val is None:
+            raise InputError(
+                f"select_by={config.select_by} needs held-out images: give val_classes, val_fraction, or val in Python"
+            )
+        notes = self.inputs.notes
+        if not isinstance(self.inputs, DatasetInputs) or self.inputs.sampler is None:
+            notes += self.inputs.batch_size_notes()
+        for note in notes if self.rank == 0 else ():
             warnings.warn(f"{config.data}: {note}", stacklevel=2)
         self.model = build_margin_model(
             config,
@@ -89,6 +99,7 @@ class Trainer:
             self.inputs.whiten_backbone(self.model)
             if config.init_from is not None:
                 self._load_init_weights(config.init_from)
+        self.freezing = BackboneFreezing(self.model, config, self.fabric.world_size)
         if config.grad_checkpointing:
             enable_grad_checkpointing(self.model.backbone)
         if config.sync_bn and self.fabric.world_size > 1 and self.fabric.device.type == "cuda":
@@ -150,7 +161,9 @@ class Trainer:
             what = f"step {self.step}: the update made weights non-finite in {names[0]}"
             raise DivergedError(f"{what}. Try a smaller lr, clip=1 (--clip 1), or a warm-up{ending}")
         tensors, numbers = checkpoint.optimizer_state(self.optimizer)
-        tensors = gather_classes(tensors, optimizer_shards(self.optimizer, self.model, tensors)) if self.shards else tensors
+        tensors = (
+            gather_classes(tensors, optimizer_shards(self.optimizer, self.model, tensors)) if self.shards else tensors
+        )
         if self.ema is not None:
             averages = gather_classes(self.ema.values, self.shards)
             tensors.update({checkpoint.EMA_PREFIX + name: value for name, value in averages.items()})
@@ -267,6 +280,7 @@ class Trainer:
         """
         start_time = time.perf_counter()
         self.model.train()
+        self.freezing.begin_epoch(self.epoch)
         config, batches = self.config, self.inputs.batches
         sums, first = self._begin_epoch()
         self.epoch_sums = sums
@@ -336,6 +350,23 @@ class Trainer:
         states = distributed.gather_rows(torch.get_rng_state().unsqueeze(0).to(self.fabric.device)).cpu()
         rng_states = [bytes(row.tolist()).hex() for row in states]
         return {"step": step, "sums": sums.state_dict(), "rng_states": rng_states, "elapsed_seconds": elapsed}
+
+    def describe(self) -> str:
+        """Device, images, classes, parameters and steps of the run, on one line."""
+        inputs, config = self.inputs, self.config
+        processes = f" in {self.fabric.world_size} processes" if self.fabric.world_size > 1 else ""
+        items = "items" if isinstance(inputs, DatasetInputs) else "images"
+        parts = [f"{len(inputs.train):,} {items} to train on"]
+        others = ((inputs.val, "held out"), (inputs.test, "to test"))
+        parts += [f"{len(part):,} {what}" for part, what in others if part is not None]
+        count = sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
+        frozen = sum(parameter.numel() for parameter in self.model.parameters() if not parameter.requires_grad)
+        size = f"{format_count(count)} parameters" + (f" and {format_count(frozen)} frozen" if frozen else "")
+        steps = f"{config.epochs:,} epochs of {self.steps_per_epoch:,} steps"
+        if self.step:
+            steps += f", {self.step:,} steps done"
+        head = f"{self.fabric.device}{processes}: {', '.join(parts)}; {len(inputs.class_names):,} classes"
+        return f"{head}; {size}; {steps} of {inputs.batch_size:,}"
 
     @property
     def train_metric(self) -> str:
@@ -418,6 +449,7 @@ class Trainer:
 
     def update(self) -> None:
         """One optimizer step on the accumulated gradients."""
+        self.freezing.drop_gradients(self.epoch)
         if self.config.clip and (self.shards or self.config.sample_rate < 1.0):
             self.fabric.strategy.precision.unscale_gradients(self.optimizer)
             split = [self.model.get_parameter(name) for name in self.shards]
@@ -441,19 +473,60 @@ class Trainer:
             raise DivergedError(message)
         return EpochProgress(loss, right, seen / (time.perf_counter() - start_time), self.train_metric)
 
+    def probe(self) -> float:
+        """Accuracy of the k-NN probe in percent, with the averaged weights if there are any; called on all ranks."""
+        with self._evaluated_weights():
+            return distributed.compute_on_rank_zero(
+                lambda: knn_probe(self.model, self.inputs, self.config.knn_probe), self.fabric.device
+            )
+
     def evaluate(self, images: Samples, flips: bool = True, *, intervals: bool = False) -> dict[str, Any]:
         """Metrics on `images`, with the averaged weights if there are any.
 
         All processes call this and share the images. They take the buffers of rank 0, whose running statistics the
         checkpoint holds, so that the figures are those of the checkpoint.
         """
+        with self._evaluated_weights():
+            return evaluate(
+                self.model, self.config, self.inputs, images, flips=flips, intervals=intervals, over_ranks=True
+            )
+
+    @contextmanager
+    def _evaluated_weights(self) -> Iterator[None]:
+        """Put the averaged weights, if there are any, and rank 0's buffers into the model within the block."""
         if self.ema is not None:
             self.ema.swap(self.model)
         try:
             distributed.broadcast_buffers(self.model)
-            return evaluate(
-                self.model, self.config, self.inputs, images, flips=flips, intervals=intervals, over_ranks=True
-            )
+            yield
         finally:
             if self.ema is not None:
                 self.ema.swap(self.model)
+
+    def evaluate_average(self, average: dict[str, Tensor], images: Samples) -> dict[str, Any]:
+        """Metrics on `images` with the averaged weights of several checkpoints; the model's own are put back."""
+        kept = {name: _clone(value) for name, value in checkpoint.local_state_dict(self.model).items()}
+        ema, self.ema = self.ema, None
+        try:
+            self.model.load_state_dict(local_classes(average, self.shards))
+            return self.evaluate(images, intervals=False)
+        finally:
+            self.model.load_state_dict(kept)
+            self.ema = ema
+
+
+def format_count(number: int) -> str:
+    """A large number in three digits.
+
+    >>> [format_count(number) for number in (512, 10_300, 999_999, 43_590_848)]
+    ['512', '10.3 k', '1.00 M', '43.6 M']
+    """
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= 0.9995 * size:
+            scaled = number / size
+            return f"{scaled:.{2 if scaled < 9.995 else 1 if scaled < 99.95 else 0}f} {unit}"
+    return str(number)
+
+
+def _clone(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value

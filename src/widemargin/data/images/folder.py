@@ -339,6 +339,7 @@ class FolderBatches:
         shuffle: bool = True,
         workers: int | None = None,
         per_class: int = 0,
+        sampling: str = "uniform",
     ) -> None:
         if not augment.size:
             raise InputError("images of a folder differ in size: say how large they are to be, with --input-size")
@@ -351,7 +352,7 @@ class FolderBatches:
             else None
         )
         self.sampler = make_sampler(
-            images.y, per_class, batch_size, seed, rank, world_size, repeated_augmentation, drop_last, shuffle
+            images.y, per_class, sampling, batch_size, seed, rank, world_size, repeated_augmentation, drop_last, shuffle
         )
         # PIL crops and resizes each image at its own size; what comes after is the batch's.
         pad = augment.pad if augment.scale is None else 0
