@@ -17,6 +17,7 @@ from ..head.head import Head
 from ..head.row_optimizer import RowOptimizer
 from ..io.errors import InputError
 from ..models.attach import MarginModel
+from ..numerics.precision import widest_float_dtype
 from .config import TrainConfig
 
 
@@ -141,9 +142,10 @@ def clip_gradients(
             local.append(values[-1])
     if not values:
         return
-    square = torch.stack([value.float().square().sum() for value in values]).sum()
+    widest = widest_float_dtype(values[0].device)
+    square = torch.stack([value.to(widest).square().sum() for value in values]).sum()
     if split_ids:
-        here = square.new_zeros(()) if not local else torch.stack([v.float().square().sum() for v in local]).sum()
+        here = square.new_zeros(()) if not local else torch.stack([v.to(widest).square().sum() for v in local]).sum()
         square = square - here + all_reduce_sum(here)
     factor = (max_norm / (square.sqrt() + 1e-6)).clamp(max=1.0)
     for value in values:

@@ -36,8 +36,8 @@ def gather_classes(tensors: Mapping[str, Tensor], shards: Mapping[str, ClassShar
     """The tensors on rank 0 with split ones whole and on the CPU; every rank must call this."""
     found = dict(tensors)
     for name, shard in shards.items():
-        if name in tensors:
-            local = tensors[name]
+        local = tensors.get(name)
+        if local is not None and local.ndim and len(local) == len(shard):  # not an optimizer's count of steps
             is_rank_zero = shard.rank == 0
             whole = torch.empty(shard.num_classes if is_rank_zero else 0, *local.shape[1:], dtype=local.dtype)
             # A shard that begins behind the last class takes nothing: the other ranks only send.
@@ -50,7 +50,7 @@ def local_classes(tensors: Mapping[str, Tensor], shards: Mapping[str, ClassShard
     """The tensors with this rank's part of those that are split."""
     found = dict(tensors)
     for name, shard in shards.items():
-        if name in found and len(found[name]) == shard.num_classes:
+        if name in found and found[name].ndim and len(found[name]) == shard.num_classes:
             found[name] = found[name][shard.start : shard.stop]
     return found
 
