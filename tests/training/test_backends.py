@@ -159,7 +159,16 @@ def test_sampled_classes_of_several_processes_are_split(tmp_path):
 
 
 def run_by_torchrun(words: list[str]) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone", "-m", "widemargin"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node",
+        "2",
+        "--standalone",
+        "-m",
+        "widemargin",
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([*command, *words], env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert Path(words[-1], "record.json").exists(), done.stderr[-3000:]

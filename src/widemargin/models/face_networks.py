@@ -2,7 +2,8 @@
 
 IResNet is ArcFace's ResNet: a 3×3 stem of stride 1, blocks norm – convolution – norm – PReLU – convolution – norm with
 a plain sum behind them, then norm, dropout, one linear layer over all places and a norm whose gain stays 1.
-MobileFaceNet is made of inverted bottlenecks with depthwise convolutions, and of a global depthwise convolution in place of pooling.
+MobileFaceNet is made of inverted bottlenecks with depthwise convolutions, and of a global depthwise convolution in
+place of pooling.
 
 Modules have the names that insightface's `arcface_torch` gives them, so that the state dict of an IResNet fits theirs.
 References: Deng et al., ArcFace (arXiv 1801.07698), section 3.1; Chen et al., MobileFaceNets (arXiv 1804.07573),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ from .lines import draw_log_lines
 _PRIMARY_COLOUR, _SECONDARY_COLOUR = "#4477AA", "#EE6677"
 _HISTOGRAM_LEFT, _HISTOGRAM_RIGHT, _HISTOGRAM_TOP, _HISTOGRAM_BOTTOM = 60, 800, 24, 260
 _HISTOGRAM_BINS = 80
+_LABEL_WIDTH = 34.0  # of a threshold, in the units of the picture
 
 
 def draw_roc_curve(roc: RocCurve, num_same: int, num_different: int, title: str) -> str | None:
@@ -50,6 +52,15 @@ def _subsample_roc(roc: RocCurve, num_same: int, num_different: int) -> list[tup
     return list(zip(roc.far[supported].tolist(), roc.tar[supported].tolist(), strict=True))
 
 
+def format_cosine(cosine: float) -> str:
+    """A cosine in two decimals; one that rounds to zero has no sign.
+
+    >>> format_cosine(-0.001), format_cosine(-0.25)
+    ('0.00', '-0.25')
+    """
+    return f"{round(cosine, 2) + 0.0:.2f}"
+
+
 def draw_score_histogram(roc: RocCurve, thresholds: Sequence[float], title: str) -> str:
     """Cosines of same and of different pairs, each as a share of its own kind, and thresholds as lines."""
     scores, shares = np.clip(roc.thresholds[1:], -1.0, 1.0), (np.diff(roc.tar), np.diff(roc.far))
@@ -59,7 +70,7 @@ def draw_score_histogram(roc: RocCurve, thresholds: Sequence[float], title: str)
     edges = np.linspace(low, 1.0, _HISTOGRAM_BINS + 1)
     histograms = [np.histogram(np.minimum(scores, 1.0), edges, weights=share)[0] for share in shares]
     return _draw_pair_histogram(
-        histograms, edges, tick_labels, "cosine", {value: f"{value:.2f}" for value in thresholds}, title
+        histograms, edges, tick_labels, "cosine", {value: format_cosine(value) for value in thresholds}, title
     )
 
 
@@ -107,10 +118,13 @@ def _draw_pair_histogram(
         parts.append(f'<polygon points="{" ".join(points)}" fill="{colour}" fill-opacity=".35" stroke="{colour}"/>')
         parts.append(f'<rect x="{_HISTOGRAM_LEFT + 130 * place}" y="4" width="12" height="12" fill="{colour}"/>')
         parts.append(f'<text class="tick" x="{_HISTOGRAM_LEFT + 18 + 130 * place}" y="14">{name} pairs</text>')
-    for value, words in threshold_labels.items():
+    previous, level = -math.inf, 0
+    for value, words in sorted(threshold_labels.items()):
+        level = level + 1 if x(value) - previous < _LABEL_WIDTH else 0  # below the label that it would overlap
+        previous = x(value)
         ends = f'x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{_HISTOGRAM_TOP}" y2="{_HISTOGRAM_BOTTOM}"'
         parts.append(f'<line class="axis" {ends}/>')
-        parts.append(f'<text class="tick" x="{x(value) + 4:.1f}" y="{_HISTOGRAM_TOP + 12}">{words}</text>')
+        parts.append(f'<text class="tick" x="{x(value) + 4:.1f}" y="{_HISTOGRAM_TOP + 12 + 15 * level}">{words}</text>')
     middle = (_HISTOGRAM_LEFT + _HISTOGRAM_RIGHT) / 2
     parts.append(f'<text class="tick" x="{middle}" y="{_HISTOGRAM_BOTTOM + 38}" text-anchor="middle">{unit}</text>')
     return "".join(parts) + "</svg>"
