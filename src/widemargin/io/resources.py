@@ -18,6 +18,16 @@ _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 
 
+def peak_memory() -> int | None:
+    """Most bytes of memory that this process has held; None where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * unit
+
+
 def available_memory() -> int | None:
     """Bytes that can be used, swap included, in the machine and in the container; None where nobody tells."""
     known = [found for found in (_machine_available_memory(), _cgroup_available_memory()) if found is not None]

@@ -17,8 +17,10 @@ from ..numerics import angles, distributed
 from ..numerics.precision import widest_float_dtype
 
 NUM_BINS = 90  # two degrees each
-_MAX_LOGITS = 1 << 22  # logits that a step computes for its statistics alone; of very many classes some samples count
-_MAX_SHARDED_LOGITS = 1 << 18  # fewer where they are exchanged between processes
+_MAX_LOGITS = 1 << 24  # logits that a step computes for its statistics alone; of very many classes some samples count
+_MAX_SHARDED_LOGITS = 1 << 20  # fewer where they are exchanged between processes
+_MANY_WEIGHTS = 1 << 22  # numbers of all class weights from which on only some steps count: reading them takes longest
+_PREDICTION_INTERVAL = 16  # steps from one that counts to the next
 
 
 class AngleHistogram:
@@ -90,11 +92,13 @@ class MiningMeter:
         return found
 
 
-def _num_predicted(objective: Objective, batch_size: int) -> int:
+def _num_predicted(objective: Objective, batch_size: int, step: int) -> int:
     """Samples of a batch whose logits are computed for the statistics: all, unless the classes are very many."""
     if objective.head is None:
         return batch_size
     head = objective.head
+    if head.num_classes * head.embedding_dim >= _MANY_WEIGHTS and step % _PREDICTION_INTERVAL:
+        return 0
     limit = _MAX_LOGITS if head.shard is None or head.shard.world_size == 1 else _MAX_SHARDED_LOGITS
     return min(batch_size, max(1, limit // head.num_classes))
 
@@ -119,17 +123,20 @@ class EpochSums:
         # Loss, correct predictions (of several labels all correct), images, and images whose prediction was looked at.
         self.totals = torch.zeros(4, dtype=widest_float_dtype(device), device=device)
         self.histogram, self.mining = AngleHistogram(device), MiningMeter()
+        self.steps = 0
         self.max_logit: Tensor | None = None  # largest of the last batch in which it was finite
 
     @torch.no_grad()
     def add(self, objective: Objective, losses: Tensor, embeddings: Tensor, y: Tensor) -> None:
         """Add one batch, without waiting for the device."""
-        count = _num_predicted(objective, len(y))
+        count = _num_predicted(objective, len(y), self.steps)
+        self.steps += 1
         x, labels, head = embeddings[:count], y[:count], objective.head
         predicted = torch.full_like(self.totals[0], count)
+        right = torch.zeros((), device=y.device)
         if not objective.has_logits:
             right, predicted = batch_recall(embeddings, y)
-        else:
+        elif count:
             logits = objective.logits(x)
             right = (logits.argmax(1) == labels).sum() if y.ndim == 1 else ((logits > 0) == labels).all(1).sum()
             largest = logits.abs().amax()
@@ -140,7 +147,7 @@ class EpochSums:
         images = torch.full_like(totals[0], len(y))
         totals += torch.stack((losses.detach().to(totals).sum(), right.to(totals), images, predicted.to(totals)))
         self.mining.add(objective.mining_stats(), embeddings)
-        if head is not None and (head.shard is None or head.shard.world_size == 1):
+        if count and head is not None and (head.shard is None or head.shard.world_size == 1):
             self.histogram.add(head, x, labels)
 
     def describe_magnitudes(self) -> str:
@@ -162,10 +169,12 @@ class EpochSums:
             "histogram": self.histogram.counts(),
             "mining": {name: float(value) for name, value in self.mining.sums.items()},
             "batches": self.mining.num_batches,
+            "steps": self.steps,
         }
 
     def load_state_dict(self, state: dict[str, Any], is_rank_zero: bool) -> None:
         """Continue from saved sums: rank 0 takes those of all processes, the others start at zero."""
+        self.steps = state.get("steps", 0)
         if not is_rank_zero:
             return
         totals = state["totals"]  # three in a checkpoint of an earlier version, which looked at every prediction

@@ -36,7 +36,7 @@ EVAL_BATCH_SIZE = 500
 SELECTION_FARS = ("0.001", "0.01")
 """False accept rates of the true accept rate that selects `best`: the first one that the held-out pairs resolve."""
 
-_MAX_LOGITS = 1 << 25  # logits of a batch: of very many classes fewer images are evaluated at once
+_MAX_LOGITS = 1 << 26  # logits of a batch: of very many classes fewer images are evaluated at once
 _MAX_CENTRE_VALUES = 1 << 25  # numbers of all class centres, above which angles are not computed
 
 

@@ -20,6 +20,7 @@ from ..io import bounded
 from ..io.errors import InputError, StoppedError
 from ..io.locks import lock_folder, translate_disk_errors, write_chunks_atomic, write_text_atomic
 from ..io.provenance import source_commit, versions
+from ..io.resources import peak_memory
 from ..io.text import print_stderr
 from ..numerics import distributed
 from ..recognition.evaluation import EVALUATION_VERSION
@@ -357,6 +358,7 @@ def _evaluate_and_record(trainer: Trainer, folder: Path, command: str | None) ->
         "seconds": round(trainer.seconds, 1),
         "cores": torch.get_num_threads(),
         "processes": trainer.fabric.world_size,
+        "peak_memory_bytes": peak_memory(),
         "test": {name: value for name, value in test.items() if name not in _NOT_SINGLE_FIGURES},
         "angles": test.get("angles", {}),
         "versions": versions(),
