@@ -1,4 +1,4 @@
-"""Backends of the head in training: every loss, sampled and split classes, checkpoints for another number of processes."""
+"""Backends of the head in training: every loss, sampled and split classes, resuming on other numbers of processes."""
 
 import copy
 import json

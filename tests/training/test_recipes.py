@@ -1,4 +1,4 @@
-"""Recipes, and the settings they need: selection by held-out identities, probes, freezing, averaging, rates by group."""
+"""Recipes, and the settings they need: held-out identities, probes, freezing, averaging, rates by group."""
 
 import json
 import math

@@ -46,8 +46,8 @@ class IBasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         inner = self.bn3(self.conv2(self.prelu(self.bn2(self.conv1(self.bn1(x))))))
-        shortcut: Tensor = x if self.downsample is None else self.downsample(x)
-        return inner + shortcut
+        found: Tensor = inner + (x if self.downsample is None else self.downsample(x))
+        return found
 
 
 class IResNet(nn.Module):
@@ -69,14 +69,12 @@ class IResNet(nn.Module):
         self.embedding_dim = embedding_dim
         widths = [max(1, round(width * stage)) for stage in _STAGE_WIDTHS]
         self.conv1, self.bn1, self.prelu = _conv(channels, widths[0], 3), nn.BatchNorm2d(widths[0]), nn.PReLU(widths[0])
-        in_channels = widths[0]
-        for stage, (out_channels, count) in enumerate(zip(widths, blocks, strict=True), 1):
-            chain = [
-                IBasicBlock(in_channels if k == 0 else out_channels, out_channels, 2 if k == 0 else 1)
-                for k in range(count)
-            ]
-            self.add_module(f"layer{stage}", nn.Sequential(*chain))
+        in_channels, layers = widths[0], list[nn.Module]()
+        for out_channels, count in zip(widths, blocks, strict=True):
+            rest = [IBasicBlock(out_channels, out_channels, 1) for _ in range(count - 1)]
+            layers.append(nn.Sequential(IBasicBlock(in_channels, out_channels, 2), *rest))
             in_channels = out_channels
+        self.layer1, self.layer2, self.layer3, self.layer4 = layers
         places = math.prod(-(-side // _STRIDE) for side in size)
         self.bn2, self.dropout = nn.BatchNorm2d(widths[-1]), nn.Dropout(dropout, inplace=True)
         self.fc, self.features = nn.Linear(widths[-1] * places, embedding_dim), nn.BatchNorm1d(embedding_dim)
@@ -197,8 +195,8 @@ class MobileFaceNet(nn.Module):
                 width = out_channels * scale
         self.blocks = nn.Sequential(*chain)
         self.last = nn.Sequential(*_conv_norm(width, 512, 1), nn.PReLU(512))
-        places = [-(-side // _STRIDE) for side in size]
-        self.pool = nn.Sequential(nn.Conv2d(512, 512, tuple(places), groups=512, bias=False), nn.BatchNorm2d(512))
+        places = (-(-size[0] // _STRIDE), -(-size[1] // _STRIDE))
+        self.pool = nn.Sequential(nn.Conv2d(512, 512, places, groups=512, bias=False), nn.BatchNorm2d(512))
         self.fc, self.features = nn.Linear(512, embedding_dim, bias=False), nn.BatchNorm1d(embedding_dim)
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Linear):

@@ -29,7 +29,7 @@ def enable_grad_checkpointing(model: nn.Module) -> int:
         )
     for block in blocks:
         # On the instance, so that the names of all tensors stay.
-        block.forward = partial(_checkpointed_forward, block, block.forward)  # type: ignore[method-assign]
+        block.forward = partial(_checkpointed_forward, block, block.forward)
     return len(blocks)
 
 
@@ -59,9 +59,8 @@ def _forward_contexts(block: nn.Module) -> tuple[AbstractContextManager[None], A
 @contextmanager
 def _frozen_statistics(block: nn.Module) -> Iterator[None]:
     """Normalise by the batch as before, without updating running statistics a second time."""
-    norms = [
-        m for m in block.modules() if isinstance(m, _NormBase) and m.training and m.num_batches_tracked is not None
-    ]
+    found: list[Any] = [norm for norm in block.modules() if isinstance(norm, _NormBase) and norm.training]
+    norms = [norm for norm in found if norm.num_batches_tracked is not None]
     kept = [(norm, norm.momentum, norm.num_batches_tracked.clone()) for norm in norms]
     for norm in norms:
         norm.momentum = 0.0  # running statistics stay as they are, but are passed on as in the first pass

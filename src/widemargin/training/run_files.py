@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from .config import TrainConfig
 
 _MAX_ITEM_VALUES = 1 << 26  # numbers of an item
-_EPOCH_NUMBER_FIELDS = ("loss", "train_top1", "train_exact_match", "train_recall1", "knn")
-_EPOCH_NUMBER_FIELDS += ("lr", "seconds", "images_per_second", "step")
+_TRAIN_METRIC_FIELDS = ("train_top1", "train_exact_match", "train_recall1")
+_EPOCH_NUMBER_FIELDS = ("loss", *_TRAIN_METRIC_FIELDS, "knn", "lr", "seconds", "images_per_second", "step")
 
 
 _NOT_IN_NAME = ("data", "model", "loss", "seed", "name", "epochs", "device", "input_size")

@@ -8,6 +8,7 @@ export it. Rank 0 needs memory for the whole head and its optimizer state while 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +30,8 @@ def class_shards(model: nn.Module) -> dict[str, ClassShard]:
 def exclude_from_ddp(step: nn.Module, model: nn.Module, prefix: str) -> None:
     """Keep split parameters out of DDP, which would overwrite the classes of all ranks with those of rank 0."""
     if names := [f"{prefix}{name}" for name in class_shards(model)]:
-        nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(step, names)
+        ddp: Any = nn.parallel.DistributedDataParallel
+        ddp._set_params_and_buffers_to_ignore_for_model(step, names)
 
 
 def gather_classes(tensors: Mapping[str, Tensor], shards: Mapping[str, ClassShard]) -> dict[str, Tensor]:
