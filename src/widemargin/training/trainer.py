@@ -362,7 +362,7 @@ class Trainer:
         count = sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
         frozen = sum(parameter.numel() for parameter in self.model.parameters() if not parameter.requires_grad)
         size = f"{format_count(count)} parameters" + (f" and {format_count(frozen)} frozen" if frozen else "")
-        steps = f"{config.epochs:,} epochs of {self.steps_per_epoch:,} steps"
+        steps = f"{config.epochs:,} epoch{'' if config.epochs == 1 else 's'} of {self.steps_per_epoch:,} steps"
         if self.step:
             steps += f", {self.step:,} steps done"
         head = f"{self.fabric.device}{processes}: {', '.join(parts)}; {len(inputs.class_names):,} classes"
