@@ -120,8 +120,9 @@ class DatasetBatches:
         self.samples, self.inputs, self.seed = samples, inputs, config.seed
         self.given = None
         if inputs.sampler is None:
-            args = (inputs.batch_size // inputs.world_size, config.seed, inputs.rank, inputs.world_size)
-            self.order = make_sampler(samples.y, config.per_class, config.sampling, *args, config.repeated_augmentation)
+            size, ranks = inputs.batch_size // inputs.world_size, (inputs.rank, inputs.world_size)
+            args = (size, config.seed, *ranks, config.repeated_augmentation)
+            self.order = make_sampler(samples.y, config.per_class, *args, sampling=config.sampling)
         else:
             self.given = GivenSampler(inputs.sampler, len(samples), config, inputs.rank, inputs.world_size)
 

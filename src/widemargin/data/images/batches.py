@@ -86,7 +86,7 @@ class EpochSampler:
         return range(start, len(self))
 
 
-def make_sampler(y: Tensor, per_class: int, sampling: str, *sampler_args: Any) -> EpochSampler:
+def make_sampler(y: Tensor, per_class: int, *sampler_args: Any, sampling: str = "uniform") -> EpochSampler:
     """The order of samples with labels `y`: each once, by class, or P×K; `sampler_args` are `EpochSampler`'s."""
     if sampling != "uniform":
         if per_class or y.ndim == 2:
@@ -122,9 +122,8 @@ class TensorBatches:
             ours = "none, paper, fast or seed"
             raise InputError(f"--augment timm is for folders of image files; {images.name} is in memory: take {ours}")
         self.images, self.augment = images, augment
-        self.sampler = make_sampler(
-            images.y, per_class, sampling, batch_size, seed, rank, world_size, repeated_augmentation, drop_last, shuffle
-        )
+        options = (batch_size, seed, rank, world_size, repeated_augmentation, drop_last, shuffle)
+        self.sampler = make_sampler(images.y, per_class, *options, sampling=sampling)
 
     def __len__(self) -> int:
         return len(self.sampler)
