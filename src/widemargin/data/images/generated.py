@@ -15,6 +15,7 @@ from torch import Tensor
 from ...io.errors import InputError
 from ...io.options import check_option_names, check_options, option
 from ...losses.grammar import parse_call
+from ...numerics.random import integers, normal
 from .sets import Images, ImageSet
 
 GENERATED_NAME = "generated"
@@ -46,7 +47,7 @@ class GeneratedSet:
     def load(self) -> ImageSet:
         """The images, in memory."""
         draw = torch.Generator().manual_seed(self.seed)
-        patterns = torch.randint(256, (self.classes, self.channels, _GRID, _GRID), generator=draw, dtype=torch.uint8)
+        patterns = integers(draw, self.classes, 256, self.channels, _GRID, _GRID).to(torch.uint8)
         names = tuple(map(str, range(self.classes)))
         train = Images(GENERATED_NAME, *self._draw(patterns, self.classes * self.per_class, draw), names)
         test = Images(GENERATED_NAME, *self._draw(patterns, self.test, draw), names)
@@ -62,7 +63,7 @@ class GeneratedSet:
         for start in range(0, count, step):
             coarse = patterns[y[start : start + step]].float()
             fine = F.interpolate(coarse, size=(self.size, self.size), mode="bilinear", align_corners=True)
-            fine += torch.randn(fine.shape, generator=draw).mul_(255.0 * self.noise)
+            fine += normal(draw, *fine.shape).mul_(255.0 * self.noise)
             x[start : start + step] = fine.round_().clamp_(0, 255).to(torch.uint8)
         return x, y
 
