@@ -103,8 +103,8 @@ def test_a_classical_loss_trains_if_it_is_one_of_classes(items, tmp_path, loss):
     ("changes", "message"),
     [
         ({"backend": "stream", "sample_rate": 0.5}, "sample_rate=0.5 belongs to"),
-        ({"backend": "sampled", "loss": "triplet"}, "no margin that could take"),
-        ({"backend": "sampled", "sample_rate": 0.1, "label_smoothing": 0.1}, "label smoothing needs the logits of all"),
+        ({"backend": "sampled", "loss": "triplet"}, "triplet.*backend"),
+        ({"backend": "sampled", "sample_rate": 0.1, "label_smoothing": 0.1}, "label.smoothing needs the logits of all"),
         ({"backend": "quick"}, "backend"),
     ],
 )
