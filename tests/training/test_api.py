@@ -585,7 +585,7 @@ class Tuple(nn.Module):
         ({"train": (X, Y), "config": 3}, "a TrainConfig or a mapping"),
         ({"train": (X, Y), "config": {"unseen_classes": 0.5}}, "unseen_classes is only for"),
         ({"train": (X, Y), "config": {"augment_options": {"pad": 2}}}, "is not augmented"),
-        ({"train": (X, Y), "config": {"batch_size": 500}}, "make no batch of 500"),
+        ({"train": (X, Y), "config": {"batch_size": 500, "per_class": 5}}, "a batch wants 100 classes"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MAX_LITERAL_CHARS = 10_000  # characters; longer than any realistic value
 _WORD_PATTERN = re.compile(r"[A-Za-z_][\w.:/+-]*")
 _CALL_PATTERN = re.compile(r"([^\s()=,]+)\s*(?:\((.*)\))?", re.DOTALL)
+_DASHED_VALUE_PATTERN = re.compile(r"(=\s*)([A-Za-z_][\w.:/+]*(?:-[\w.:/+]+)+)(?=\s*(?:,|$))")
 _MAX_NAME_CHARS = 200
 _MISSPELLED_CONSTANTS = {"true": "True", "false": "False", "none": "None", "null": "None"}
 
@@ -69,8 +70,10 @@ def parse_keywords(text: str, where: str) -> dict[str, Any]:
 
     >>> parse_keywords("width=0.5, stem_type=deep", "fast")
     {'width': 0.5, 'stem_type': 'deep'}
+    >>> parse_keywords("rand=rand-m9-mstd0.5-inc1, scale=(0.8, 1)", "timm")
+    {'rand': 'rand-m9-mstd0.5-inc1', 'scale': (0.8, 1)}
     """
-    call = _parse_literal_expression(f"f({text})", where, text)
+    call = _parse_literal_expression(f"f({_quote_words(text)})", where, text)
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
         raise InputError(f"{where}: cannot read {shorten(text)!r}; options are given by name, as in name(option=value)")
     options: dict[str, Any] = {}
@@ -85,6 +88,11 @@ def parse_keywords(text: str, where: str) -> dict[str, Any]:
             _check_word(node.id, place) if isinstance(node, ast.Name) else _evaluate_literal(node, place, text)
         )
     return options
+
+
+def _quote_words(text: str) -> str:
+    """The text with quotes around values such as rand-m9-mstd0.5-inc1, which Python would read as differences."""
+    return _DASHED_VALUE_PATTERN.sub(lambda found: f"{found[1]}'{found[2]}'", text)
 
 
 def _parse_literal_expression(text: str, where: str, source: str) -> ast.expr:

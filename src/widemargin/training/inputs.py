@@ -37,7 +37,13 @@ from ..data.images.index_file import scan_index_file
 from ..data.images.long_tail import long_tailed_subset
 from ..data.images.manifest import EXCLUDED, PARTS, TEST, TRAIN, UNUSED, VAL, Manifest, ManifestRow
 from ..data.images.sets import SamplesT, stratified_split, stratified_subset
-from ..data.images.splits import SplitConfig, contents_of_two_labels, describe_duplicates, rows_to_test
+from ..data.images.splits import (
+    SplitConfig,
+    contents_of_two_labels,
+    describe_duplicates,
+    hold_out_classes,
+    rows_to_test,
+)
 from ..io.errors import InputError
 from ..models.attach import MarginModel
 from .config import TrainConfig
@@ -95,12 +101,29 @@ class Inputs:
         from ..data.images.batches import TensorBatches
         from ..data.images.folder import FolderBatches, FolderImages
 
-        config = self.config
-        options: dict[str, Any] = {"rank": self.rank, "world_size": self.world_size}
+        config, batch_size = self.config, self.batch_size // self.world_size
+        options: dict[str, Any] = {"rank": self.rank, "world_size": self.world_size, "sampling": config.sampling}
         options |= {"repeated_augmentation": config.repeated_augmentation, "per_class": config.per_class}
         if isinstance(self.train, FolderImages):
-            return FolderBatches(self.train, config.batch_size // self.world_size, self.augment, config.seed, **options)
-        return TensorBatches(self.train, config.batch_size // self.world_size, self.augment, config.seed, **options)
+            return FolderBatches(self.train, batch_size, self.augment, config.seed, **options)
+        return TensorBatches(self.train, batch_size, self.augment, config.seed, **options)
+
+    @property
+    def batch_size(self) -> int:
+        """Images per step of all processes: the run's, or as many as there are, where these are fewer."""
+        config = self.config
+        available = len(self.train) * config.repeated_augmentation
+        if config.per_class or available >= config.batch_size:
+            return config.batch_size
+        return available - available % self.world_size or config.batch_size
+
+    def batch_size_notes(self) -> tuple[str, ...]:
+        """A line that says so where a batch is smaller than the run's settings ask for."""
+        if self.batch_size == self.config.batch_size:
+            return ()
+        return (
+            f"{len(self.train):,} items to train on make batches of {self.batch_size}, not {self.config.batch_size}",
+        )
 
     def manifest_summary(self) -> dict[str, Any]:
         """What the manifest says, as JSON takes it; nothing where there is none."""
@@ -266,13 +289,16 @@ def read_run_manifest(config: TrainConfig, folder: Path) -> Manifest | None:
 
 def split_images(config: TrainConfig, image_set: ImageSet | FolderSet) -> tuple[Samples, Samples | None, Samples]:
     """Training, held-out and test images of a set whose files never change, drawn from their number."""
-    from ..data.images.identities import concat_images, split_identities
+    from ..data.images.identities import concat_images, split_identities, without_classes
 
     train: Samples = image_set.train
     test: Samples = image_set.test
     if config.unseen_classes:
         train, test = split_identities(concat_images(train, test), config.unseen_classes, config.seed)
     val: Samples | None = None
+    if config.val_classes:  # of what is left without the unseen classes, so that no class is in two parts
+        train, val = split_identities(train, config.val_classes, config.seed)
+        test = test if config.unseen_classes else without_classes(test, val.class_names, train.class_names)
     if config.val_fraction:
         train, val = stratified_split(train, config.val_fraction, config.seed)
         check_val_split(config, val)
@@ -335,12 +361,15 @@ def load_folder_inputs(
         unseen_class_fraction=config.unseen_classes,
         seed=config.seed,
     )
+    if assign_new and config.val_classes:
+        raise InputError("--assign-new does not go with val_classes: begin another run")
     if manifest is not None:
         found = _inputs_from_manifest(config, tree, manifest, split_config, assign_new, test_only, is_finished)
     elif has_started:
         found = _inputs_from_legacy_split(config, tree, test_only)
     else:
         manifest, notes = create_manifest(tree, split_config)
+        manifest = hold_out_classes(manifest, config.val_classes, config.seed, tree.name)
         found = _inputs_from_rows(config, tree, manifest, manifest)
         found.notes, found.has_new_manifest = tuple(notes), True
         if config.unseen_classes:
@@ -397,8 +426,14 @@ def _inputs_from_rows(
     train_classes = manifest.train_class_names
     if tree.label_separator is not None:
         train_classes = tuple(sorted({part for label in manifest.class_names for part in tree.split_label(label)}))
+    val_classes = train_classes
+    if config.val_classes:
+        val_classes = tuple(sorted({row.label for row in manifest.rows_in(VAL)}))
+        train_classes = tuple(name for name in train_classes if name not in val_classes)
     test_classes = (
-        tuple(sorted(set(manifest.class_names) - set(train_classes))) if config.unseen_classes else train_classes
+        tuple(sorted(set(manifest.class_names) - set(train_classes) - set(val_classes)))
+        if config.unseen_classes
+        else train_classes
     )
 
     def images_of(rows: Sequence[ManifestRow], class_names: tuple[str, ...]) -> FolderImages:
@@ -406,7 +441,7 @@ def _inputs_from_rows(
 
     train = images_of([] if test_only else present.rows_in(TRAIN), train_classes)
     held_out = present.rows_in(VAL)
-    val = images_of(held_out, train_classes) if (config.val_fraction or held_out) and not test_only else None
+    val = images_of(held_out, val_classes) if (config.val_fraction or held_out) and not test_only else None
     test = images_of(rows_to_test(present.rows), test_classes)
     return Inputs(
         train, val, test, build_run_augment(config, FolderSet(tree.name, train, test)), config, manifest=manifest

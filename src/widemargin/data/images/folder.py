@@ -339,6 +339,7 @@ class FolderBatches:
         shuffle: bool = True,
         workers: int | None = None,
         per_class: int = 0,
+        sampling: str = "uniform",
     ) -> None:
         if not augment.size:
             raise InputError("images of a folder differ in size: say how large they are to be, with --input-size")
@@ -350,9 +351,8 @@ class FolderBatches:
             if augment.timm
             else None
         )
-        self.sampler = make_sampler(
-            images.y, per_class, batch_size, seed, rank, world_size, repeated_augmentation, drop_last, shuffle
-        )
+        options = (batch_size, seed, rank, world_size, repeated_augmentation, drop_last, shuffle)
+        self.sampler = make_sampler(images.y, per_class, *options, sampling=sampling)
         # PIL crops and resizes each image at its own size; what comes after is the batch's.
         pad = augment.pad if augment.scale is None else 0
         self._batch_augment = replace(augment, timm=False, size=0, scale=None, pad=pad, eval_zoom=1.0)
