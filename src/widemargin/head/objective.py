@@ -14,6 +14,7 @@ from ..losses.criterion import Criterion, CriterionModule
 from ..losses.grammar import Sum, parse
 from ..losses.margin import Margin
 from ..losses.pair_loss import PairLoss, PairLossModule
+from ..losses.regularizer import Regularizer, RegularizerModule
 from ..numerics.validation import check_integer, check_sample_weight
 from .classes import decay_groups, extend_head
 from .head import Head
@@ -63,6 +64,12 @@ class Objective(nn.Module):
         for part in self.parts.values():
             if isinstance(part, PairLossModule):
                 part.set_sync_group(head_options.get("group"), head_options.get("backend"))
+        if not self.has_logits:
+            for _, loss in self.spec.parts:
+                if isinstance(loss, Regularizer):
+                    raise InputError(
+                        f"{self.spec!r} has no class weights to regularize; write arcface + 0.1*{loss.name}"
+                    )
 
     def _unique_name(self, name: str) -> str:
         names = (name, *(f"{name}_{i}" for i in range(2, len(self.parts) + 3)))
@@ -76,7 +83,7 @@ class Objective(nn.Module):
     @property
     def has_logits(self) -> bool:
         """Whether a part has class weights, and so logits; pairs and triplets alone only embed."""
-        return any(isinstance(part, Head | CriterionModule) for part in self.parts.values())
+        return any(_has_class_weights(part) for part in self.parts.values())
 
     def mining_stats(self) -> dict[str, dict[str, Tensor]]:
         """Statistics of each pair loss on the last batch, by name: triplets found, triplets active, …"""
@@ -99,7 +106,8 @@ class Objective(nn.Module):
         self.last_losses = {}
         ignored = None if self.head is None else {"ignore_index": self.head.ignore_index}
         for name, part in self.parts.items():
-            loss = part(x, y, mix=mix, **({} if isinstance(part, Head) else ignored or {}))
+            inputs = self.class_weights() if isinstance(part, RegularizerModule) else x
+            loss = part(inputs, y, mix=mix, **({} if isinstance(part, Head) else ignored or {}))
             self.last_losses[name] = loss.detach()
             scaled = self.factors[name] * loss
             total = scaled if total is None else total + scaled
@@ -111,9 +119,24 @@ class Objective(nn.Module):
         for part in self.parts.values():
             if isinstance(part, Head):
                 return part.logits(x, y)
-            if isinstance(part, CriterionModule):
-                return part.logits(x)
+            if _has_class_weights(part):
+                return part.logits(x)  # type: ignore[no-any-return, operator]
         raise InputError(f"{self.spec!r} has no class weights, so no logits; compare embeddings instead")
+
+    def class_weights(self) -> Tensor:
+        """Class weights [C, D], or [C, K, D] with sub-centres, of the first part that has some; with gradient."""
+        part = next((part for part in self.parts.values() if _has_class_weights(part)), None)
+        if isinstance(part, Head):
+            if part.shard is not None and part.shard.world_size > 1:
+                raise InputError(
+                    "a regularizer needs all class weights on every rank; take another backend than sharded"
+                )
+            return part.weight
+        if isinstance(part, CriterionModule):
+            return part.linear.weight
+        if isinstance(part, PairLossModule):
+            return part.class_weights()
+        raise InputError(f"{self.spec!r} has no class weights")
 
     def extend(
         self,
@@ -177,9 +200,13 @@ class Objective(nn.Module):
         return f"Objective({inside})"
 
 
+def _has_class_weights(part: nn.Module) -> bool:
+    return isinstance(part, Head | CriterionModule) or (isinstance(part, PairLossModule) and part.has_logits)
+
+
 def _build_part(loss: Loss, embedding_dim: int, num_classes: int, head_options: dict[str, Any]) -> nn.Module:
     if isinstance(loss, Margin):
         return Head(embedding_dim, num_classes, loss, **head_options)
-    if isinstance(loss, PairLoss | Criterion):
+    if isinstance(loss, PairLoss | Criterion | Regularizer):
         return loss.build(embedding_dim, num_classes)
-    raise InputError(f"{loss!r} is not a margin, a pair loss or a classical loss")
+    raise InputError(f"{loss!r} is not a margin, a pair loss, a regularizer or a classical loss")

@@ -47,6 +47,8 @@ class Option(options.Option):
     per_class: bool = False
     hide_default: bool = False
     """Whether the repr leaves the value out where it is the default."""
+    holds_loss: bool = False
+    """Whether the value is another loss, which the parse string gives first and without a name: `xbm(supcon)`."""
 
     def domain(self) -> str:
         """The domain in words.
@@ -54,6 +56,8 @@ class Option(options.Option):
         >>> Option(low=0, high=1.0).domain(), Option(low=0, open_low=True).domain()
         ('0 ≤ value ≤ 1', 'value > 0')
         """
+        if self.holds_loss:
+            return "a pair loss"
         if self.choices:
             return " | ".join(self.choices)
         if self.kind is bool:
@@ -68,6 +72,8 @@ class Option(options.Option):
 
     def check_value(self, where: str, value: Any) -> Any:
         """`value` in its normal form, or an error that says what is allowed."""
+        if self.holds_loss:
+            return _check_pair_loss(where, value)
         if isinstance(value, Tensor):
             if value.is_meta or value.is_complex() or value.layout != torch.strided:
                 raise InputError(f"{where}: a tensor of real numbers with values is wanted, got {format_value(value)}")
@@ -127,6 +133,16 @@ class Option(options.Option):
         return float(value)
 
 
+def _check_pair_loss(where: str, value: Any) -> Any:
+    from .grammar import parse
+    from .pair_loss import PairLoss
+
+    value = parse(value) if isinstance(value, str) else value
+    if not isinstance(value, PairLoss):
+        raise InputError(f"{where}={format_value(value)} must be a pair loss, such as supcon")
+    return value
+
+
 def option(default: Any, meaning: str, *, kind: type | None = None, **constraints: Any) -> Any:
     """A field of a loss with its domain; see `Option` for the constraints. Numbers are of kind float unless said."""
     known = bool if isinstance(default, bool) else str if "choices" in constraints else float
@@ -184,5 +200,5 @@ class Loss:
             rule, default = known[name]
             if value is None or (rule.hide_default and not isinstance(value, Tensor) and value == default):
                 continue
-            parts.append(f"{name}={format_number(value)}")
+            parts.append(repr(value) if rule.holds_loss else f"{name}={format_number(value)}")
         return f"{self.name}({', '.join(parts)})" if parts else self.name

@@ -1,6 +1,6 @@
 """The registry of losses: finds them by file name.
 
-A loss is a file in `margins/`, `pairs/` or `classical/`; its file name is its name. Names are known
+A loss is a file in `margins/`, `pairs/`, `regularizers/` or `classical/`; its file name is its name. Names are known
 without importing anything, so the command line stays fast; classes are imported when asked for.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .base import Loss
 
 
-LOSS_FAMILIES = ("margins", "pairs", "classical")
+LOSS_FAMILIES = ("margins", "pairs", "regularizers", "classical")
 LOSS_GROUPS = {
     "softmax": "where to start, and what the others are compared with; no margin",
     "margin": "faces, products, species, any open set; one margin for all samples and classes",
@@ -30,7 +30,8 @@ LOSS_GROUPS = {
     "one-vs-all": "open sets judged by one threshold; a yes or no for every class in place of one softmax",
     "speakers": "as speaker verification trains",
     "proxies": "retrieval; vectors of the classes take the place of samples to compare with",
-    "pairs": "pairs that are alike or not; beside a margin, contrastive and triplet also by themselves",
+    "pairs": "embeddings compared with each other: open sets, retrieval, views of one image; alone or beside a margin",
+    "regularizers": "class weights kept apart; only beside a loss that has some",
     "classical": "losses on predictions and targets, what the others grew out of",
 }
 """For whom losses are: each one names its group. In the order in which they are listed."""
@@ -38,7 +39,7 @@ LOSS_GROUPS = {
 
 @functools.cache
 def _family_by_name() -> dict[str, str]:
-    """Family (`margins`, `pairs`, `classical`) of every loss by its name, from the file names alone."""
+    """Family (`margins`, `pairs`, …) of every loss by its name, from the file names alone."""
     here = Path(__file__).parent
     found: dict[str, str] = {}
     for family in LOSS_FAMILIES:
@@ -51,7 +52,7 @@ def _family_by_name() -> dict[str, str]:
 
 
 def list_losses(family: str | None = None, *, group: str | None = None) -> list[str]:
-    """Names of all losses, of one family (`margins`, `pairs`, `classical`) or of one group (`LOSS_GROUPS`).
+    """Names of all losses, of one family (`margins`, `pairs`, …) or of one group (`LOSS_GROUPS`).
 
     >>> "arcgrad" in list_losses("margins"), "triplet" in list_losses("pairs"), "focal" in list_losses()
     (True, True, True)

@@ -1,0 +1,158 @@
+"""PairBatch: the samples that a pair loss compares, as anchors (rows) and all that they are compared with (columns).
+
+In a single process both are the batch. With several ranks the columns are the batches of all ranks, with their
+gradients, and a cross-batch memory adds columns without gradient. A loss sees none of this: it asks for cosines or
+distances [N, M] and for the masks of the pairs of one class and of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from ..numerics import angles, torch_compat
+
+EMPTY_LABEL = -1
+"""Label of a place of the memory that holds no sample yet."""
+MAX_BLOCK_ELEMENTS = 2**22
+"""Numbers of one block where pairs × samples are needed: 16 MiB in fp32."""
+_CLOSE = 1e-3  # squared distances below this share of the squared lengths have lost more than four of fp32's digits
+
+
+@dataclass(frozen=True, eq=False)
+class PairBatch:
+    """Anchors `x[start : start + count]` and the samples they are compared with: `x` [B, D], then `memory` [Q, D]."""
+
+    x: Tensor
+    y: Tensor
+    start: int
+    count: int
+    memory: Tensor | None = None
+    memory_labels: Tensor | None = None
+
+    @classmethod
+    def of_batch(cls, x: Tensor, y: Tensor) -> PairBatch:
+        """Every sample of a batch as an anchor, compared with all the others."""
+        return cls(x, y, 0, len(y))
+
+    def with_all_anchors(self) -> PairBatch:
+        """The same with the samples of all ranks as anchors, for losses that look from a positive to its negatives."""
+        return replace(self, start=0, count=len(self.y))
+
+    def own_rows(self, rows: Tensor) -> Tensor:
+        """This rank's part of what was computed with `with_all_anchors`."""
+        return rows[self.start : self.start + self.count]
+
+    @property
+    def labels(self) -> Tensor:
+        """Labels of the anchors [N]."""
+        return self.own_rows(self.y)
+
+    @property
+    def column_labels(self) -> Tensor:
+        """Labels of the samples that anchors are compared with [M]; `EMPTY_LABEL` where the memory is empty."""
+        return self.y if self.memory_labels is None else torch.cat([self.y, self.memory_labels])
+
+    def itself(self) -> Tensor:
+        """Mask [N, M] of each anchor's own column."""
+        columns = torch.arange(len(self.column_labels), device=self.y.device)
+        return columns == (torch.arange(self.count, device=self.y.device) + self.start).unsqueeze(1)
+
+    def masks(self) -> tuple[Tensor, Tensor]:
+        """Pairs of one class without each anchor itself, and pairs of two classes: two [N, M] masks."""
+        columns = self.column_labels
+        equal = self.labels.unsqueeze(1) == columns
+        different = ~equal
+        if self.memory_labels is not None:
+            different &= columns != EMPTY_LABEL
+        return equal & ~self.itself(), different
+
+    def dots(self, normalize: bool = True) -> Tensor:
+        """Scalar products [N, M]; cosines unless `normalize` is False."""
+        rows, columns, memory = self._vectors(normalize)
+        return _products(rows, columns, memory)
+
+    def squared_distances(self, normalize: bool = True) -> Tensor:
+        """Squared Euclidean distances [N, M], on unit embeddings unless `normalize` is False; small ones are exact."""
+        rows, columns, memory = self._vectors(normalize)
+        # Far from their mean, two squares would swallow the difference of points that are close together.
+        centre = columns.detach().sum(0, keepdim=True) / max(len(columns), 1)
+        columns = columns - centre
+        memory = None if memory is None else memory - centre
+        rows = rows - centre if self.count < len(columns) else columns
+        row_squares = rows.square().sum(1)
+        column_squares = row_squares if rows is columns else columns.square().sum(1)
+        if memory is not None:
+            column_squares = torch.cat([column_squares, memory.square().sum(1)])
+        squares = row_squares.unsqueeze(1) + column_squares
+        distance = torch.relu(squares - 2.0 * _products(rows, columns, memory))
+        if torch_compat.is_inside_transform():
+            return distance
+        close = (distance.detach() < _CLOSE * squares.detach()) & ~self.itself()
+        first, second = close.nonzero(as_tuple=True)
+        if not torch.compiler.is_compiling() and not len(first):
+            return distance
+        every = columns if memory is None else torch.cat([columns, memory])
+
+        def exact(i: Tensor, j: Tensor) -> Tensor:
+            return (rows[i] - every[j]).square().sum(1)
+
+        return distance.index_put((first, second), map_pairs(exact, first, second, rows.shape[1]))
+
+    def distances(self, normalize: bool = True) -> Tensor:
+        """Euclidean distances [N, M]; those that are 0 have the sub-gradient 0."""
+        return safe_sqrt(self.squared_distances(normalize))
+
+    def statistics(self, same: Tensor, different: Tensor) -> dict[str, Tensor]:
+        """Counts worth logging: pairs of one class (each from both ends), and anchors without a positive or negative."""
+        return {
+            "positive_pairs": same.sum(),
+            "anchors_without": (~(same.any(1) & different.any(1))).sum(),
+        }
+
+    def _vectors(self, normalize: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+        columns = angles.unit_and_norm(self.x)[0] if normalize else self.x
+        memory = None if self.memory is None else self.memory.to(columns.dtype)
+        if memory is not None and normalize:
+            memory = angles.unit_and_norm(memory)[0]
+        return self.own_rows(columns) if self.count < len(columns) else columns, columns, memory
+
+
+def _products(rows: Tensor, columns: Tensor, memory: Tensor | None) -> Tensor:
+    """Scalar products with the columns and with the memory, whose part needs no gradient of its columns."""
+    found = rows @ columns.T
+    return found if memory is None else torch.cat([found, rows @ memory.T], 1)
+
+
+def safe_sqrt(squares: Tensor) -> Tensor:
+    """√ of numbers that are not negative; where they are 0 so is the slope."""
+    positive = squares > 0
+    return torch.where(positive, torch.where(positive, squares, 1.0).sqrt(), 0.0)
+
+
+def map_pairs(compute: Callable[[Tensor, Tensor], Tensor], first: Tensor, second: Tensor, width: int) -> Tensor:
+    """`compute(first, second)` [T] of T pairs, each of which takes `width` numbers, in blocks.
+
+    More than one block is computed again in the backward pass, so that no more than `MAX_BLOCK_ELEMENTS` are kept.
+    """
+    rows = max(1, MAX_BLOCK_ELEMENTS // max(width, 1))
+    if torch.compiler.is_compiling() or len(first) <= rows:
+        return compute(first, second)
+    blocks = zip(first.split(rows), second.split(rows), strict=True)
+    return torch.cat([checkpoint(compute, i, j, use_reentrant=False) for i, j in blocks])  # type: ignore[no-untyped-call]
+
+
+def mean_over_positives(values: Tensor, anchor: Tensor, count: int) -> Tensor:
+    """Mean [N] of one value per positive pair [T] over the pairs of each of `count` anchors; 0 where there is none."""
+    total = values.new_zeros(count).index_add(0, anchor, values)
+    pairs = values.new_zeros(count).index_add(0, anchor, torch.ones_like(values))
+    return total / pairs.clamp(min=1.0)
+
+
+def pair_masks(y: Tensor) -> tuple[Tensor, Tensor]:
+    """Pairs of one class without the diagonal, and pairs of two classes: two [N, N] masks of a batch."""
+    return PairBatch(y.new_zeros(len(y), 1), y, 0, len(y)).masks()
