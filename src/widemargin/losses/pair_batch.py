@@ -108,7 +108,7 @@ class PairBatch:
         return safe_sqrt(self.squared_distances(normalize))
 
     def statistics(self, same: Tensor, different: Tensor) -> dict[str, Tensor]:
-        """Counts worth logging: pairs of one class (each from both ends), and anchors without a positive or negative."""
+        """Counts worth logging: pairs of one class (each from both ends), and anchors without such a pair."""
         return {
             "positive_pairs": same.sum(),
             "anchors_without": (~(same.any(1) & different.any(1))).sum(),
