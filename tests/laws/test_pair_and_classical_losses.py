@@ -100,6 +100,7 @@ def test_a_pair_loss_is_finite_without_positives_or_negatives_and_with_duplicate
 @every_pair_loss
 def test_a_pair_loss_compiles_into_one_graph(name):
     x, y = batch()
+    torch.compiler.reset()
     spec = WITHOUT_DRAWS.get(name, name)
     objective, other = objective_of(spec), objective_of(spec)
     compiled = torch.compile(other, backend="aot_eager", fullgraph=True)

@@ -146,6 +146,14 @@ def map_pairs(compute: Callable[[Tensor, Tensor], Tensor], first: Tensor, second
     return torch.cat([checkpoint(compute, i, j, use_reentrant=False) for i, j in blocks])  # type: ignore[no-untyped-call]
 
 
+def softplus_of_pairs(z: Tensor) -> Tensor:
+    """`log(1 + exp(z))` of a list of pairs, exact as `softplus`.
+
+    torch.compile cannot differentiate `logsigmoid` where the number of pairs is known only at run time.
+    """
+    return torch.logaddexp(torch.zeros_like(z), z)
+
+
 def mean_over_positives(values: Tensor, anchor: Tensor, count: int) -> Tensor:
     """Mean [N] of one value per positive pair [T] over the pairs of each of `count` anchors; 0 where there is none."""
     total = values.new_zeros(count).index_add(0, anchor, values)

@@ -59,9 +59,7 @@ def all_gather_padded(rows: Tensor, counts: list[int], group: ProcessGroup | Non
     return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
 
-@custom_autograd(
-    "ranks", "the rows of all ranks; the gradient of a rank's rows is a sum over the losses of all"
-)
+@custom_autograd("ranks", "the rows of all ranks; the gradient of a rank's rows is a sum over the losses of all")
 class GatherRows(torch.autograd.Function):
     """Rows of all ranks with their gradient; every rank of the group must run the backward pass."""
 

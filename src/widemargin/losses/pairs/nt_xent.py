@@ -19,8 +19,7 @@ from torch import Tensor
 
 from ...numerics.log_sums import masked_logsumexp
 from ..base import option
-from ..margin import split_softmax
-from ..pair_batch import PairBatch, mean_over_positives
+from ..pair_batch import PairBatch, mean_over_positives, softplus_of_pairs
 from ..pair_loss import PairLoss
 
 
@@ -38,5 +37,5 @@ class NTXent(PairLoss):
         same, different = pairs.masks()
         negatives = masked_logsumexp(z, different)
         anchor, positive = same.nonzero(as_tuple=True)
-        losses = split_softmax(z[anchor, positive], negatives[anchor])
+        losses = softplus_of_pairs(negatives[anchor] - z[anchor, positive])
         return mean_over_positives(losses, anchor, pairs.count), pairs.statistics(same, different)

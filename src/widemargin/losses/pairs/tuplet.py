@@ -20,8 +20,7 @@ from torch import Tensor
 from ...numerics.angles import PI, safe_sine
 from ...numerics.log_sums import masked_logsumexp
 from ..base import option
-from ..margin import split_softmax
-from ..pair_batch import PairBatch, mean_over_positives
+from ..pair_batch import PairBatch, mean_over_positives, softplus_of_pairs
 from ..pair_loss import PairLoss
 
 
@@ -41,5 +40,5 @@ class Tuplet(PairLoss):
         anchor, positive = same.nonzero(as_tuple=True)
         own = cos[anchor, positive]
         eased = math.cos(self.m) * own + math.sin(self.m) * safe_sine(own)  # cos(θ − m) without the angle
-        losses = split_softmax(self.s * eased, negatives[anchor])
+        losses = softplus_of_pairs(negatives[anchor] - self.s * eased)
         return mean_over_positives(losses, anchor, pairs.count), pairs.statistics(same, different)
