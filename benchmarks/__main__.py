@@ -21,6 +21,7 @@ BENCHMARKS = {
     "coverage": "how often intervals of verification hold the truth",
     "head": "time, memory and gradients of heads, ours and others'",
     "pages": "how long lab, tour and report take to make, and how large they are",
+    "pairs": "pair losses against pytorch-metric-learning: time and memory of a step",
     "retrieval": "exact retrieval against a matrix product and topk",
     "train": "the training loop against a bare one, ArcGrad's head against softmax's",
 }
