@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 # isort: off
-import widemargin.models.torchvision_compat  # before timm, which notebooks import
 
 # isort: on
 

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..io.errors import InputError, unknown_name_error
@@ -18,6 +19,7 @@ from ..losses.regularizer import Regularizer, RegularizerModule
 from ..numerics.validation import check_integer, check_sample_weight
 from .classes import decay_groups, extend_head
 from .head import Head
+from .import_weights import WeightSource, read_class_weights
 
 _HEAD_OPTIONS = [p.name for p in inspect.signature(Head).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
@@ -137,6 +139,21 @@ class Objective(nn.Module):
         if isinstance(part, PairLossModule):
             return part.class_weights()
         raise InputError(f"{self.spec!r} has no class weights")
+
+    def load_class_weights(self, source: WeightSource) -> None:
+        """Take the class weights of another library's loss; see `Head.load_class_weights`."""
+        if self.head is not None:
+            self.head.load_class_weights(source)
+            return
+        weights = self.class_weights()
+        found, bias = read_class_weights(source, weights.shape[-1])
+        if found.shape != weights.shape or (bias is not None and bool(bias.any())):
+            raise InputError(
+                f"the weights have shape {list(found.shape)}{'' if bias is None else ' and a bias'}, those of "
+                f"{self.spec!r} {list(weights.shape)}"
+            )
+        with torch.no_grad():
+            weights.copy_(found)
 
     def extend(
         self,

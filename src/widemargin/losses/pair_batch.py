@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ..numerics import angles, torch_compat
+from .margin import softplus
 
 EMPTY_LABEL = -1
 """Label of a place of the memory that holds no sample yet."""
@@ -147,11 +148,11 @@ def map_pairs(compute: Callable[[Tensor, Tensor], Tensor], first: Tensor, second
 
 
 def softplus_of_pairs(z: Tensor) -> Tensor:
-    """`log(1 + exp(z))` of a list of pairs, exact as `softplus`.
+    """`log(1 + exp(z))` of a list of pairs.
 
-    torch.compile cannot differentiate `logsigmoid` where the number of pairs is known only at run time.
+    torch.compile cannot differentiate `logsigmoid`, whose slope is exact too, where the number of pairs is not known.
     """
-    return torch.logaddexp(torch.zeros_like(z), z)
+    return torch.logaddexp(torch.zeros_like(z), z) if torch.compiler.is_compiling() else softplus(z)
 
 
 def mean_over_positives(values: Tensor, anchor: Tensor, count: int) -> Tensor:
