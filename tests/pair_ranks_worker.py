@@ -32,7 +32,7 @@ def global_batches() -> list[tuple[Tensor, Tensor]]:
 
 
 def train(spec: str, rank: int, count: int) -> dict[str, list[float]]:
-    """Losses of all samples and the gradients of the network and of the loss, as DDP averages them, after three steps."""
+    """Losses of this rank's samples, gradients as DDP averages them, and the state, after three steps."""
     torch.manual_seed(0)
     network = nn.Linear(6, D).double()
     options = {"group": dist.group.WORLD} if count > 1 else {}

@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("report", "one run or several as a page: courses, angles, mistakes, settings"),
     "losses": ("losses", "list all losses, or explain one"),
     "curves": ("losses", "draw what every loss does with an angle"),
+    "suggest": ("losses", "which losses to try first, with numbers, reasons and sources"),
     "theory": ("losses", "scale against gap: which s for my number of classes?"),
     "completion": ("completion", "print a completion script for your shell"),
 }

@@ -1,4 +1,4 @@
-"""Pair losses against pytorch-metric-learning 2.9.0: equal where the definitions agree, and known to differ elsewhere."""
+"""Pair losses against pytorch-metric-learning 2.9.0: equal where definitions agree, known to differ elsewhere."""
 
 from __future__ import annotations
 

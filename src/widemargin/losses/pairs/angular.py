@@ -4,7 +4,7 @@ Formula: per anchor mean_{p ∈ P} log(1 + Σ_{n ∈ N} exp(4 tan²α (a + p)·n
 Anchors without a positive or a negative count 0 and are reported (`stats["anchors_without"]`).
 Domain: 0 < α ≤ 1.15 rad (66°).
 When: retrieval with several samples of a class in a batch; beside `n_pair` in the paper.
-Reference: Wang et al., Angular loss (arXiv 1708.01682), Eq. 7 and 8; α = 40° as in pytorch-metric-learning (the paper:
+Reference: Wang et al., Angular loss (arXiv 1708.01682); α = 40° as in pytorch-metric-learning (the paper:
 36° to 55°), here in radians. pytorch-metric-learning 2.9 leaves the negatives as long as they are.
 
 >>> import torch, widemargin as wm
@@ -27,7 +27,7 @@ from ..pair_loss import PairLoss
 @dataclass(frozen=True, repr=False)
 class Angular(PairLoss):
     name = "angular"
-    reference = "Wang et al., Angular loss, arXiv 1708.01682, Eq. 7 and 8"
+    reference = "Wang et al., Angular loss, arXiv 1708.01682"
     group = "pairs"
 
     alpha: float = option(round(math.radians(40.0), 4), "angle in radians", low=0, open_low=True, high=1.15)

@@ -5,7 +5,7 @@ histogram of the positives, H⁺ and H = cumulated histograms of the positives a
 counts 0 and is reported (`stats["anchors_without"]`).
 Domain: whole L ≥ 1.
 When: retrieval judged by mean average precision, with large batches.
-Reference: Cakir et al., FastAP, CVPR 2019, Eq. 6 to 9; L = 10 as in the authors' code.
+Reference: Cakir et al., FastAP, CVPR 2019; L = 10 as in the authors' code.
 
 >>> import torch, widemargin as wm
 >>> x = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [-0.6, 0.8]])
@@ -26,7 +26,7 @@ from ..pair_loss import PairLoss
 @dataclass(frozen=True, repr=False)
 class FastAP(PairLoss):
     name = "fast_ap"
-    reference = "Cakir et al., FastAP, CVPR 2019, Eq. 6 to 9"
+    reference = "Cakir et al., FastAP, CVPR 2019"
     group = "pairs"
 
     bins: int = option(10, "bins of the squared distance", low=1, high=10_000, kind=int)

@@ -6,8 +6,8 @@ On unit embeddings unless `normalize=False`. Anchors without a positive or a neg
 (`stats["anchors_without"]`).
 Domain: m > 0, a distance.
 When: results of that paper are to be made again; `form=generalized` takes all positives of an anchor at once.
-Reference: Oh Song et al., Lifted structured embedding (arXiv 1511.06452), Eq. 4; Hermans et al., In defense of the
-triplet loss (arXiv 1703.07737), Eq. 8; m = 1 in both. Distances are not squared.
+Reference: Oh Song et al., Lifted structured embedding (arXiv 1511.06452); Hermans et al., In defense of the
+triplet loss (arXiv 1703.07737); m = 1 in both. Distances are not squared.
 
 >>> import torch, widemargin as wm
 >>> x = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [-0.6, 0.8]])
@@ -29,7 +29,7 @@ from ..pair_loss import PairLoss
 @dataclass(frozen=True, repr=False)
 class Lifted(PairLoss):
     name = "lifted"
-    reference = "Oh Song et al., Lifted structured embedding, arXiv 1511.06452, Eq. 4"
+    reference = "Oh Song et al., Lifted structured embedding, arXiv 1511.06452"
     group = "pairs"
 
     m: float = option(1.0, "distance that pairs of two classes shall keep", low=0, open_low=True)

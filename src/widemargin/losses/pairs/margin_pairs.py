@@ -6,7 +6,7 @@ each pair of one class `mining=distance` draws one negative such that all distan
 takes every pair. Anchors without a positive and a negative count 0 and are reported (`stats["anchors_without"]`).
 Domain: α ≥ 0; 0 < β ≤ 2; ν ≥ 0. `learn_beta=True` makes β a parameter per class, and needs an `Objective`.
 When: retrieval with several samples of a class in a batch; the boundary β may differ between classes.
-Reference: Wu et al., Sampling matters (arXiv 1706.07567), Eq. 4, 5 and 7; α = 0.2, β = 1.2, ν = 0 as in the authors'
+Reference: Wu et al., Sampling matters (arXiv 1706.07567); α = 0.2, β = 1.2, ν = 0 as in the authors'
 code.
 
 >>> import torch, widemargin as wm
@@ -30,7 +30,7 @@ from ._mining import MINERS, MiningConfig
 @dataclass(frozen=True, repr=False)
 class MarginPairs(PairLoss):
     name = "margin_pairs"
-    reference = "Wu et al., Sampling matters, arXiv 1706.07567, Eq. 4, 5 and 7"
+    reference = "Wu et al., Sampling matters, arXiv 1706.07567"
     group = "pairs"
 
     alpha: float = option(0.2, "margin, a distance", low=0)

@@ -5,7 +5,7 @@ over the mined pairs: positives with c_p < max_N c + ε, negatives with c_n > mi
 count 0 and are reported (`stats["anchors_without"]`).
 Domain: α > 0; β > 0; λ in [−1, 1]; ε ≥ 0, or None for all pairs (then an anchor without positives has its negatives).
 When: retrieval with several samples of a class in a batch; a common baseline of deep metric learning.
-Reference: Wang et al., Multi-Similarity (arXiv 1904.06627), Eq. 8, 9 and 14; α = 2, β = 50, ε = 0.1 as in the paper,
+Reference: Wang et al., Multi-Similarity (arXiv 1904.06627); α = 2, β = 50, ε = 0.1 as in the paper,
 and λ = 0.5 as in the authors' code, which has β = 40 and leaves out positives with c > 1 − 10⁻⁵.
 
 >>> import torch, widemargin as wm
@@ -29,7 +29,7 @@ from ..pair_loss import PairLoss
 @dataclass(frozen=True, repr=False)
 class MultiSimilarity(PairLoss):
     name = "multi_similarity"
-    reference = "Wang et al., Multi-Similarity, arXiv 1904.06627, Eq. 14"
+    reference = "Wang et al., Multi-Similarity, arXiv 1904.06627"
     group = "pairs"
 
     alpha: float = option(2.0, "scale of positives", low=0, open_low=True)

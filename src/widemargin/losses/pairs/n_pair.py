@@ -6,7 +6,7 @@ normalised. A sample without a partner, or alone with its class, counts only its
 (`stats["anchors_without"]`).
 Domain: λ ≥ 0.
 When: batches of two samples of each of many classes; N pairs give N (N − 1) comparisons.
-Reference: Sohn, N-pair loss, NIPS 2016, Eq. 7 and 8 (one direction); λ = 0.002 as in TensorFlow's npairs_loss.
+Reference: Sohn, N-pair loss, NIPS 2016 (one direction); λ = 0.002 as in TensorFlow's npairs_loss.
 pytorch-metric-learning 2.9 normalises the embeddings unless told otherwise and has no λ.
 
 >>> import torch, widemargin as wm
@@ -30,7 +30,7 @@ from ..pair_loss import PairLoss
 @dataclass(frozen=True, repr=False)
 class NPair(PairLoss):
     name = "n_pair"
-    reference = "Sohn, N-pair loss, NIPS 2016, Eq. 7 and 8"
+    reference = "Sohn, N-pair loss, NIPS 2016"
     group = "pairs"
     depends_on_order = True
 

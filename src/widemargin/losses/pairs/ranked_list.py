@@ -6,7 +6,7 @@ constants by the gradient. What has no P* or no N* counts 0 there; anchors witho
 (`stats["anchors_without"]`).
 Domain: 0 < α ≤ 2; 0 ≤ m ≤ α; 0 ≤ λ ≤ 1; T ≥ 0.
 When: retrieval with several samples of a class in a batch; classes need not become points.
-Reference: Wang et al., Ranked list loss (arXiv 1903.03238), Eq. 5 to 9 (RLL-simpler); α = 1.2, m = 0.4, T = 10, λ = 0.5
+Reference: Wang et al., Ranked list loss (arXiv 1903.03238) (RLL-simpler); α = 1.2, m = 0.4, T = 10, λ = 0.5
 as in the paper. pytorch-metric-learning differentiates the weights too.
 
 >>> import torch, widemargin as wm
@@ -30,7 +30,7 @@ from ..pair_loss import PairLoss
 @dataclass(frozen=True, repr=False)
 class RankedList(PairLoss):
     name = "ranked_list"
-    reference = "Wang et al., Ranked list loss, arXiv 1903.03238, Eq. 5 to 9"
+    reference = "Wang et al., Ranked list loss, arXiv 1903.03238"
     group = "pairs"
     detached = True
 

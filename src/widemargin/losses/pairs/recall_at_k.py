@@ -5,7 +5,7 @@ rank r(p) = 1 + Σ_{j≠i,p} sigmoid((c_j − c_p)/τ), c = cosines. A query wit
 (`stats["anchors_without"]`).
 Domain: τ > 0; τ_k > 0; whole k ≥ 1, the largest one; the others are the powers of 2 below it.
 When: retrieval judged by recall at k, with large batches (the paper's have 4,096 images).
-Reference: Patel et al., Recall@k surrogate (arXiv 2108.11179), Eq. 5 to 8; τ = 0.01, τ_k = 1 and k up to 16 as in the
+Reference: Patel et al., Recall@k surrogate (arXiv 2108.11179); τ = 0.01, τ_k = 1 and k up to 16 as in the
 paper. The authors' code counts the query itself in all ranks, so that no rank is below 2; here it is left out.
 
 >>> import torch, widemargin as wm
@@ -27,7 +27,7 @@ from ..pair_loss import PairLoss
 @dataclass(frozen=True, repr=False)
 class RecallAtK(PairLoss):
     name = "recall_at_k"
-    reference = "Patel et al., Recall@k surrogate loss, arXiv 2108.11179, Eq. 5 to 8"
+    reference = "Patel et al., Recall@k surrogate loss, arXiv 2108.11179"
     group = "pairs"
 
     k: int = option(16, "largest k", low=1, kind=int)

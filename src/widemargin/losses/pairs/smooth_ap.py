@@ -6,7 +6,7 @@ query without another sample of its class has precision 1. Otherwise it counts 0
 (`stats["anchors_without"]`).
 Domain: τ > 0.
 When: retrieval judged by mean average precision; many samples of a class in a batch.
-Reference: Brown et al., Smooth-AP (arXiv 2007.12163), Eq. 7; τ = 0.01. Memory is (positive pairs) × N in blocks, not
+Reference: Brown et al., Smooth-AP (arXiv 2007.12163); τ = 0.01. Memory is (positive pairs) × N in blocks, not
 N³. pytorch-metric-learning 2.9 computes something else unless there are as many classes as samples of each.
 
 >>> import torch, widemargin as wm
@@ -28,7 +28,7 @@ from ..pair_loss import PairLoss
 @dataclass(frozen=True, repr=False)
 class SmoothAP(PairLoss):
     name = "smooth_ap"
-    reference = "Brown et al., Smooth-AP, arXiv 2007.12163, Eq. 7"
+    reference = "Brown et al., Smooth-AP, arXiv 2007.12163"
     group = "pairs"
 
     tau: float = option(0.01, "temperature of the steps", low=0, open_low=True)

@@ -4,7 +4,7 @@ Formula: per anchor mean_{p ∈ P} log(1 + Σ_{n ∈ N} exp(s (c_n − cos(θ_p 
 Anchors without a positive count 0 and are reported (`stats["anchors_without"]`).
 Domain: s > 0; 0 ≤ m ≤ π/2 rad. m makes positives easier, so that they need not coincide.
 When: retrieval with several samples of a class in a batch and classes of some variety.
-Reference: Yu and Tao, Tuplet margin loss, ICCV 2019, Eq. 5; s = 64 and m = 0.1 rad (5.73° in pytorch-metric-learning).
+Reference: Yu and Tao, Tuplet margin loss, ICCV 2019; s = 64 and m = 0.1 rad (5.73° in pytorch-metric-learning).
 
 >>> import torch, widemargin as wm
 >>> x = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [-0.6, 0.8]])
@@ -27,7 +27,7 @@ from ..pair_loss import PairLoss
 @dataclass(frozen=True, repr=False)
 class Tuplet(PairLoss):
     name = "tuplet"
-    reference = "Yu and Tao, Deep metric learning with tuplet margin loss, ICCV 2019, Eq. 5"
+    reference = "Yu and Tao, Deep metric learning with tuplet margin loss, ICCV 2019"
     group = "pairs"
 
     s: float = option(64.0, "scale", low=0, open_low=True)

@@ -4,7 +4,7 @@ Formula: for each sample the mean over j ≠ y of 1/θ_yj², θ_yj = angle betwe
 below 0.01 rad count as 0.01. With sub-centres the mean over those of y, against those of other classes.
 Domain: no options; its weight in the sum is the paper's λ. Needs a loss with class weights that all lie on one process.
 When: beside a margin, where classes crowd together, with many classes or few dimensions.
-Reference: Liu et al., Minimum hyperspherical energy (arXiv 1805.09298), Eq. 1 and 6 with s = 2 and angles (the A2
+Reference: Liu et al., Minimum hyperspherical energy (arXiv 1805.09298), with s = 2 and angles (the A2
 form), over the classes of the batch; λ = 1 in their SphereFace+.
 
 >>> import torch, widemargin as wm
@@ -28,7 +28,7 @@ _SMALLEST_ANGLE = 0.01
 @dataclass(frozen=True, repr=False)
 class MHE(Regularizer):
     name = "mhe"
-    reference = "Liu et al., Minimum hyperspherical energy, arXiv 1805.09298, Eq. 1 and 6"
+    reference = "Liu et al., Minimum hyperspherical energy, arXiv 1805.09298"
     group = "regularizers"
 
     def penalty(self, cos: Tensor, is_other: Tensor) -> Tensor:

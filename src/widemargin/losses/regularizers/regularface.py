@@ -4,7 +4,7 @@ Formula: for each sample max_{j≠y} cos θ_yj, θ_yj = angle between the weight
 of every class, the mean over a batch is the paper's mean over classes. With sub-centres the mean over those of y.
 Domain: no options; its weight in the sum is the paper's λ. Needs a loss with class weights that all lie on one process.
 When: beside a margin, where some classes are confused with their neighbours.
-Reference: Zhao et al., RegularFace, CVPR 2019, Eq. 5 and 6, over the classes of the batch.
+Reference: Zhao et al., RegularFace, CVPR 2019, over the classes of the batch.
 
 >>> import torch, widemargin as wm
 >>> objective = wm.Objective("normface(s=4) + regularface", 2, 3)
@@ -24,7 +24,7 @@ from ..regularizer import Regularizer
 @dataclass(frozen=True, repr=False)
 class RegularFace(Regularizer):
     name = "regularface"
-    reference = "Zhao et al., RegularFace, CVPR 2019, Eq. 5 and 6"
+    reference = "Zhao et al., RegularFace, CVPR 2019"
     group = "regularizers"
 
     def penalty(self, cos: Tensor, is_other: Tensor) -> Tensor:
