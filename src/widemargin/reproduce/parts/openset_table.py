@@ -225,7 +225,7 @@ def complete_openset_runs(
             print(_run_state(method, config, runs_dir), run_folder(config, runs_dir))
         return None
     with lock_folder(out):
-        _execute_missing(todo, runs_dir, options.data_dir)
+        execute_missing(todo, runs_dir, options.data_dir)
         _reevaluate_outdated(
             [each for each in wanted if _run_state(*each, runs_dir) == _STATE_OUTDATED], runs_dir, options.data_dir
         )
@@ -248,7 +248,7 @@ def _run_state(method: OpenSetMethod, config: TrainConfig, runs_dir: Path) -> st
     )
 
 
-def _execute_missing(todo: Sequence[tuple[OpenSetMethod, TrainConfig]], runs_dir: Path, data_dir: str | None) -> None:
+def execute_missing(todo: Sequence[tuple[OpenSetMethod, TrainConfig]], runs_dir: Path, data_dir: str | None) -> None:
     """Train one run after the other; one that diverges does not keep the others from being done."""
     from ...io.resources import keep_freed_memory
     from ...training.divergence import DivergedError
@@ -452,7 +452,9 @@ def write_openset_report(
                 METRICS[metric][0],
             )
             body += [page.heading(METRICS[metric][0], "A dot is a split, the bar their mean."), page.figure(picture)]
-    body += [page.heading("Again"), page.code(f"widemargin reproduce openset {options.which} --seeds {len(seeds)}")]
+    chosen_set = "" if options.losses == "usual" else f" --losses {options.losses}"
+    command = f"widemargin reproduce openset {options.which}{chosen_set} --seeds {len(seeds)}"
+    body += [page.heading("Again"), page.code(command)]
     path = out / "report.html"
     path.write_text(page.html_page(title, sub, body), encoding="utf-8")
     print(f"wrote {path}, {out / 'records.jsonl'} and {out / 'compared.json'}")
