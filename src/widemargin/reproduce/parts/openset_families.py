@@ -77,7 +77,8 @@ def own_methods(base_config: TrainConfig, losses: Sequence[str]) -> list[OpenSet
 def choose_settings(base_config: TrainConfig, options: argparse.Namespace, out: Path) -> dict[str, str] | None:
     """The best candidate of every family, all of which are trained if they were not; None if they are only listed."""
     runs_dir = Path(options.runs_dir)
-    inner = replace(base_config, unseen_classes=UNSEEN_AND_HELD_OUT, seed=0)
+    # Half as many classes to train on, and half of them in a batch.
+    inner = replace(base_config, unseen_classes=UNSEEN_AND_HELD_OUT, batch_size=base_config.batch_size // 2, seed=0)
     candidates = [loss for losses in FAMILIES.values() if len(losses) > 1 for loss in losses]
     wanted = [(method, method.config) for method in own_methods(inner, candidates)]
     todo = [(method, config) for method, config in wanted if read_record(config, runs_dir) is None]
