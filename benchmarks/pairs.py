@@ -1,7 +1,7 @@
 """`python -m benchmarks pairs`: pair losses against pytorch-metric-learning 2.9.0: time of a step, and its memory.
 
-A step is forward and backward of the mean loss of a batch with four samples per class, to the embeddings (and proxies).
-Times are taken by turns in one process; memory is the high-water mark of a step in a process of its own, beyond what
+A step is forward and backward of the mean loss of a batch with four samples per class (`n_pair`: two), to the
+embeddings (and proxies). Times are taken by turns in one process; memory is the high-water mark of a step in a process of its own, beyond what
 the process held before. A peer that needs more than `MAX_CHILD_GIB` is not timed. Settings are each library's defaults,
 with the same miner where there is one; what differs in the definitions is in docs/migration.md.
 """
@@ -35,6 +35,7 @@ from .head_timing import _child_environment, peak_resident_kib, reset_peak_resid
 SIZES = (256, 1024)
 EMBEDDING_DIM = 512
 PER_CLASS = 4
+PER_CLASS_OF = {"n_pair": 2}  # whose batches are pairs
 MAX_CHILD_GIB = 8
 PEERS: dict[str, tuple[str, str | None]] = {
     "contrastive(form=hadsell)": ("ContrastiveLoss()", None),
@@ -60,17 +61,17 @@ WITHOUT_PEER = ("recall_at_k", "xbm(supcon, size=8192)")
 Step = Callable[[], None]
 
 
-def random_batch(samples: int) -> tuple[Tensor, Tensor]:
+def random_batch(samples: int, per_class: int = PER_CLASS) -> tuple[Tensor, Tensor]:
     """Embeddings around one centre per class, so that mining finds something, and labels."""
     draw = torch.Generator().manual_seed(0)
-    y = torch.arange(samples) // PER_CLASS
-    centres = torch.randn(samples // PER_CLASS, EMBEDDING_DIM, generator=draw)
+    y = torch.arange(samples) // per_class
+    centres = torch.randn(samples // per_class, EMBEDDING_DIM, generator=draw)
     return 0.3 * centres[y] + torch.randn(samples, EMBEDDING_DIM, generator=draw), y
 
 
 def own_step(spec: str, x: Tensor, y: Tensor) -> Step:
     """A step of ours."""
-    objective = Objective(spec, EMBEDDING_DIM, len(x) // PER_CLASS)
+    objective = Objective(spec, EMBEDDING_DIM, int(y.max()) + 1)
     return _step(lambda leaf: objective(leaf, y).mean(), x, objective)
 
 
@@ -78,7 +79,7 @@ def peer_step(spec: str, x: Tensor, y: Tensor) -> Step:
     """A step of the peer's loss that is compared with ours."""
     from widemargin.losses.grammar import parse_literal
 
-    names = {"CLASSES": str(len(x) // PER_CLASS), "DIM": str(EMBEDDING_DIM)}
+    names = {"CLASSES": str(int(y.max()) + 1), "DIM": str(EMBEDDING_DIM)}
 
     def build(call: str, module: str) -> torch.nn.Module:
         name, _, inside = call.removesuffix(")").partition("(")
@@ -127,7 +128,11 @@ def measure_pairs(specs: list[str], sizes: list[int], rounds: int, with_memory: 
     with progress_bar("pairs", float(len(cases))) as on_progress:
         for spec, samples in cases:
             row: dict[str, Any] = {"loss": spec, "peer": PEERS.get(spec, (None,))[0], "samples": samples}
-            row |= {"embedding_dim": EMBEDDING_DIM, "per_class": PER_CLASS, "threads": torch.get_num_threads()}
+            row |= {
+                "embedding_dim": EMBEDDING_DIM,
+                "per_class": PER_CLASS_OF.get(spec, PER_CLASS),
+                "threads": torch.get_num_threads(),
+            }
             both = ("ours", "peer") if spec in PEERS else ("ours",)
             if with_memory:
                 row["mebibytes"] = {who: measure_memory(who, spec, samples) for who in both}
@@ -143,7 +148,7 @@ def measure_pairs(specs: list[str], sizes: list[int], rounds: int, with_memory: 
 
 def _build(who: str, spec: str, samples: int) -> Step:
     torch.manual_seed(0)
-    return (own_step if who == "ours" else peer_step)(spec, *random_batch(samples))
+    return (own_step if who == "ours" else peer_step)(spec, *random_batch(samples, PER_CLASS_OF.get(spec, PER_CLASS)))
 
 
 def _time_by_turns(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:

@@ -182,8 +182,8 @@ def n_pair(x: Tensor, y: Tensor, l2: float = 0.002) -> Tensor:
     for a, p in pairs:
         others = [(b, q) for b, q in pairs if labels[b] != labels[a]]
         if others:
-            total[a] = total[a] + log1p_sum([(x[a] * x[q]).sum() - (x[a] * x[p]).sum() for _, q in others])
-            total[p] = total[p] + log1p_sum([(x[p] * x[b]).sum() - (x[p] * x[a]).sum() for b, _ in others])
+            loss = log1p_sum([(x[a] * x[q]).sum() - (x[a] * x[p]).sum() for _, q in others])
+            total[a], total[p] = total[a] + loss, total[p] + loss
     return torch.stack(total)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ..numerics import angles, torch_compat
+from ..numerics.log_sums import EMPTY_LOG_SUM
 from .margin import softplus
 
 EMPTY_LABEL = -1
@@ -66,16 +67,22 @@ class PairBatch:
     def masks(self) -> tuple[Tensor, Tensor]:
         """Pairs of one class without each anchor itself, and pairs of two classes: two [N, M] masks."""
         columns = self.column_labels
-        equal = self.labels.unsqueeze(1) == columns
-        different = ~equal
+        same = self.labels.unsqueeze(1) == columns
+        different = ~same
         if self.memory_labels is not None:
             different &= columns != EMPTY_LABEL
-        return equal & ~self.itself(), different
+        same.diagonal(self.start).fill_(False)
+        return same, different
 
-    def dots(self, normalize: bool = True) -> Tensor:
-        """Scalar products [N, M]; cosines unless `normalize` is False."""
-        rows, columns, memory = self._vectors(normalize)
-        return _products(rows, columns, memory)
+    def pairs_per_anchor(self) -> Tensor | int:
+        """How many samples each anchor is compared with."""
+        others = max(len(self.y) - 1, 0)
+        return others if self.memory_labels is None else others + (self.memory_labels != EMPTY_LABEL).sum()
+
+    def dots(self, scale: float = 1.0) -> Tensor:
+        """Cosines [N, M], times `scale`."""
+        rows, columns, memory = self._vectors(normalize=True)
+        return _products(rows if scale == 1.0 else scale * rows, columns, memory)
 
     def squared_distances(self, normalize: bool = True) -> Tensor:
         """Squared Euclidean distances [N, M], on unit embeddings unless `normalize` is False; small ones are exact."""
@@ -87,13 +94,16 @@ class PairBatch:
         rows = rows - centre if self.count < len(columns) else columns
         row_squares = rows.square().sum(1)
         column_squares = row_squares if rows is columns else columns.square().sum(1)
+        distance = torch.addmm(column_squares, rows, columns.T, alpha=-2.0)
         if memory is not None:
-            column_squares = torch.cat([column_squares, memory.square().sum(1)])
-        squares = row_squares.unsqueeze(1) + column_squares
-        distance = torch.relu(squares - 2.0 * _products(rows, columns, memory))
+            distance = torch.cat([distance, torch.addmm(memory.square().sum(1), rows, memory.T, alpha=-2.0)], 1)
+        distance = torch.relu(distance + row_squares.unsqueeze(1))
         if torch_compat.is_inside_transform():
             return distance
-        close = (distance.detach() < _CLOSE * squares.detach()) & ~self.itself()
+        close = distance.detach() < (2.0 * _CLOSE * row_squares.detach()).unsqueeze(
+            1
+        )  # where lengths are as good as equal
+        close.diagonal(self.start).fill_(False)
         first, second = close.nonzero(as_tuple=True)
         if not torch.compiler.is_compiling() and not len(first):
             return distance
@@ -105,7 +115,7 @@ class PairBatch:
         return distance.index_put((first, second), map_pairs(exact, first, second, rows.shape[1]))
 
     def distances(self, normalize: bool = True) -> Tensor:
-        """Euclidean distances [N, M]; those that are 0 have the sub-gradient 0."""
+        """Euclidean distances [N, M]; those of points that coincide are next to 0 and have the gradient 0."""
         return safe_sqrt(self.squared_distances(normalize))
 
     def statistics(self, same: Tensor, different: Tensor) -> dict[str, Tensor]:
@@ -130,9 +140,8 @@ def _products(rows: Tensor, columns: Tensor, memory: Tensor | None) -> Tensor:
 
 
 def safe_sqrt(squares: Tensor) -> Tensor:
-    """√ of numbers that are not negative; where they are 0 so is the slope."""
-    positive = squares > 0
-    return torch.where(positive, torch.where(positive, squares, 1.0).sqrt(), 0.0)
+    """√ of numbers that are not negative; that of 0 is about 1e-19 (1e-154 in fp64) and has the slope 0."""
+    return squares.clamp(min=torch.finfo(squares.dtype).tiny).sqrt()
 
 
 def map_pairs(compute: Callable[[Tensor, Tensor], Tensor], first: Tensor, second: Tensor, width: int) -> Tensor:
@@ -145,6 +154,13 @@ def map_pairs(compute: Callable[[Tensor, Tensor], Tensor], first: Tensor, second
         return compute(first, second)
     blocks = zip(first.split(rows), second.split(rows), strict=True)
     return torch.cat([checkpoint(compute, i, j, use_reentrant=False) for i, j in blocks])  # type: ignore[no-untyped-call]
+
+
+def logsumexp_of_pairs(values: Tensor, anchor: Tensor, count: int) -> Tensor:
+    """log Σ exp [N] of one value per pair [T] over the pairs of each of `count` anchors; as `masked_logsumexp`."""
+    peak = values.new_full((count,), EMPTY_LOG_SUM).scatter_reduce(0, anchor, values.detach(), "amax")
+    sums = values.new_zeros(count).index_add(0, anchor, torch.exp(values - peak[anchor]))
+    return torch.where(sums > 0, torch.log(torch.where(sums > 0, sums, 1.0)) + peak, EMPTY_LOG_SUM)
 
 
 def softplus_of_pairs(z: Tensor) -> Tensor:

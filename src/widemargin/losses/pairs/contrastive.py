@@ -42,10 +42,10 @@ class Contrastive(PairLoss):
             hinge = torch.relu(self.m - safe_sqrt(distance)).square()
         else:
             hinge = torch.relu(self.m**2 - distance)
-        cost = distance * same + hinge * different
+        cost = torch.where(same, distance, hinge).masked_fill(~(same | different), 0.0)
         stats = {
             "positive_pairs": same.sum() // 2,
             "negative_pairs": different.sum() // 2,
             "active": ((hinge.detach() > 0) & different).sum() // 2,
         }
-        return cost.sum(1) / (same | different).sum(1).clamp(min=1), stats
+        return cost.sum(1) / torch.as_tensor(pairs.pairs_per_anchor()).clamp(min=1), stats

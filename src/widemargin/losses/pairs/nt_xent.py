@@ -33,7 +33,7 @@ class NTXent(PairLoss):
     tau: float = option(0.07, "temperature", low=0, open_low=True)
 
     def loss_of_pairs(self, pairs: PairBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        z = pairs.dots() / self.tau
+        z = pairs.dots(1.0 / self.tau)
         same, different = pairs.masks()
         negatives = masked_logsumexp(z, different)
         anchor, positive = same.nonzero(as_tuple=True)

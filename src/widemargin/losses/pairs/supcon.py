@@ -21,7 +21,7 @@ from torch import Tensor
 from ...numerics.log_sums import masked_logsumexp
 from ..base import option
 from ..margin import softplus
-from ..pair_batch import PairBatch
+from ..pair_batch import PairBatch, logsumexp_of_pairs, mean_over_positives
 from ..pair_loss import PairLoss
 
 
@@ -34,11 +34,12 @@ class SupCon(PairLoss):
     tau: float = option(0.1, "temperature", low=0, open_low=True)
 
     def loss_of_pairs(self, pairs: PairBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        z = pairs.dots() / self.tau
+        z = pairs.dots(1.0 / self.tau)
         same, different = pairs.masks()
-        positives, negatives = masked_logsumexp(z, same), masked_logsumexp(z, different)
-        count = same.sum(1)
+        anchor, positive = same.nonzero(as_tuple=True)
+        own = z[anchor, positive]
+        positives, negatives = logsumexp_of_pairs(own, anchor, pairs.count), masked_logsumexp(z, different)
         # log Σ over all, split at the positives: with one positive the loss is exact however small it is.
-        spread = positives - (z * same).sum(1) / count.clamp(min=1)
+        spread = positives - mean_over_positives(own, anchor, pairs.count)
         loss = softplus(negatives - positives) + spread
-        return loss.where(count > 0, 0.0), pairs.statistics(same, different)
+        return loss.where(same.any(1), 0.0), pairs.statistics(same, different)
