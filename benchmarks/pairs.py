@@ -1,9 +1,11 @@
 """`python -m benchmarks pairs`: pair losses against pytorch-metric-learning 2.9.0: time of a step, and its memory.
 
 A step is forward and backward of the mean loss of a batch with four samples per class (`n_pair`: two), to the
-embeddings (and proxies). Times are taken by turns in one process; memory is the high-water mark of a step in a process of its own, beyond what
-the process held before. A peer that needs more than `MAX_CHILD_GIB` is not timed. Settings are each library's defaults,
-with the same miner where there is one; what differs in the definitions is in docs/migration.md.
+embeddings (and proxies). Times are taken by turns in one process; memory is the high-water mark of a step in a process
+of its own, beyond what the process held before. A peer that needs more than `MAX_CHILD_GIB` is not timed. Settings are
+each library's defaults, with the same miner where there is one and the same definition where an option gives it; what
+else differs in the definitions is in docs/migration.md. A file of figures is added to, so that memory (`--no-time`) and
+time (`--no-memory`) can be measured one after the other.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from .head_timing import _child_environment, peak_resident_kib, reset_peak_resid
 SIZES = (256, 1024)
 EMBEDDING_DIM = 512
 PER_CLASS = 4
-PER_CLASS_OF = {"n_pair": 2}  # whose batches are pairs
+PER_CLASS_OF = {"n_pair(l2=0, normalize=True)": 2}  # whose batches are pairs
 MAX_CHILD_GIB = 8
 PEERS: dict[str, tuple[str, str | None]] = {
     "contrastive(form=hadsell)": ("ContrastiveLoss()", None),
@@ -48,7 +50,7 @@ PEERS: dict[str, tuple[str, str | None]] = {
     "proxy_anchor": ("ProxyAnchorLoss(CLASSES, DIM)", None),
     "smooth_ap": ("SmoothAPLoss()", None),
     "tuplet": ("TupletMarginLoss()", None),
-    "n_pair": ("NPairsLoss()", None),
+    "n_pair(l2=0, normalize=True)": ("NPairsLoss()", None),
     "lifted": ("LiftedStructureLoss()", None),
     "lifted(form=generalized)": ("GeneralizedLiftedStructureLoss()", None),
     "angular": ("AngularLoss()", None),
@@ -110,40 +112,39 @@ def _step(mean_loss: Callable[[Tensor], Tensor], x: Tensor, module: torch.nn.Mod
     return step
 
 
-def measure_memory(who: str, spec: str, samples: int) -> float | None:
-    """MiB that a step takes, in a process of its own; None where it is more than `MAX_CHILD_GIB`."""
-    command = [sys.executable, "-m", "benchmarks.pairs", who, spec, str(samples)]
+def measure_memory(who: str, spec: str, sizes: list[int]) -> dict[int, float | None]:
+    """MiB that a step of each size takes, in a process of its own; None where it is more than `MAX_CHILD_GIB`."""
+    command = [sys.executable, "-m", "benchmarks.pairs", who, spec, json.dumps(sizes)]
     done = subprocess.run(command, env=_child_environment(), capture_output=True, text=True, check=False)
     if done.returncode:
-        if "alloc" in done.stderr or "emory" in done.stderr:
-            return None
         raise InputError(f"{who} {spec} could not be measured: {done.stderr.strip().splitlines()[-1:]}")
-    return float(done.stdout.split()[-1])
+    return dict(zip(sizes, json.loads(done.stdout.splitlines()[-1]), strict=True))
 
 
-def measure_pairs(specs: list[str], sizes: list[int], rounds: int, with_memory: bool) -> list[dict[str, Any]]:
-    """One row for each loss and size: seconds of each round, their median ratio, and memory."""
-    rows: list[dict[str, Any]] = []
-    cases = [(spec, samples) for samples in sizes for spec in specs]
-    with progress_bar("pairs", float(len(cases))) as on_progress:
-        for spec, samples in cases:
-            row: dict[str, Any] = {"loss": spec, "peer": PEERS.get(spec, (None,))[0], "samples": samples}
-            row |= {
-                "embedding_dim": EMBEDDING_DIM,
-                "per_class": PER_CLASS_OF.get(spec, PER_CLASS),
-                "threads": torch.get_num_threads(),
-            }
+def measure_pairs(
+    specs: list[str], sizes: list[int], rounds: int, known: list[dict[str, Any]], with_memory: bool, with_time: bool
+) -> list[dict[str, Any]]:
+    """One row for each loss and size: seconds of each round, their median ratio, and memory; added to `known` rows."""
+    rows = {(row["loss"], row["samples"]): row for row in known}
+    with progress_bar("pairs", float(len(specs))) as on_progress:
+        for spec in specs:
             both = ("ours", "peer") if spec in PEERS else ("ours",)
-            if with_memory:
-                row["mebibytes"] = {who: measure_memory(who, spec, samples) for who in both}
-            timed = [who for who in both if row.get("mebibytes", {}).get(who, 0.0) is not None]
-            row["seconds"] = _time_by_turns({who: _build(who, spec, samples) for who in timed}, rounds)
-            if "peer" in timed:
-                ratios = [a / b for a, b in zip(row["seconds"]["ours"], row["seconds"]["peer"], strict=True)]
-                row["ratio"] = {"median": median(ratios), "low": min(ratios), "high": max(ratios)}
-            rows.append(row)
+            memory = {who: measure_memory(who, spec, sizes) for who in both} if with_memory else {}
+            for samples in sizes:
+                row = rows.setdefault((spec, samples), {"loss": spec, "samples": samples})
+                row |= {"peer": PEERS.get(spec, (None,))[0], "embedding_dim": EMBEDDING_DIM}
+                row |= {"per_class": PER_CLASS_OF.get(spec, PER_CLASS)}
+                if with_memory:
+                    row["mebibytes"] = {who: memory[who][samples] for who in both}
+                if with_time:
+                    timed = [who for who in both if row.get("mebibytes", {}).get(who, 0.0) is not None]
+                    row["threads"] = torch.get_num_threads()
+                    row["seconds"] = _time_by_turns({who: _build(who, spec, samples) for who in timed}, rounds)
+                    if "peer" in timed:
+                        ratios = [a / b for a, b in zip(row["seconds"]["ours"], row["seconds"]["peer"], strict=True)]
+                        row["ratio"] = {"median": median(ratios), "low": min(ratios), "high": max(ratios)}
             on_progress(1.0)
-    return rows
+    return sorted(rows.values(), key=lambda row: row["samples"])
 
 
 def _build(who: str, spec: str, samples: int) -> Step:
@@ -169,7 +170,7 @@ def print_pairs(rows: list[dict[str, Any]]) -> None:
     for name in ("N", "loss", "ours", "peer", "time, ours / peer (range)", "memory, ours", "memory, peer"):
         grid.add_column(name, justify="left" if name == "loss" else "right", no_wrap=name == "loss")
     for row in rows:
-        seconds, memory, ratio = row["seconds"], row.get("mebibytes", {}), row.get("ratio")
+        seconds, memory, ratio = row.get("seconds", {}), row.get("mebibytes", {}), row.get("ratio")
         times = [f"{1e3 * median(seconds[who]):.1f} ms" if who in seconds else "–" for who in ("ours", "peer")]
         relation = f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})" if ratio else "–"
         held = [
@@ -186,6 +187,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--losses", nargs="+", metavar="LOSS", help="losses to measure (default: all)")
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="steps of each (default 7)")
     parser.add_argument("--no-memory", action="store_true", help="leave out memory, which takes a process per loss")
+    parser.add_argument("--no-time", action="store_true", help="leave out times")
     parser.add_argument("--threads", type=int, metavar="N", help="threads (default: torch's)")
     parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
     parser.set_defaults(run=run)
@@ -203,23 +205,35 @@ def run(options: argparse.Namespace) -> None:
         raise InputError(f"--rounds must be at least 1, --sizes multiples of {PER_CLASS} from {2 * PER_CLASS} on")
     if options.json:
         check_writable(options.json)
-    rows = measure_pairs(options.losses or known, options.sizes, options.rounds, not options.no_memory)
+    path = Path(options.json) if options.json else None
+    before = json.loads(path.read_text(encoding="utf-8")) if path is not None and path.exists() else []
+    specs, wanted = options.losses or known, (not options.no_memory, not options.no_time)
+    rows = measure_pairs(specs, options.sizes, options.rounds, before, *wanted)
     print_pairs(rows)
-    if options.json:
-        Path(options.json).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    if path is not None:
+        path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
-def _measure_child(who: str, spec: str, samples: int) -> float:
+def _measure_child(who: str, spec: str, sizes: list[int]) -> list[float | None]:
     limit = MAX_CHILD_GIB << 30
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     _build(who, spec, 2 * PER_CLASS)()  # imports and the first backward pass
-    step = _build(who, spec, samples)
-    gc.collect()
-    before = resident_kib()
-    reset_peak_resident()
-    step()
-    return (peak_resident_kib() - before) / 1024
+    found: list[float | None] = []
+    for samples in sizes:
+        step = _build(who, spec, samples)
+        gc.collect()
+        before = resident_kib()
+        reset_peak_resident()
+        try:
+            step()
+        except (RuntimeError, MemoryError) as error:
+            if "alloc" not in str(error) and not isinstance(error, MemoryError):
+                raise
+            found.append(None)
+        else:
+            found.append((peak_resident_kib() - before) / 1024)
+    return found
 
 
 if __name__ == "__main__":
-    print(_measure_child(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    print(json.dumps(_measure_child(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]))))

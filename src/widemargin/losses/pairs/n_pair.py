@@ -57,7 +57,9 @@ class NPair(PairLoss):
         loss = pairs.own_rows(x.new_zeros(len(x)).index_add(0, ends, loss_of_pair.repeat(2)))
         is_used = pairs.own_rows(torch.zeros_like(pairs.y).index_add(0, ends, used.long().repeat(2)))
         stats = {"positive_pairs": exists.sum(), "anchors_without": (is_used == 0).sum()}
-        return loss + 0.5 * self.l2 * pairs.own_rows(pairs.x).square().sum(1), stats
+        if self.l2:
+            loss = loss + 0.5 * self.l2 * pairs.own_rows(pairs.x).square().sum(1)
+        return loss, stats
 
 
 def _partners(y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
