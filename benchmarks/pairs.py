@@ -107,7 +107,7 @@ def _step(mean_loss: Callable[[Tensor], Tensor], x: Tensor, module: torch.nn.Mod
     def step() -> None:
         module.zero_grad()
         leaf = x.clone().requires_grad_()
-        mean_loss(leaf).backward()
+        torch.autograd.backward(mean_loss(leaf))
 
     return step
 

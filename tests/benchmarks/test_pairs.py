@@ -24,6 +24,7 @@ def test_times_are_taken_by_turns_and_added_to_a_file(tmp_path, capsys):
     assert main(["pairs", "--sizes", "6"]) == 2
 
 
+@pytest.mark.filterwarnings("ignore:Values of Tp or Tn")
 @pytest.mark.parametrize("spec", pairs.PEERS)
 def test_every_peer_takes_a_step(spec):
     for who in ("ours", "peer"):

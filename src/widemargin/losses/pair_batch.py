@@ -152,8 +152,8 @@ def map_pairs(compute: Callable[[Tensor, Tensor], Tensor], first: Tensor, second
     rows = max(1, MAX_BLOCK_ELEMENTS // max(width, 1))
     if torch.compiler.is_compiling() or len(first) <= rows:
         return compute(first, second)
-    blocks = zip(first.split(rows), second.split(rows), strict=True)
-    return torch.cat([checkpoint(compute, i, j, use_reentrant=False) for i, j in blocks])  # type: ignore[no-untyped-call]
+    blocks = zip(torch.split(first, rows), torch.split(second, rows), strict=True)
+    return torch.cat([checkpoint(compute, i, j, use_reentrant=False) for i, j in blocks])
 
 
 def logsumexp_of_pairs(values: Tensor, anchor: Tensor, count: int) -> Tensor:
