@@ -355,7 +355,7 @@ def test_the_best_candidate_of_each_family_is_chosen(capsys):
 def test_settings_are_chosen_on_classes_that_are_not_reported(tiny_faces, data_dir, tmp_path, capsys, monkeypatch):
     families = {"softmax": ("softmax",), "supcon": ("supcon(tau=0.1)", "supcon(tau=5)")}
     monkeypatch.setattr(openset_families, "FAMILIES", families)
-    command = ["reproduce", "openset", "faces", "--losses", "families", "--seeds", "1"]
+    command = ["reproduce", "openset", "faces", "--loss-set", "families", "--seeds", "1"]
     command += ["--runs-dir", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--data-dir", str(data_dir)]
     assert main([*command, "--list"]) == 0
     assert capsys.readouterr().out.count("missing") == 2
@@ -374,4 +374,4 @@ def test_settings_are_chosen_on_classes_that_are_not_reported(tiny_faces, data_d
     kept[0].write_text("{}")
     assert main(command) == 2
     assert "delete it" in capsys.readouterr().err
-    assert main(["reproduce", "openset", "sphere", "--losses", "others"]) == 2
+    assert main(["reproduce", "openset", "sphere", "--loss-set", "others"]) == 2

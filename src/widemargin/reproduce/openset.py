@@ -4,8 +4,8 @@ omniglot: eleven losses, three of pytorch-metric-learning's, both Siamese networ
 faces: the same (without Siamese networks) on ORL faces. adaacos: AdaAcos without tuning against a grid of ArcFace.
 sphere: A-Softmax with m = 1 … 4 and ArcGrad in three dimensions.
 
-Omniglot and faces with --losses families: twelve losses, one for each family, with the best of their settings on
-held-out classes (three seeds); with --losses others: every other loss at one setting (one seed). Both go on where they
+Omniglot and faces with --loss-set families: twelve losses, one for each family, with the best of their settings on
+held-out classes (three seeds); with --loss-set others: every other loss at one setting (one seed). Both go on where they
 were stopped.
 """
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.add_argument("which", choices=EXPERIMENTS, help="which of the experiments")
     parser.add_argument(
-        "--losses",
+        "--loss-set",
         choices=LOSS_SETS,
         default="usual",
         help="of omniglot and faces: the eleven of the records and the peers' (usual), twelve families, or all others",
@@ -41,13 +41,13 @@ def run(options: argparse.Namespace) -> None:
     from ..io.errors import InputError
     from .parts import openset_claims, openset_families, openset_methods, openset_table
 
-    usual_count = 1 if options.losses == "others" else _DEFAULT_SEED_COUNTS[options.which]
+    usual_count = 1 if options.loss_set == "others" else _DEFAULT_SEED_COUNTS[options.which]
     count = options.seeds if options.seeds is not None else usual_count
     if count < 1:
         raise InputError(f"--seeds must be at least 1, got {count}")
     seeds = range(count)
-    if options.losses != "usual" and options.which not in ("omniglot", "faces"):
-        raise InputError(f"--losses {options.losses} is of omniglot and faces; {options.which} has its own losses")
+    if options.loss_set != "usual" and options.which not in ("omniglot", "faces"):
+        raise InputError(f"--loss-set {options.loss_set} is of omniglot and faces, not of {options.which}")
     if options.which == "adaacos":
         openset_claims.run_tuning_claim(options, seeds)
         return
@@ -57,12 +57,12 @@ def run(options: argparse.Namespace) -> None:
     characters = options.which == "omniglot"
     base = openset_methods.OMNIGLOT_CONFIG if characters else openset_methods.FACES_CONFIG
     title = "Omniglot, 121 unseen characters" if characters else "ORL faces, 20 unseen people"
-    if options.losses == "usual":
+    if options.loss_set == "usual":
         recipe, methods = options.which, openset_methods.list_methods(base, siamese=characters)
     else:
-        recipe = f"{options.which}_{options.losses}"
+        recipe = f"{options.which}_{options.loss_set}"
         losses = openset_families.other_losses()
-        if options.losses == "families":
+        if options.loss_set == "families":
             chosen = openset_families.choose_settings(base, options, Path(options.out or f"openset_{recipe}"))
             if chosen is None:
                 return
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
         "others": "each at one setting",
     }
     sub = (
-        f"The same small network, batches and optimizer for all losses, {notes[options.losses]}. Mean of "
+        f"The same small network, batches and optimizer for all losses, {notes[options.loss_set]}. Mean of "
         f"{count} split{'' if count == 1 else 's'} with its 95 % interval over identities and "
         "splits; angles ± over splits; a dash is what too few pairs support"
     )

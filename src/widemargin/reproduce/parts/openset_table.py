@@ -452,7 +452,7 @@ def write_openset_report(
                 METRICS[metric][0],
             )
             body += [page.heading(METRICS[metric][0], "A dot is a split, the bar their mean."), page.figure(picture)]
-    chosen_set = "" if options.losses == "usual" else f" --losses {options.losses}"
+    chosen_set = "" if options.loss_set == "usual" else f" --loss-set {options.loss_set}"
     command = f"widemargin reproduce openset {options.which}{chosen_set} --seeds {len(seeds)}"
     body += [page.heading("Again"), page.code(command)]
     path = out / "report.html"
