@@ -5,8 +5,8 @@ faces: the same (without Siamese networks) on ORL faces. adaacos: AdaAcos withou
 sphere: A-Softmax with m = 1 … 4 and ArcGrad in three dimensions.
 
 Omniglot and faces with --loss-set families: twelve losses, one for each family, with the best of their settings on
-held-out classes (three seeds); with --loss-set others: every other loss at one setting (one seed). Both go on where they
-were stopped.
+held-out classes (three seeds); with --loss-set others: every other loss at one setting (one seed). Both go on where
+they were stopped.
 """
 
 from __future__ import annotations
