@@ -1,7 +1,7 @@
-"""What a loss says of itself: its page, options, group, what it keeps while training, and what it needs.
+"""Description of a loss as data: its page, options, group, training state and requirements.
 
-Sentence, formula, domain and reference are read from the loss's file. State and needs are derived from what the class
-declares, so that nobody has to keep a list of them.
+Summary, formula, domain and reference are read from the loss's file. State and requirements are derived from what the
+class declares, so that no list has to be maintained.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .pair_loss import PairLoss
 from .regularizer import Regularizer
 from .schedule import Learnable, Schedule
 
-_CLASSES = 3  # of the module that is looked at; no other size is as small
-_TARGETS = {"values": "numbers as targets", "answers": "yes or no as targets", "classes": "class numbers as targets"}
+_CLASSES = 3  # of the inspected module; no other size is as small
+_TARGETS = {"values": "numbers as targets", "answers": "binary targets", "classes": "class numbers as targets"}
 
 
 def describe_loss(loss_type: type[Loss]) -> dict[str, Any]:
-    """Name, docstring parts, reference, options, group, state and needs of a loss, as plain data."""
+    """Return name, docstring parts, reference, options, group, state and requirements of a loss as plain data."""
     text = inspect.getdoc(sys.modules[loss_type.__module__]) or ""
     head, _, example = text.partition("\n>>> ")
     sentence, _, body = head.partition("\n\n")
@@ -54,34 +54,34 @@ def describe_loss(loss_type: type[Loss]) -> dict[str, Any]:
 
 
 def describe_state(loss: Loss) -> list[str]:
-    """What changes while the loss trains, beside class weights.
+    """List what changes during training besides class weights.
 
     >>> from .grammar import parse
     >>> [describe_state(parse(spec)) for spec in ("arcface", "adaface", "sphereface2", "arcface(m=warmup(0, 0.5, 9))")]
     [[], ['from batches: mean, std', 'per sample: quality'], ['learnt: b'], ['warmup: m']]
     """
-    found: dict[str, list[str]] = {}
+    state: dict[str, list[str]] = {}
     for name, value in loss.named_values():
         if isinstance(value, Schedule):
-            found.setdefault("learnt" if isinstance(value, Learnable) else value.name, []).append(name)
+            state.setdefault("learnt" if isinstance(value, Learnable) else value.name, []).append(name)
     if isinstance(loss, Margin):
-        found["from batches"] = list(loss.adaptive_fields)
-        found["per sample"] = list(loss.sample_fields)
-        found.setdefault("learnt", []).extend(loss.learnt_fields)
+        state["from batches"] = list(loss.adaptive_fields)
+        state["per sample"] = list(loss.sample_fields)
+        state.setdefault("learnt", []).extend(loss.learnt_fields)
     elif isinstance(loss, PairLoss):
         module = loss.build(2, _CLASSES)
-        found["learnt"] = [name for name, _ in module.named_parameters()]
+        state["learnt"] = [name for name, _ in module.named_parameters()]
         for name, buffer in module.named_buffers():
-            found.setdefault("per class" if buffer.shape[:1] == (_CLASSES,) else "from batches", []).append(name)
-    return [f"{what}: {', '.join(names)}" for what, names in found.items() if names]
+            state.setdefault("per class" if buffer.shape[:1] == (_CLASSES,) else "from batches", []).append(name)
+    return [f"{what}: {', '.join(names)}" for what, names in state.items() if names]
 
 
 def describe_needs(loss: Loss) -> list[str]:
-    """What a loss needs beside embeddings, class weights and labels; what only some settings need is said so.
+    """List what a loss needs besides embeddings, class weights and labels; conditional needs name their setting.
 
     >>> from .grammar import parse
     >>> [describe_needs(parse(spec)) for spec in ("arcface", "ldam", "subcenter_arcface", "softmax", "triplet")]
-    [[], ['class counts'], ['3 weights per class'], ['lengths of x and w'], ['several of a class in a batch']]
+    [[], ['class counts'], ['3 weights per class'], ['norms of x and w'], ['several of a class in a batch']]
     """
     if isinstance(loss, PairLoss):
         return ["several of a class in a batch"] if loss.needs_positives else []
@@ -91,17 +91,17 @@ def describe_needs(loss: Loss) -> list[str]:
         return [_TARGETS[loss.target_type]]
     if not isinstance(loss, Margin):
         return []
-    found = []
+    needs = []
     if type(loss).with_class_counts is not Margin.with_class_counts:
-        found.append("class counts")
+        needs.append("class counts")
     lengths = [name for name, kept in (("x", loss.uses_x_norm), ("w", loss.uses_w_norm)) if kept]
     if lengths:
-        found.append(f"lengths of {' and '.join(lengths)}")
+        needs.append(f"norms of {' and '.join(lengths)}")
     if loss.subcenters is not None:
-        found.append(f"{loss.subcenters.count} weights per class")
+        needs.append(f"{loss.subcenters.count} weights per class")
     elif type(loss).subcenters is not Margin.subcenters:
-        found.append("k weights per class, where k > 1")
-    return found
+        needs.append("k weights per class, where k > 1")
+    return needs
 
 
 def _json_default(default: Any) -> Any:

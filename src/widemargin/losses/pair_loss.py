@@ -1,4 +1,4 @@
-"""PairLoss: a loss on embeddings and labels alone, (x [N, D], y [N]) → [N].
+"""PairLoss: base of losses on embeddings and labels, (x [N, D], y [N]) → [N].
 
 Like a margin, a pair loss is a frozen value; `build` makes the module that an `Objective` holds, because
 some have state (the centres of `center`, the memory of `xbm`).
@@ -60,26 +60,26 @@ class PairLoss(Loss):
         return type(self).loss_of_pairs is not PairLoss.loss_of_pairs
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        """Loss [N], one per embedding."""
+        """Return the loss [N], one per embedding."""
         x, y = prepare_batch(x, y)
         with autocast_disabled(x):
             return self.loss_and_stats(x, y)[0]
 
     def build(self, embedding_dim: int, num_classes: int) -> PairLossModule:
-        """The module that an `Objective` holds."""
+        """Return the module for an `Objective`."""
         return PairLossModule(self)
 
 
 def prepare_batch(
     x: Tensor, y: Tensor, embedding_dim: int | None = None, num_classes: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Checked embeddings in at least fp32 and labels in int64."""
+    """Return checked embeddings in at least fp32 and labels in int64."""
     if not is_plain_float(x) or x.ndim != 2:
-        given = f"{list(x.shape)} {describe_type(x)}" if isinstance(x, Tensor) else describe_type(x)
-        raise InputError(f"embeddings must be a float tensor [N, D], got {given}")
+        actual = f"{list(x.shape)} {describe_type(x)}" if isinstance(x, Tensor) else describe_type(x)
+        raise InputError(f"embeddings must be a float tensor [N, D], got {actual}")
     if embedding_dim is not None and x.shape[1] != embedding_dim:
         raise InputError(f"embeddings must have shape [N, {embedding_dim}], got {list(x.shape)}")
-    x = at_least_fp32(x).contiguous()  # the same bits however the numbers lie in memory
+    x = at_least_fp32(x).contiguous()  # the same bits for any memory layout
     check_labels(y, len(x), num_classes, x.detach().abs().amax(1) if x.shape[1] else None, x.device)
     return x, y.long()
 
@@ -148,7 +148,7 @@ class PairLossModule(nn.Module):
         raise NotImplementedError
 
     def extend(self, n: int) -> None:
-        """Add `n` classes, where the loss keeps something per class."""
+        """Add `n` classes if the loss has per-class state."""
 
     def set_sync_group(self, group: Any, backend: str | None) -> None:
         """Compare and update with the batches of all ranks of `group`; by default all with a sharded head, else one."""
@@ -158,7 +158,7 @@ class PairLossModule(nn.Module):
         self.sync_group = SyncGroup(group, self.pair_loss.name)
 
     def update_state(self, x: Tensor, y: Tensor) -> None:
-        """Called after the loss of a training batch: updates what a stateful loss remembers."""
+        """Update the state after the loss of a training batch."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.pair_loss!r})"

@@ -20,7 +20,7 @@ _DEFAULT_SEED_COUNTS = {"omniglot": 3, "faces": 3, "adaacos": 3, "sphere": 1}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("which", choices=EXPERIMENTS, help="which of the experiments")
+    parser.add_argument("which", choices=EXPERIMENTS, help="the experiment")
     parser.add_argument(
         "--loss-set",
         choices=LOSS_SETS,
@@ -28,14 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of omniglot and faces: the eleven of the records and the peers' (usual), twelve families, or all others",
     )
     parser.add_argument("--seeds", type=int, metavar="N", help="runs per method, seeds 0, 1, … (default 3; sphere 1)")
-    parser.add_argument("--list", action="store_true", help="say which runs there are and which are missing; do none")
+    parser.add_argument("--list", action="store_true", help="list finished and missing runs without training")
     parser.add_argument("--out", metavar="DIR", help="folder for the page and the records (default openset_WHICH)")
     parser.add_argument("--runs-dir", metavar="DIR", default="runs", help="folder of the runs, shared by all recipes")
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train what is missing, print the table, write the page."""
+    """Train missing runs, print the table, write the page."""
     from pathlib import Path
 
     from ..io.errors import InputError
@@ -71,15 +71,15 @@ def run(options: argparse.Namespace) -> None:
     out = openset_table.complete_openset_runs(methods, seeds, options, recipe)
     if out is None:
         return
-    exceptions = "Siamese networks learn from pairs, L1 from nothing" if characters else "L1 learns from nothing"
+    exceptions = "Siamese networks train on pairs, L1 is not trained" if characters else "L1 is not trained"
     notes = {
-        "usual": f"ours and the peers'; {exceptions}",
+        "usual": f"ours and those of pytorch-metric-learning; {exceptions}",
         "families": "one for each family, with the best of its settings on held-out classes (settings.json)",
         "others": "each at one setting",
     }
     sub = (
         f"The same small network, batches and optimizer for all losses, {notes[options.loss_set]}. Mean of "
         f"{count} split{'' if count == 1 else 's'} with its 95 % interval over identities and "
-        "splits; angles ± over splits; a dash is what too few pairs support"
+        "splits; angles ± over splits; a dash means too few pairs"
     )
     openset_table.write_openset_report(methods, seeds, options, out, title, sub)
