@@ -25,6 +25,7 @@ BENCHMARKS = {
     "head": "time, memory and gradients of our heads and others",
     "outliers": "AUROC of outlier scores for planted wrong labels and foreign images",
     "pages": "time and size of the pages of lab, tour and report",
+    "pairs": "pair losses against pytorch-metric-learning: time and memory of a step",
     "retrieval": "exact retrieval against a matrix product and topk",
     "train": "the training loop against a minimal one, ArcGrad's head against softmax's",
 }

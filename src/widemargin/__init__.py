@@ -63,6 +63,7 @@ _PUBLIC_NAMES = {
     "report": "training.report",
     "save_sharded": "head.sharded_checkpoint",
     "subcenter_outliers": "head.subcenters",
+    "suggest": "advice",
     "suggest_scale": "theory",
     "theoretical_gap": "theory",
     "train": "training.train",
@@ -74,6 +75,7 @@ __all__ = ["__version__", *sorted(_PUBLIC_NAMES)]  # noqa: PLE0604  (strings all
 
 if TYPE_CHECKING:
     from . import metrics, theory
+    from .advice import suggest
     from .head.functional import margin_softmax
     from .head.head import Head
     from .head.objective import Objective

@@ -284,12 +284,14 @@ class StopAt(wm.Callback):
 SGD, ADAMW = {"opt": "sgd"}, {"opt": "adamw", "ema": 0.9, "schedule": "cosine"}
 HELD_OUT = {"loss": "adacos", "val_fraction": 0.25, "schedule": "plateau", "ema": 0.5}
 PER_CLASS = {"per_class": 4, "loss": "triplet", "batch_size": 12}
+MEMORY = {"per_class": 4, "loss": "xbm(supcon, size=30)", "batch_size": 12}
 
 
 @pytest.mark.parametrize(
     ("changes", "data"),
     [
         *product((SGD, ADAMW, HELD_OUT, PER_CLASS), ("arrays", "noisy")),
+        (MEMORY, "noisy"),
         # Processes that load items are started anew for every one of the five calls.
         pytest.param(HELD_OUT, "workers", marks=pytest.mark.slow),
         *(pytest.param(changes, "workers", marks=pytest.mark.exhaustive) for changes in (SGD, ADAMW, PER_CLASS)),

@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("report", "write a page on one or several runs: curves, angles, mistakes, settings"),
     "losses": ("losses", "list all losses, or explain one"),
     "curves": ("losses", "draw the curves of the losses over the angle"),
+    "suggest": ("losses", "suggest losses to try first, with numbers, reasons and sources"),
     "theory": ("losses", "print the scale s for a number of classes and an angular gap"),
     "completion": ("completion", "print a completion script for your shell"),
 }

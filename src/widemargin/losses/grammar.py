@@ -1,7 +1,8 @@
 """The grammar of loss strings such as `arcface(m=0.3) + 0.02*center`, and of the values in flags.
 
 A loss is `name(option=value, …)`. Values are Python literals, bare words, lists (one number per class) or schedules;
-`a + 0.5*b` is a sum; a comma outside parentheses separates losses of a list.
+`a + 0.5*b` is a sum; a comma outside parentheses separates losses of a list. A loss of another one names it first:
+`xbm(supcon(tau=0.1), size=8192)`.
 
 Values of other options, as in `fast(widths=(32, 96, 96))` and `model.patch_size=2`, are numbers, words, True,
 False, None, and tuples, lists and dictionaries of these.
@@ -235,11 +236,12 @@ def _read_weighted_loss(text: str, node: ast.expr) -> tuple[float, Loss]:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         factor = _read_factor(text, node.left)
         node = node.right
-    name, keywords = _read_call(text, node)
-    names = canonical_names()
-    if name.lower() not in names:
-        raise unknown_name_error("loss", name, names)
-    return factor, _build_loss(loss_class(names[name.lower()]), keywords)
+    name = _read_name(text, node)
+    known = canonical_names()
+    if name.lower() not in known:
+        raise unknown_name_error("loss", name, known)
+    kind = loss_class(known[name.lower()])
+    return factor, _build_loss(kind, _read_loss_options(text, node, kind) if isinstance(node, ast.Call) else {})
 
 
 def _read_factor(text: str, node: ast.expr) -> float:
@@ -250,18 +252,37 @@ def _read_factor(text: str, node: ast.expr) -> float:
     return float(value)
 
 
-def _read_call(text: str, node: ast.expr) -> tuple[str, dict[str, Any]]:
+def _read_name(text: str, node: ast.expr) -> str:
+    """The name of a loss that is written with or without parentheses."""
     if isinstance(node, ast.Name):
-        return node.id, {}
+        return node.id
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        name = node.func.id
-        if node.args:
-            raise InputError(f"{shorten(text)!r}: options of {name} are given by name, such as {name}(s=10)")
-        return name, _read_keywords(text, name, node.keywords)
+        return node.func.id
     name = text.strip().replace("-", "_")
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and name in canonical_names():
         raise InputError(f"cannot read {shorten(text)!r}; did you mean {name!r}?")
     raise InputError(f"cannot read {_quote_source(text, node)}; write name(option=value, …)")
+
+
+def _read_loss_options(text: str, node: ast.Call, kind: type[Loss]) -> dict[str, Any]:
+    """The options in the parentheses; only another loss may stand there without a name, once and first."""
+    inner = next((name for name, (rule, _) in kind.options().items() if rule.holds_loss), None)
+    if inner is None:
+        if node.args:
+            raise InputError(f"{shorten(text)!r}: options of {kind.name} are given by name, such as {kind.name}(s=10)")
+        return _read_keywords(text, kind.name, node.keywords)
+    named = [pair.value for pair in node.keywords if pair.arg == inner]
+    given = [*node.args, *named]
+    if len(given) > 1:
+        raise InputError(f"{shorten(text)!r}: {kind.name} takes one loss, such as {kind.name}(supcon)")
+    found = _read_keywords(text, kind.name, [pair for pair in node.keywords if pair.arg != inner])
+    if given and _read_name(text, given[0]).lower() == kind.name:
+        raise InputError(f"{shorten(text)!r}: {kind.name} of {kind.name} is not possible")
+    if given:
+        factor, found[inner] = _read_weighted_loss(text, given[0])
+        if factor != 1.0:
+            raise InputError(f"{shorten(text)!r}: write the factor before {kind.name}")
+    return found
 
 
 def _read_keywords(text: str, name: str, pairs: list[ast.keyword]) -> dict[str, Any]:
