@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 from .export import hub
 from .io import bounded
 from .io.errors import InputError, format_value
-from .io.tensor_files import TensorFileError, read_safetensors_header
-from .training.config import TrainConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,6 +28,7 @@ def load(
     model: nn.Module | None = None,
     at: str | None = "auto",
     objective_factory: ObjectiveFactory | None = None,
+    device: str | None = None,
 ) -> Run:
     """What a folder holds: the trained `Run` of a run folder, or of one that `widemargin export --hub` wrote.
 
@@ -40,6 +38,7 @@ def load(
         model: the network, for a run that was given one as a module; it is copied, and stays as it is.
         at: path of the module's classifier, as in `train`.
         objective_factory: the objective, for a run that was given one, as in `train`.
+        device: where the model goes, such as "cuda"; by default it stays on the CPU.
     """
     folder = Path(folder)
     name = next((name for name in (_RUN_FILE, hub.METADATA_FILE) if os.path.lexists(folder / name)), None)
@@ -51,7 +50,7 @@ def load(
         raise InputError(f"{folder / name}: of the kind {format_value(kind)}; this version loads {known}")
     given = {"model": model, "at": at, "objective_factory": objective_factory}
     found: Run = _LOADERS[kind](folder, name, checkpoint, **given)
-    return found
+    return found if device is None else found.to(device)
 
 
 def _read_kind(path: Path) -> str:
@@ -66,26 +65,13 @@ def _read_kind(path: Path) -> str:
 
 def _load_run(folder: Path, name: str, checkpoint: str, **given: Any) -> Run:
     """A run folder, or a folder for a hub, which has one set of weights."""
-    from .training.run import load_run, restore_run
+    from .training.run import load_hub_run, load_run
 
     if name == _RUN_FILE:
         return load_run(folder, checkpoint, **given)
-    path = folder / name
     if checkpoint != "last":
         raise InputError(f"{folder}: a model's folder has one set of weights, no checkpoint {checkpoint!r}")
-    try:
-        metadata = bounded.read_json(path)
-        if metadata["format"] != hub.FORMAT_VERSION:
-            raise InputError(f"{path}: format {metadata['format']!r} is not known to this version")
-        config = TrainConfig.from_json(json.dumps(metadata["run"]), str(path))
-        weights = read_safetensors_header(folder / hub.WEIGHTS_FILE)
-    except FileNotFoundError as error:
-        raise InputError(f"{error.filename or folder}: not there; is {folder} a model's folder?") from None
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-        if isinstance(error, InputError) and not isinstance(error, bounded.NotJSONError | TensorFileError):
-            raise
-        raise InputError(f"{folder}: damaged, cannot be read ({error})") from None
-    return restore_run(config, metadata.get("input_spec"), weights, folder / hub.WEIGHTS_FILE, str(path), **given)
+    return load_hub_run(folder, **given)
 
 
 _LOADERS: dict[str, Callable[..., Any]] = {"run": _load_run}
@@ -103,6 +89,7 @@ def evaluate(
     flips: bool = True,
     data_dir: str | Path | None = None,
     assign_new: bool = False,
+    device: str | None = None,
     **settings: Any,
 ) -> Evaluation:
     """The figures of a trained run on its test items; nothing is written.
@@ -110,19 +97,22 @@ def evaluate(
     Args:
         run: a `Run`, or a folder that `load` reads.
         protocol: evaluate embeddings instead of answers: verification, retrieval, knn, fewshot or openset.
-        pairs: verification of the pairs in a CSV with columns a, b, same.
+        pairs: verification of the pairs in a CSV with columns a, b, same, in LFW's `pairs.txt` or in a file such as
+            `lfw.bin`.
         test: items to evaluate on, for a run on data given in Python.
         checkpoint: of a folder `last`, `best` or one such as `epoch-0010`.
         model: the network, for a folder of a run that was given one as a module, as in `load`.
         flips: average the logits of mirror images too, where training mirrored images.
-        data_dir: folder with the data sets, also `WIDEMARGIN_DATA`.
+        data_dir: folder with the data sets, also `WIDEMARGIN_DATA`; of a run on a folder of images the folder that it
+            lies in now, and of a `pairs.txt` that of its people.
+        device: where a model from a folder is evaluated, such as "cuda".
         assign_new: take a folder of images as it is now: images added since the run began are assigned to a part.
         settings: of the protocols: `batch`, `neighbours`, `ways`, `shots`, `episodes`, `sampled_pairs` and `faiss`, see
             `recognition.settings.ProtocolSettings`.
     """
     from .training.run import Run
 
-    trained = run if isinstance(run, Run) else load(run, checkpoint, model=model)
+    trained = run if isinstance(run, Run) else load(run, checkpoint, model=model, device=device)
     return trained.evaluate(
         protocol=protocol,
         pairs=pairs,

@@ -90,7 +90,7 @@ def values_from_options(options: argparse.Namespace) -> dict[str, Any]:
                 raise InputError(f"{name} is given twice: {shorten(str(ours))} and {flag} {shorten(str(theirs))}")
             values[name] = theirs
     if "data" in values:
-        values["data"] = _resolve_data(values["data"])
+        values["data"] = _resolve_data(values["data"], options.data_dir)
     head = gin["MarginHead"]
     if options.margin_loss and options.loss:
         raise InputError("the loss is given twice, in its place and as --margin-loss")
@@ -125,12 +125,17 @@ def _merge_settings(sources: Iterable[Mapping[str, Any]], what: str, taken_from:
     return found
 
 
-def _resolve_data(given: str) -> str:
-    """A set by its own name, a folder or file by its whole path: a run is evaluated from elsewhere too."""
+def _resolve_data(given: str, data_dir: str | None) -> str:
+    """A set by its own name, a folder or file by its whole path: a run is evaluated from elsewhere too.
+
+    What lies in the folder of `--data-dir` keeps its path below it, so that it can be found below another one.
+    """
     from ..data.images.sets import canonical_set_name
 
     known = canonical_set_name(given)
     path = os.path.expanduser(given)
+    if not known and data_dir is not None and not os.path.isabs(path) and os.path.exists(os.path.join(data_dir, path)):
+        return given
     return known or (os.path.abspath(path) if os.path.exists(path) else given)
 
 

@@ -45,9 +45,9 @@ def evaluate(
 ) -> dict[str, Any]:
     """Metrics on some images: of the classifier, or of embeddings for unseen classes and for losses that only embed.
 
-    A run with unseen classes is evaluated by embeddings on held-out images of seen classes too. Flips are averaged only
-    where training flipped images: a mirrored digit is no digit. With `over_ranks` all ranks call this with the same
-    model, buffers included: each evaluates its part of the batches, and all return the same metrics.
+    A run that is tested on unseen classes is evaluated by embeddings on held-out images of seen classes too. Flips are
+    averaged only where training flipped images: a mirrored digit is no digit. With `over_ranks` all ranks call this
+    with the same model, buffers included: each evaluates its part of the batches, and all return the same metrics.
     """
     parts = model.objective.parts.values()
     if any(isinstance(part, Head) and part.shard is not None for part in parts):
@@ -57,7 +57,7 @@ def evaluate(
     collected: AnswerCounts | LabelScores | CollectedEmbeddings
     if inputs.is_multilabel:
         collected = LabelScores(model, inputs.class_names, like.device, flips and inputs.augment.flip != "none")
-    elif model.objective.has_logits and not config.unseen_classes:
+    elif model.objective.has_logits and not inputs.is_open_set and tuple(images.class_names) == inputs.class_names:
         num_classes = len(inputs.class_names)
         collected = AnswerCounts(model, num_classes, like.device, flips and inputs.augment.flip != "none")
     else:

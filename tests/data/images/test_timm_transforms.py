@@ -23,7 +23,8 @@ from widemargin.data.images import timm_transforms
 from widemargin.data.images.augment import Augment, build_augment
 from widemargin.data.images.batches import TensorBatches
 from widemargin.data.images.decode import read_image
-from widemargin.data.images.folder import IMAGENET_MEAN, IMAGENET_STD, FolderBatches, load_folder
+from widemargin.data.images.folder import load_folder
+from widemargin.data.images.image_files import IMAGENET_MEAN, IMAGENET_STD, FolderBatches
 from widemargin.data.images.sets import Images
 from widemargin.io.errors import InputError
 from widemargin.numerics.random import make_generator
@@ -242,7 +243,8 @@ def test_processes_leave_with_a_killed_first_one(folder):
     code = (
         "import multiprocessing, sys, time\n"
         "from widemargin.data.images.augment import build_augment\n"
-        "from widemargin.data.images.folder import FolderBatches, load_folder\n"
+        "from widemargin.data.images.folder import load_folder\n"
+        "from widemargin.data.images.image_files import FolderBatches\n"
         "if __name__ == '__main__':\n"
         "    found = load_folder(sys.argv[1])\n"
         "    batches = FolderBatches(found.train, 4, build_augment('timm', found, 16), 0, workers=1)\n"

@@ -9,9 +9,11 @@ its own and of other classes in its batch (`PKSampler`).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 import torch
@@ -140,18 +142,22 @@ def collate_batch(x: Tensor, y: Tensor, mix: tuple[Tensor, Tensor] | None) -> Ba
     return x.contiguous(memory_format=torch.channels_last), y, pair
 
 
-def prefetch(make_item: Callable[[int], T], steps: range) -> Iterator[T]:
-    """`make_item(step)` of every step, the next one under way in a thread; ends with a loop that leaves early."""
+def prefetch(make_item: Callable[[int], T], steps: range, ahead: int = 1) -> Iterator[T]:
+    """`make_item(step)` of every step, the next `ahead` under way in a thread; ends with a loop that leaves early."""
     if not steps:
         return
     with ThreadPoolExecutor(1, thread_name_prefix="batches") as executor:
         _limit_to_one_thread(executor)
-        future = executor.submit(make_item, steps[0])
-        for step in steps:
-            ready = future.result()
-            if step + 1 < steps.stop:
-                future = executor.submit(make_item, step + 1)
-            yield ready
+        waiting = iter(steps)
+        futures = deque(executor.submit(make_item, step) for step in islice(waiting, ahead))
+        try:
+            while futures:
+                ready = futures.popleft().result()
+                futures.extend(executor.submit(make_item, step) for step in islice(waiting, 1))
+                yield ready
+        finally:
+            for future in futures:
+                future.cancel()
 
 
 def _limit_to_one_thread(executor: ThreadPoolExecutor) -> None:

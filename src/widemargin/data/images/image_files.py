@@ -1,0 +1,243 @@
+"""Images that are decoded when they are needed, from files of their own or parts of larger ones, and their batches.
+
+Images are decoded by threads: decoding leaves Python's lock alone, and threads need no second process that imports
+everything again (only `timm_transforms` does). Images that fit into memory are faster still as `Images`
+(`load_into_memory`). An image that cannot be decoded stops what is done, is left out, or is replaced by another
+of its batch (`FolderBatches`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...io.errors import InputError
+from ...numerics.random import integers
+from .augment import Augment
+from .batches import Batch, collate_batch, make_sampler, prefetch
+from .decode import (
+    ImageFile,
+    crop_and_resize,
+    default_num_workers,
+    open_decoded_image,
+    resize_and_centre_crop,
+)
+from .packed import PackedFiles
+from .sets import Images, ImageSet
+from .timm_transforms import TimmImageLoader
+from .transforms import compute_crop_boxes, draw_crop_uniforms
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, the field's for photographs
+MAX_IN_MEMORY_BYTES = 2 << 30  # bytes
+_PREFETCHED_BATCHES = 3  # made ahead, so that a slow file does not keep the network waiting
+
+
+@dataclass(frozen=True, eq=False)
+class FolderImages:
+    """Files of images, their labels y, int64 [N] or booleans [N, C] of several each, and the class names."""
+
+    name: str
+    paths: Sequence[ImageFile]
+    y: Tensor
+    class_names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def take(self, rows: Tensor) -> FolderImages:
+        """These rows, in this order."""
+        paths: Sequence[ImageFile]
+        if isinstance(self.paths, PackedFiles):
+            paths = self.paths.take(rows.numpy())
+        else:
+            paths = tuple(self.paths[row] for row in rows.tolist())
+        return FolderImages(self.name, paths, self.y.index_select(0, rows), self.class_names)
+
+    def fits_in_memory(self, size: int, max_bytes: int = MAX_IN_MEMORY_BYTES) -> bool:
+        """Whether the images at this size need no more than so many bytes."""
+        return len(self) * 3 * size * size <= max_bytes
+
+    def load_into_memory(
+        self,
+        size: int,
+        interpolation: str = "bicubic",
+        *,
+        workers: int | None = None,
+        bad_images: dict[str, str] | None = None,
+    ) -> Images:
+        """Every image decoded, its shorter side made `size` pixels and its middle kept.
+
+        With `bad_images` those that cannot be decoded are left out, and named there with the reason.
+        """
+        x = torch.empty((len(self), 3, size, size), dtype=torch.uint8)
+
+        def read(row: int) -> str | None:
+            try:
+                with open_decoded_image(self.paths[row]) as image:
+                    x[row] = _channels_first(resize_and_centre_crop(image, size, 1.0, interpolation))
+            except InputError as error:
+                if bad_images is None:
+                    raise
+                bad_images[str(self.paths[row])] = str(error)
+                return str(error)
+            return None
+
+        with ThreadPoolExecutor(workers or default_num_workers()) as pool:
+            problems = list(pool.map(read, range(len(self))))
+        images = Images(self.name, x, self.y, self.class_names)
+        good = [row for row, problem in enumerate(problems) if problem is None]
+        return images if len(good) == len(self) else images.take(torch.tensor(good, dtype=torch.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class FolderSet:
+    """A training and a test part of a folder, and the z-score of photographs."""
+
+    name: str
+    train: FolderImages
+    test: FolderImages
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.train.class_names
+
+    def load_into_memory(self, size: int, interpolation: str = "bicubic") -> ImageSet:
+        """Both parts in memory."""
+        train, test = self.train.load_into_memory(size, interpolation), self.test.load_into_memory(size, interpolation)
+        return ImageSet(self.name, train, test, self.mean, self.std)
+
+
+class FolderBatches:
+    """Augmented batches of images that are decoded as they are needed; otherwise as `TensorBatches`.
+
+    An image that cannot be decoded is an error (`on_bad_image="stop"`), is replaced by another image of its batch with
+    that one's label, so that training goes on with full batches ("replace"), or is left out ("drop"). Of the last two
+    `bad_images` has the names and reasons, `num_bad` how often that happened since an epoch began.
+    """
+
+    def __init__(
+        self,
+        images: FolderImages,
+        batch_size: int,
+        augment: Augment,
+        seed: int,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        repeated_augmentation: int = 1,
+        drop_last: bool = True,
+        shuffle: bool = True,
+        workers: int | None = None,
+        per_class: int = 0,
+        on_bad_image: str = "stop",
+        bad_images: dict[str, str] | None = None,
+    ) -> None:
+        if not augment.size:
+            raise InputError("images of a folder differ in size: say how large they are to be, with --input-size")
+        self.images, self.augment, self.workers = images, augment, workers or default_num_workers()
+        self.on_bad_image, self.num_bad = on_bad_image, 0
+        self.bad_images: dict[str, str] = {} if bad_images is None else bad_images
+        # Processes of a machine share its cores, and a decoding process is memory.
+        local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+        self._timm_loader = (
+            TimmImageLoader(augment, workers or max(1, default_num_workers() // local_world_size))
+            if augment.timm
+            else None
+        )
+        self.sampler = make_sampler(
+            images.y, per_class, batch_size, seed, rank, world_size, repeated_augmentation, drop_last, shuffle
+        )
+        # PIL crops and resizes each image at its own size; what comes after is the batch's.
+        pad = augment.pad if augment.scale is None else 0
+        self._batch_augment = replace(augment, timm=False, size=0, scale=None, pad=pad, eval_zoom=1.0)
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def iter_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch from step `start` on; the next ones are made while the last one is used."""
+        return self._iter_batches(epoch, self.sampler.steps_from(start))
+
+    def _iter_batches(self, epoch: int, steps: range) -> Iterator[Batch]:
+        self.num_bad = 0
+        order = self.sampler.epoch_indices(epoch)
+        if self._timm_loader is not None:
+            make_timm_batch = partial(self._make_timm_batch, self._timm_loader, order, epoch)
+            yield from prefetch(make_timm_batch, steps, _PREFETCHED_BATCHES)
+            return
+        with ThreadPoolExecutor(self.workers, thread_name_prefix="decode") as pool:
+            yield from prefetch(lambda step: self._make_batch(pool, order, epoch, step), steps, _PREFETCHED_BATCHES)
+
+    def _make_batch(self, pool: ThreadPoolExecutor, order: Tensor, epoch: int, step: int) -> Batch:
+        rows, source = self.sampler.step_indices(order, epoch, step, shuffle_batch=self.augment.has_mixing)
+        crop_uniforms: list[Tensor | None] = [None] * len(rows)
+        if self.augment.scale is not None:
+            crop_uniforms = list(draw_crop_uniforms(source, len(rows)))
+        x = torch.empty((len(rows), 3, self.augment.size, self.augment.size), dtype=torch.uint8)
+        out = x.permute(0, 2, 3, 1).numpy()  # a view: a thread writes the pixels of its image into the batch
+
+        def load(place: int, row: int, uniforms: Tensor | None) -> str | None:
+            try:
+                out[place] = self._load_image(row, uniforms)
+            except InputError as error:
+                if self.on_bad_image == "stop":
+                    raise
+                return str(error)
+            return None
+
+        problems = list(pool.map(load, range(len(rows)), rows.tolist(), crop_uniforms))
+        x, rows = self._mend_batch(x, rows, problems)
+        x, mix = self._batch_augment(x, rows, epoch, source)
+        return collate_batch(x, self.images.y.index_select(0, rows), mix)
+
+    def _make_timm_batch(self, timm_loader: TimmImageLoader, order: Tensor, epoch: int, step: int) -> Batch:
+        rows, source = self.sampler.step_indices(order, epoch, step, shuffle_batch=self.augment.has_mixing)
+        seeds = integers(source, len(rows), 2**31)
+        x, problems = timm_loader([self.images.paths[row] for row in rows.tolist()], seeds.tolist())
+        if self.on_bad_image == "stop" and (first := next(filter(None, problems), None)) is not None:
+            raise InputError(first)
+        x, rows = self._mend_batch(x, rows, problems)
+        x, mix = self.augment.mix(x, source)
+        return collate_batch(x, self.images.y.index_select(0, rows), mix)
+
+    def _mend_batch(self, x: Tensor, rows: Tensor, problems: Sequence[str | None]) -> tuple[Tensor, Tensor]:
+        """The batch without the images that could not be decoded, or with others of it in their places."""
+        bad = [place for place, problem in enumerate(problems) if problem is not None]
+        if not bad:
+            return x, rows
+        self.num_bad += len(bad)
+        for place in bad:
+            self.bad_images[str(self.images.paths[int(rows[place])])] = str(problems[place])
+        good = [place for place, problem in enumerate(problems) if problem is None]
+        if not good:
+            raise InputError(f"no image of a batch of {len(rows)} can be read, such as {problems[0]}")
+        if self.on_bad_image == "drop":
+            places = torch.tensor(good, dtype=torch.int64)
+        else:
+            places = torch.arange(len(rows))
+            for place in bad:  # the next one that can be read, the first again after the last
+                places[place] = next((other for other in good if other > place), good[0])
+        return x.index_select(0, places), rows.index_select(0, places)
+
+    def _load_image(self, row: int, crop_uniforms: Tensor | None) -> NDArray[np.uint8]:
+        augment = self.augment
+        with open_decoded_image(self.images.paths[row]) as image:
+            if crop_uniforms is None or augment.scale is None:
+                return resize_and_centre_crop(image, augment.size, augment.zoom(0), augment.interpolation)
+            sides = compute_crop_boxes(crop_uniforms[None], image.height, image.width, augment.scale, augment.ratio)
+            top, left, tall, wide = (int(side) for side in sides)
+            return crop_and_resize(image, (top, left, tall, wide), augment.size, augment.interpolation)
+
+
+def _channels_first(pixels: NDArray[np.uint8]) -> Tensor:
+    return torch.tensor(pixels).permute(2, 0, 1)
