@@ -11,6 +11,7 @@ from widemargin.cli.parser import CommandParser, run_command_line, select_subcom
 PROG = "python -m benchmarks"
 BENCHMARKS = {
     "backward": "backward passes written by hand against autograd of their definitions",
+    "data": "images per second from folders, records and shards, against torchvision and DataLoader",
     "numerics": "gradient errors against fp64, and what is finite",
     "crossval": "time per fit against plain PyTorch and scikit-learn",
     "tables": "compare's default settings on tables of many shapes, beside scikit-learn's classifiers",

@@ -185,7 +185,14 @@ def print_times(row: dict[str, Any]) -> None:
     seconds, memory = row["seconds"], row.get("mebibytes", {})
     title = f"{samples} samples, {embedding_dim} dimensions, {num_classes:,} classes; {row['threads']} threads"
     grid = Table(title=title, title_justify="left", title_style="bold")
-    for name in ("head", "ms", "/ limit", "rounds: median (range)", "/ linear + cross_entropy", "MiB beyond the gradient"):
+    for name in (
+        "head",
+        "ms",
+        "/ limit",
+        "rounds: median (range)",
+        "/ linear + cross_entropy",
+        "MiB beyond the gradient",
+    ):
         grid.add_column(name, justify="left" if name == "head" else "right")
     plain = seconds.get("linear + cross_entropy")
     for name, spent in seconds.items():

@@ -19,7 +19,7 @@ from widemargin.training.config import TrainConfig
 from widemargin.training.inputs import load_inputs
 
 SMALL = {"model": "fast", "loss": "arcface(s=16, m=0.2)", "input_size": 16, "epochs": 1, "batch_size": 8}
-SMALL |= {"augment": "none", "embedding_dim": 16, "model_options": {"width": 8}}
+SMALL |= {"augment": "none", "embedding_dim": 16, "model_options": {"width": 0.125}}
 
 
 def config(data, **options) -> TrainConfig:
@@ -265,7 +265,7 @@ def test_data_given_relative_to_a_root_stays_relative(faces, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     command = ["train", faces.name, "fast", "arcface(s=16, m=0.2)", "--input-size", "16", "--epochs", "1", "--quiet"]
     command += ["--batch-size", "8", "--augment", "none", "--data-dir", str(faces.parent), "--out", "run"]
-    assert main([*command, "--model-options", "width=8"]) == 0
+    assert main([*command, "--model-options", "width=0.125"]) == 0
     assert json.loads((tmp_path / "run" / "run.json").read_text())["data"] == faces.name
     first = wm.evaluate("run").metrics["recall1"]
     shutil.copytree(faces, tmp_path / "copy" / faces.name)

@@ -9,6 +9,7 @@ of its batch (`FolderBatches`).
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from ...numerics.random import integers
 from .augment import Augment
 from .batches import Batch, collate_batch, make_sampler, prefetch
 from .decode import (
+    Box,
     ImageFile,
     crop_and_resize,
     default_num_workers,
@@ -38,6 +40,7 @@ from .transforms import compute_crop_boxes, draw_crop_uniforms
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, the field's for photographs
 MAX_IN_MEMORY_BYTES = 2 << 30  # bytes
 _PREFETCHED_BATCHES = 3  # made ahead, so that a slow file does not keep the network waiting
+_BATCH_THREADS = 2  # batches in the making: one is augmented while the files of the next one are decoded
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +148,7 @@ class FolderBatches:
         if not augment.size:
             raise InputError("images of a folder differ in size: say how large they are to be, with --input-size")
         self.images, self.augment, self.workers = images, augment, workers or default_num_workers()
-        self.on_bad_image, self.num_bad = on_bad_image, 0
+        self.on_bad_image, self.num_bad, self._lock = on_bad_image, 0, threading.Lock()
         self.bad_images: dict[str, str] = {} if bad_images is None else bad_images
         # Processes of a machine share its cores, and a decoding process is memory.
         local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
@@ -176,27 +179,26 @@ class FolderBatches:
             yield from prefetch(make_timm_batch, steps, _PREFETCHED_BATCHES)
             return
         with ThreadPoolExecutor(self.workers, thread_name_prefix="decode") as pool:
-            yield from prefetch(lambda step: self._make_batch(pool, order, epoch, step), steps, _PREFETCHED_BATCHES)
+            make_batch = partial(self._make_batch, pool, order, epoch)
+            yield from prefetch(make_batch, steps, _PREFETCHED_BATCHES, _BATCH_THREADS)
 
     def _make_batch(self, pool: ThreadPoolExecutor, order: Tensor, epoch: int, step: int) -> Batch:
         rows, source = self.sampler.step_indices(order, epoch, step, shuffle_batch=self.augment.has_mixing)
-        crop_uniforms: list[Tensor | None] = [None] * len(rows)
-        if self.augment.scale is not None:
-            crop_uniforms = list(draw_crop_uniforms(source, len(rows)))
-        x = torch.empty((len(rows), 3, self.augment.size, self.augment.size), dtype=torch.uint8)
-        out = x.permute(0, 2, 3, 1).numpy()  # a view: a thread writes the pixels of its image into the batch
+        boxes = None if self.augment.scale is None else _CropBoxes(draw_crop_uniforms(source, len(rows)), self.augment)
+        size = self.augment.size
+        pixels = np.empty((len(rows), size, size, 3), np.uint8)  # channels last, as PIL has them and networks want them
 
-        def load(place: int, row: int, uniforms: Tensor | None) -> str | None:
+        def load(place: int, row: int) -> str | None:
             try:
-                out[place] = self._load_image(row, uniforms)
+                pixels[place] = self._load_image(row, place, boxes)
             except InputError as error:
                 if self.on_bad_image == "stop":
                     raise
                 return str(error)
             return None
 
-        problems = list(pool.map(load, range(len(rows)), rows.tolist(), crop_uniforms))
-        x, rows = self._mend_batch(x, rows, problems)
+        problems = list(pool.map(load, range(len(rows)), rows.tolist()))
+        x, rows = self._mend_batch(torch.from_numpy(pixels).permute(0, 3, 1, 2), rows, problems)
         x, mix = self._batch_augment(x, rows, epoch, source)
         return collate_batch(x, self.images.y.index_select(0, rows), mix)
 
@@ -215,7 +217,8 @@ class FolderBatches:
         bad = [place for place, problem in enumerate(problems) if problem is not None]
         if not bad:
             return x, rows
-        self.num_bad += len(bad)
+        with self._lock:
+            self.num_bad += len(bad)
         for place in bad:
             self.bad_images[str(self.images.paths[int(rows[place])])] = str(problems[place])
         good = [place for place, problem in enumerate(problems) if problem is None]
@@ -229,14 +232,31 @@ class FolderBatches:
                 places[place] = next((other for other in good if other > place), good[0])
         return x.index_select(0, places), rows.index_select(0, places)
 
-    def _load_image(self, row: int, crop_uniforms: Tensor | None) -> NDArray[np.uint8]:
+    def _load_image(self, row: int, place: int, boxes: _CropBoxes | None) -> NDArray[np.uint8]:
         augment = self.augment
         with open_decoded_image(self.images.paths[row]) as image:
-            if crop_uniforms is None or augment.scale is None:
+            if boxes is None:
                 return resize_and_centre_crop(image, augment.size, augment.zoom(0), augment.interpolation)
-            sides = compute_crop_boxes(crop_uniforms[None], image.height, image.width, augment.scale, augment.ratio)
-            top, left, tall, wide = (int(side) for side in sides)
-            return crop_and_resize(image, (top, left, tall, wide), augment.size, augment.interpolation)
+            box = boxes.box(place, image.height, image.width)
+            return crop_and_resize(image, box, augment.size, augment.interpolation)
+
+
+class _CropBoxes:
+    """Random boxes of the images of a batch, computed for all of them at once whenever one has a new size."""
+
+    def __init__(self, uniforms: Tensor, augment: Augment) -> None:
+        assert augment.scale is not None
+        self.uniforms, self.scale, self.ratio = uniforms, augment.scale, augment.ratio
+        self.by_size: dict[tuple[int, int], list[list[int]]] = {}
+
+    def box(self, place: int, height: int, width: int) -> Box:
+        """Top, left, height and width of the box of an image of this size."""
+        found = self.by_size.get((height, width))
+        if found is None:
+            sides = compute_crop_boxes(self.uniforms, height, width, self.scale, self.ratio)
+            found = self.by_size[height, width] = torch.stack(sides, 1).long().tolist()
+        top, left, tall, wide = found[place]
+        return top, left, tall, wide
 
 
 def _channels_first(pixels: NDArray[np.uint8]) -> Tensor:
