@@ -163,7 +163,7 @@ class DatasetInputs(Inputs):
     test: DatasetSamples | None = None  # type: ignore[assignment]
     augment: Augment = field(default_factory=Augment)
     sampler: Any = None
-    workers: int = 0  # type: ignore[assignment]
+    workers: int = 0
     collate_fn: CollateFn | None = None
     pin_memory: bool = False
 

@@ -306,7 +306,9 @@ def image_folder(config: TrainConfig, data_dir: str | Path | None = None) -> Pat
         return None
     given = Path(os.path.expanduser(config.data))
     candidates = [given]
-    for root in filter(None, (data_dir, os.environ.get("WIDEMARGIN_DATA"))):
+    for root in (data_dir, os.environ.get("WIDEMARGIN_DATA")):
+        if not root:
+            continue
         place = Path(root).expanduser()
         below = [place / given] if not given.is_absolute() else []
         below += [place / given.name, *([place] if place.name == given.name else [])]
@@ -580,7 +582,8 @@ def _inputs_from_rows(
     train_classes = manifest.train_class_names
     if tree.label_separator is not None:
         train_classes = tuple(sorted({part for label in manifest.class_names for part in tree.split_label(label)}))
-    unseen = val_classes = ()
+    unseen: tuple[str, ...] = ()
+    val_classes: tuple[str, ...] = ()
     if tree.label_separator is None:
         unseen, val_classes = manifest.unseen_class_names(TEST, REMOVED_TEST), manifest.unseen_class_names(VAL)
         unseen = tuple(name for name in unseen if name not in val_classes)
@@ -613,7 +616,7 @@ def _inputs_from_legacy_split(config: TrainConfig, tree: ImageFolderTree, test_o
     parts: dict[Path, str] = {}
     for part, images in ((TRAIN, train), (VAL, val), (TEST, test)):
         assert images is None or isinstance(images, FolderImages)
-        parts |= {} if images is None else dict.fromkeys(images.paths, part)
+        parts |= {} if images is None else {path: part for path in images.paths if isinstance(path, Path)}
     labels = {path: (below, label) for below, (path, label, _) in tree.labelled_files().items()}
     parts |= {path: UNUSED for path in labels if path not in parts}
     contents = hash_files(parts)

@@ -207,6 +207,17 @@ class Run:
     @overload
     def predict(
         self,
+        images: list[Any],
+        *,
+        top: int | None = None,
+        threshold: float | None = None,
+        reject_below: float | None = None,
+        batch_size: int = 256,
+        workers: int | None = None,
+    ) -> list[Prediction]: ...
+    @overload
+    def predict(
+        self,
         images: Any,
         *,
         top: int | None = None,

@@ -138,14 +138,14 @@ def _find_bytes(pa: Any, column: Any, whole: Any, path: Path) -> tuple[NDArray[n
         raise InputError(f"{path}: some images have no bytes but a path; save the data set with its images embedded")
     _, ends, data = values.buffers()
     bounds = np.frombuffer(ends, np.int64 if wide else np.int32)[values.offset : values.offset + len(values) + 1]
-    bounds = bounds.astype(np.int64)
+    places: NDArray[np.int64] = bounds.astype(np.int64)
     start = 0 if data is None else data.address - whole.address
-    if len(values) and not 0 <= start <= start + int(bounds[-1]) <= whole.size:
+    if len(values) and not 0 <= start <= start + int(places[-1]) <= whole.size:
         raise InputError(f"{path}: compressed; save the data set without compression")
-    sizes = np.diff(bounds)
+    sizes: NDArray[np.int64] = np.diff(places)
     if len(sizes) and int(sizes.max()) > MAX_SLICE_BYTES:
         raise InputError(f"{path}: an image of {int(sizes.max()):,} bytes")
-    return start + bounds[:-1], sizes
+    return start + places[:-1], sizes
 
 
 def _read(path: Path) -> dict[str, Any]:

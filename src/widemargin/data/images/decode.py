@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from io import BytesIO
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeAlias
 
@@ -42,9 +42,14 @@ _large_image_lock = threading.Lock()
 
 
 def open_image(path: ImageFile) -> BinaryIO:
-    """The file of an image, open for reading; one line where it is none, or larger than `MAX_IMAGE_FILE_BYTES`."""
+    """The bytes of an image, open for reading; one line where it is none, or larger than `MAX_IMAGE_FILE_BYTES`."""
+    return BytesIO(path.read()) if isinstance(path, FileSlice) else open_regular_image(path)
+
+
+def open_regular_image(path: Path) -> BufferedReader:
+    """The same of an image that is a file of its own."""
     try:
-        return BytesIO(path.read()) if isinstance(path, FileSlice) else open_regular(path, MAX_IMAGE_FILE_BYTES)
+        return open_regular(path, MAX_IMAGE_FILE_BYTES)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except NotAFileError as error:
@@ -205,7 +210,7 @@ class FileDigest(NamedTuple):
 
 def hash_file(path: Path) -> FileDigest:
     """Read and hash a file."""
-    with open_image(path) as file:
+    with open_regular_image(path) as file:
         try:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:

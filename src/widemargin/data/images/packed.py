@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import BinaryIO, overload
@@ -110,20 +110,26 @@ class PackedFiles(Sequence[FileSlice]):
 
     def take(self, rows: NDArray[np.int64]) -> PackedFiles:
         """These images, in this order."""
-        columns = (column[rows] for column in (self.file_index, self.offsets, self.sizes, self.names))
-        return PackedFiles(self.files, *columns, self.noun, self.joiner, self.more_spans)
+        return replace(
+            self,
+            file_index=self.file_index[rows],
+            offsets=self.offsets[rows],
+            sizes=self.sizes[rows],
+            names=self.names[rows],
+        )
 
     def __add__(self, other: PackedFiles) -> PackedFiles:
         shift = len(self.files)
-        pairs = (
-            (self.file_index, other.file_index + np.int32(shift)),
-            (self.offsets, other.offsets),
-            (self.sizes, other.sizes),
-            (self.names, other.names),
-        )
         more = self.more_spans | {(number + shift, at): spans for (number, at), spans in other.more_spans.items()}
-        columns = (np.concatenate(pair) for pair in pairs)
-        return PackedFiles(self.files + other.files, *columns, self.noun, self.joiner, more)
+        return replace(
+            self,
+            files=self.files + other.files,
+            file_index=np.concatenate((self.file_index, other.file_index + np.int32(shift))),
+            offsets=np.concatenate((self.offsets, other.offsets)),
+            sizes=np.concatenate((self.sizes, other.sizes)),
+            names=np.concatenate((self.names, other.names)),
+            more_spans=more,
+        )
 
 
 @dataclass(frozen=True, eq=False)
