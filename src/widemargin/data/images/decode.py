@@ -35,6 +35,8 @@ _SERIAL_DECODE_PIXELS = 1 << 24  # pixels from which on images are decoded one a
 _SCALE_BLOCK_PIXELS = 1 << 22  # pixels that are scaled at once
 _HEADERS_PER_JOB = 20_000  # images whose headers a process checks at a time: two seconds
 
+_ORIENTATION_KEYS = {"exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif"}  # where PIL looks for it
+
 Box = tuple[int, int, int, int]
 ImageFile: TypeAlias = Path | FileSlice
 
@@ -125,9 +127,11 @@ def _decode_file(file: BinaryIO, path: ImageFile, stack: ExitStack) -> Image.Ima
         if opened.width * opened.height > _SERIAL_DECODE_PIXELS:
             stack.enter_context(_large_image_lock)
         opened.load()
-        with suppress(Exception):  # a broken tag does not spoil the picture
-            ImageOps.exif_transpose(opened, in_place=True)
-        return to_rgb(opened)
+        # Most JPEG files have no such tag, and looking for it takes a tenth of the time that decoding takes.
+        if opened.format != "JPEG" or not _ORIENTATION_KEYS.isdisjoint(opened.info):
+            with suppress(Exception):  # a broken tag does not spoil the picture
+                ImageOps.exif_transpose(opened, in_place=True)
+        return opened if opened.mode == "RGB" else to_rgb(opened)  # PIL would copy what is RGB already
 
 
 @contextmanager

@@ -40,6 +40,7 @@ from .transforms import compute_crop_boxes, draw_crop_uniforms
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, the field's for photographs
 MAX_IN_MEMORY_BYTES = 2 << 30  # bytes
 _PREFETCHED_BATCHES = 3  # made ahead, so that a slow file does not keep the network waiting
+_IMAGES_PER_TASK = 8  # that a thread decodes at a time: handing over a task takes a while too
 _BATCH_THREADS = 2  # batches in the making: one is augmented while the files of the next one are decoded
 
 
@@ -197,7 +198,13 @@ class FolderBatches:
                 return str(error)
             return None
 
-        problems = list(pool.map(load, range(len(rows)), rows.tolist()))
+        numbers = rows.tolist()
+        chunk = max(1, min(_IMAGES_PER_TASK, len(numbers) // (4 * self.workers)))
+
+        def load_some(start: int) -> list[str | None]:
+            return [load(start + k, row) for k, row in enumerate(numbers[start : start + chunk])]
+
+        problems = [problem for some in pool.map(load_some, range(0, len(numbers), chunk)) for problem in some]
         x, rows = self._mend_batch(torch.from_numpy(pixels).permute(0, 3, 1, 2), rows, problems)
         x, mix = self._batch_augment(x, rows, epoch, source)
         return collate_batch(x, self.images.y.index_select(0, rows), mix)
