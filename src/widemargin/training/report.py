@@ -234,7 +234,7 @@ def inspect_run(run: Run, data_dir: str | Path | None = None, max_images: int = 
     weights = None if head is None or run.is_open_set else unit_and_norm(head.weight.detach().cpu().double())[0].numpy()
     unit = unit_and_norm(x.double())[0]
     pairs = None if answers else _verify_all_pairs(x, y)
-    note = " ".join(inputs.notes) if inputs.changes is None else inputs.changes.summary()
+    note = "; ".join(inputs.notes) if inputs.changes is None else inputs.changes.summary()
     return RunInspection(len(y), unit.numpy(), y.numpy(), tuple(some.class_names), mistakes, weights, pairs, note)
 
 
