@@ -107,6 +107,8 @@ def positive_integer(text: str) -> int:
 
 def run_predict(options: argparse.Namespace) -> None:
     """Print a line per image: the most likely classes with their probabilities, and the cosine to the nearest."""
+    from pathlib import Path
+
     from ..export.embeddings import find_image_files
     from ..io.errors import InputError
     from ..loading import load
@@ -121,7 +123,7 @@ def run_predict(options: argparse.Namespace) -> None:
     )
     for note in rejection.notes:
         print_escaped(note, to_stderr=True)
-    paths = find_image_files(options.images)
+    paths = [path for word in options.images for path in find_image_files(Path(word).expanduser())]
     for start in range(0, len(paths), _PREDICTED_AT_ONCE):
         some = paths[start : start + _PREDICTED_AT_ONCE]
         answers = run.predict(

@@ -1,4 +1,4 @@
-"""Embeddings in files: .npz (NumPy) or .parquet (a table), with the names of the images and their labels."""
+"""Embeddings in .npz (NumPy) or .parquet (table) files, with the names of the images and their labels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EmbeddingTable:
-    """Embeddings [N, D], a name and a label for each; the label of a file is the folder it lies in."""
+    """Embeddings [N, D], with a name and a label for each; the label of a file is its folder."""
 
     x: Tensor
     names: list[str]
@@ -51,34 +51,30 @@ def embed_images(
             names += [f"{image_set.name}/{kind}/{row}" for row in range(len(part))]
             labels += [image_set.class_names[k] for k in part.y.tolist()]
         return EmbeddingTable(torch.cat(parts), names, labels)
-    paths = find_image_files(data)
+    paths = [path for word in data for path in find_image_files(Path(word).expanduser())]
     return EmbeddingTable(
         run.embed(paths, **options), [str(path) for path in paths], [path.parent.name for path in paths]
     )
 
 
-def find_image_files(words: Sequence[str | Path]) -> list[Path]:
-    """The files that are named, and all images below the folders that are named."""
-    return [path for word in words for path in _find_below(Path(word).expanduser())]
-
-
-def _find_below(source: Path) -> list[Path]:
+def find_image_files(source: Path) -> list[Path]:
+    """An image file, or the images in a folder and its subfolders."""
     from ..data.images.decode import IMAGE_SUFFIXES
 
     if source.is_dir():
-        found = sorted(path for path in source.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
-        if not found:
-            raise InputError(f"{source}: no images in it ({', '.join(suffix[1:] for suffix in IMAGE_SUFFIXES)})")
-        return found
+        files = sorted(path for path in source.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+        if not files:
+            raise InputError(f"{source}: contains no images ({', '.join(suffix[1:] for suffix in IMAGE_SUFFIXES)})")
+        return files
     if not source.is_file():
         raise InputError(f"{source}: no such image, folder or image set")
     return [source]
 
 
 def save_embeddings(path: Path, table: EmbeddingTable) -> None:
-    """Write embeddings to a .npz or .parquet file, by its suffix; whole or not at all."""
+    """Write embeddings to a .npz or .parquet file, chosen by its suffix; atomically."""
     if path.suffix not in (".npz", ".parquet"):
-        raise InputError(f"--out {path}: embeddings are written as .npz or .parquet")
+        raise InputError(f"--out {path}: the file must end in .npz or .parquet")
     fresh = path.with_name(f".{path.stem}.new{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

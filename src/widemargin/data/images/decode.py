@@ -75,6 +75,12 @@ def read_image(path: ImageFile) -> Image.Image:
         return image
 
 
+def read_image_bytes(data: bytes, name: str = "image") -> Image.Image:
+    """The image in the bytes of a file as RGB, upright; `name` stands in errors."""
+    with ExitStack() as stack:
+        return _decode_file(BytesIO(data), Path(name), stack)
+
+
 def find_header_problem(path: ImageFile) -> str | None:
     """Why an image cannot be read, as far as its header shows, in one line; None where nothing is wrong with it."""
     try:

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from ...io.errors import InputError
 from . import parquet
 from .columns import build_columns
+from .grid import Cells, Grid, parse_grid
 from .numbers import check_decimal, parse_formatted
 from .remarks import find_remarks
 from .source import read_source
@@ -40,11 +41,11 @@ from .table import (
     Table,
     class_order,
     encode_levels,
-    is_missing,
+    find_missing,
     join_names,
     quote_cell,
 )
-from .text import PARQUET_MAGIC, Cells, Grid, decode_table_text, parse_grid
+from .text import PARQUET_MAGIC, decode_table_text
 
 # ---------------------------------------------------------------- the column of classes
 
@@ -75,13 +76,14 @@ def read_labels(grid: Grid, target: str | None, is_class: bool = False) -> Targe
     column_index = len(grid.column_names) - 1 if target is None else _target_index(grid, target)
     column = f"{grid.file}: column {quote_cell(grid.column_names[column_index])}"
     remedy = "; name the column of classes: target" if target is None else ""
-    words = _to_label_words(grid.columns[column_index])
-    kept_rows = [row for row, word in enumerate(words) if not is_missing(word, LABEL_MISSING_TOKENS)]
+    words = grid.column_words([column_index])[0] or _to_label_words(grid.columns[column_index])
+    missing = find_missing(words, LABEL_MISSING_TOKENS)
+    kept_rows = [row for row, word in enumerate(words) if word not in missing]
     if not kept_rows:
         raise InputError(f"{column} has no label in any row{remedy}")
     notes = []
     if len(kept_rows) < len(words):
-        without = next(row for row, word in enumerate(words) if is_missing(word, LABEL_MISSING_TOKENS))
+        without = next(row for row, word in enumerate(words) if word in missing)
         count = len(words) - len(kept_rows)
         rows = f"{count:,} rows without a label (the first is row" if count > 1 else "a row without a label (row"
         notes.append(f"left out {rows} {grid.line_numbers[without]})")
@@ -212,7 +214,7 @@ def read_table(
         grid = parquet.read_parquet_grid(source.data, memory)
     else:
         text, notes = decode_table_text(source.data, source.file)
-        grid = parse_grid(text, memory)
+        grid = parse_grid(text, memory, keep_words=decimal == ",")
     table = build_table(grid, source.table_name, target, target_is_class, decimal)
     return replace(table, notes=(*notes, *table.notes), source=source.file)
 
