@@ -10,6 +10,7 @@ from widemargin.cli.parser import CommandParser, run_command_line, select_subcom
 
 PROG = "python -m benchmarks"
 BENCHMARKS = {
+    "attach": "how many models of timm, torchvision and transformers attach works on",
     "backward": "hand-written backward passes against autograd of their definitions",
     "data": "images per second from folders, records and shards, against torchvision and DataLoader",
     "numerics": "gradient errors against fp64, and finiteness at degenerate points",

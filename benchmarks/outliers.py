@@ -19,12 +19,12 @@ import torch.nn.functional as F
 from rich.table import Table
 from torch import Tensor
 
-import widemargin as wm
 from widemargin.data.images.sets import load_images
 from widemargin.io.progress import progress_bar
 from widemargin.metrics.intervals import jackknife_interval
 from widemargin.metrics.roc import auc, roc_curve
 from widemargin.recognition.outliers import OUTLIER_SCORES, class_outlier_scores
+from widemargin.training.train import train
 from widemargin.viz.terminal import console
 
 SETS = {"mnist": ("omniglot", 4000, 4), "orl_faces": ("mnist", 400, 40), "omniglot": ("mnist", 4000, 8)}
@@ -65,7 +65,7 @@ def measure(name: str, noise: float, seed: int, loss: str, data_dir: str | None)
     config = {"loss": loss, "epochs": epochs, "batch_size": 64, "seed": seed, "model": "fast(widths=(16,32,64))"}
     with tempfile.TemporaryDirectory() as folder:
         values = x.float() / 255
-        run = wm.train(config, train=(values, y), test=(values[:64], y[:64]), model=None, out=Path(folder) / "run")
+        run = train(config, train=(values, y), test=(values[:64], y[:64]), model=None, out=Path(folder) / "run")
         embeddings = run.embed(values)
         head = run.model.objective.head
         assert head is not None

@@ -68,12 +68,13 @@ def test_a_vision_model_becomes_backbone_and_head(name):
     torch.manual_seed(0)
     backbone = make()
     classifier = backbone.get_submodule(path)
+    had_classifier = isinstance(classifier, nn.Linear)
     model = wm.attach(backbone, "arcface(s=16, m=0.3)", CLASSES)
     images, y = torch.randn(2, 3, side, side), torch.tensor([1, 6])
 
     assert model.backbone is backbone
     assert isinstance(backbone.get_submodule(path), nn.Identity)
-    assert not any(module is classifier for module in model.modules())
+    assert not had_classifier or not any(module is classifier for module in model.modules())
     assert model.head.weight.shape == (CLASSES, dim)
 
     loss = model(images, labels=y)
@@ -110,10 +111,71 @@ def test_a_timm_model_says_that_its_classifier_is_gone():
     assert backbone.num_classes == 0
 
 
-def test_two_classifiers_are_refused_with_the_remedy():
-    backbone = timm.create_model("deit_tiny_distilled_patch16_224", img_size=32)
-    with pytest.raises(wm.InputError, match="2 classifiers"):
-        wm.attach(backbone, "arcface", CLASSES)
+@pytest.mark.parametrize("name", ["deit_tiny_distilled_patch16_224", "pit_ti_distilled_224"])
+def test_a_distilled_model_gives_the_mean_of_its_two_embeddings(name):
+    backbone = timm.create_model(name, img_size=32).eval()
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        wanted = backbone.forward_features(images)
+        wanted = (wanted[:, 0] + wanted[:, 1]) / 2  # class token and distillation token
+    model = wm.attach(backbone, "arcface", CLASSES)
+    with torch.no_grad():
+        assert torch.allclose(model.embed(images), wanted, atol=1e-6)
+        backbone.distilled_training = True  # as set_distilled_training(True): a pair of tensors in train mode
+        assert isinstance(backbone.train()(images), tuple)
+        assert torch.allclose(model.embed(images), wanted, atol=1e-6)
+
+
+def test_a_pair_of_tensors_is_no_embedding_elsewhere():
+    class Pair(Small):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return super().forward(x), super().forward(x)
+
+    model = wm.attach(Pair(), "arcface", CLASSES, at="scores")
+    with pytest.raises(wm.InputError, match="tuple, not embeddings"):
+        model(torch.zeros(1, 6))
+
+
+def test_two_branches_are_joined():
+    backbone = timm.create_model("crossvit_tiny_240").eval()
+    images = torch.randn(1, 3, 240, 240)
+    with torch.no_grad():
+        tokens = [x[:, 0] for x in backbone.forward_features(images)]
+        model = wm.attach(backbone, "arcface", CLASSES).eval()
+        assert torch.allclose(model.embed(images), torch.cat(tokens, 1), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["resnetv2_18", "dla46x_c"])
+def test_a_convolution_as_classifier_leaves_the_pooled_features(name):
+    backbone = timm.create_model(name).eval()
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        wanted = backbone.forward_features(images).mean((2, 3))
+        assert torch.allclose(wm.attach(backbone, "arcface", CLASSES).eval().embed(images), wanted, atol=1e-6)
+
+
+def test_squeezenet_gives_the_mean_of_its_last_map():
+    backbone = torchvision.models.squeezenet1_1().eval()
+    images = torch.randn(2, 3, 48, 48)
+    with torch.no_grad():
+        wanted = backbone.features(images).mean((2, 3))
+        assert torch.allclose(wm.attach(backbone, "arcface", CLASSES).eval().embed(images), wanted, atol=1e-6)
+
+
+def test_the_pooling_of_a_model_stays():
+    backbone = timm.create_model("resnetv2_18", global_pool="max").eval()
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        wanted = backbone.forward_features(images).amax((2, 3))
+        assert torch.allclose(wm.attach(backbone, "arcface", CLASSES).eval().embed(images), wanted, atol=1e-6)
+
+
+def test_classifiers_on_inner_layers_go_too():
+    backbone = torchvision.models.googlenet(init_weights=False)
+    model = wm.attach(backbone, "arcface(s=8)", CLASSES)
+    assert (backbone.aux1, backbone.aux2, backbone.aux_logits) == (None, None, False)
+    model(torch.randn(2, 3, 64, 64), torch.tensor([0, 1])).mean().backward()  # in train mode, where they would answer
+    assert all(p.grad is not None for p in model.parameters())
 
 
 # ---------------------------------------------------------------- any model
@@ -134,14 +196,31 @@ def test_a_path_may_lead_into_the_model():
     assert model.embed(torch.randn(4, 6)).shape == (4, 5)
 
 
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_a_convolution_may_be_named(dims):
+    convolution, pool = getattr(nn, f"Conv{dims}d"), getattr(nn, f"AdaptiveAvgPool{dims}d")
+    network = nn.Sequential(convolution(3, 4, 3), pool(1), convolution(4, 9, 1))
+    model = wm.attach(network, "arcface", CLASSES, at="2")
+    assert model.head.embedding_dim == 4
+    assert model(torch.randn(2, 3, *[8] * dims), torch.tensor([0, 1])).shape == (2,)
+
+
 def test_a_layer_that_is_not_linear_needs_its_size():
     def network() -> nn.Module:
-        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Conv2d(4, 9, 1))
+        return nn.Sequential(nn.Linear(6, 4), nn.Sequential(nn.ReLU(), nn.Linear(4, 9)))
 
-    with pytest.raises(wm.InputError, match="dim="):
-        wm.attach(network(), "arcface", CLASSES, at="2")
-    model = wm.attach(network(), "arcface", CLASSES, at="2", embedding_dim=4)
-    assert model(torch.randn(2, 3, 8, 8), torch.tensor([0, 1])).shape == (2,)
+    with pytest.raises(wm.InputError, match=r"at='1\.1', or give its input size as embedding_dim=") as caught:
+        wm.attach(network(), "arcface", CLASSES, at="1")
+    assert "\n" not in str(caught.value)
+    for options in ({"at": "1.1"}, {"at": "1", "embedding_dim": 4}):  # both remedies work
+        model = wm.attach(network(), "arcface", CLASSES, **options)
+        assert model(torch.randn(2, 6), torch.tensor([0, 1])).shape == (2,)
+
+
+def test_a_wrong_size_names_the_right_one():
+    model = wm.attach(nn.Sequential(nn.Linear(6, 4), nn.ReLU()), "arcface", CLASSES, at="1", embedding_dim=5)
+    with pytest.raises(wm.InputError, match="embedding_dim=4"):
+        model(torch.randn(2, 6))
 
 
 @pytest.mark.parametrize("name", ["fc", "classifier", "head", "heads", "last_linear"])
@@ -158,6 +237,9 @@ def test_no_classifier_found_names_the_linear_layers():
     with pytest.raises(wm.InputError, match=r"no classifier found in Small.*at=.*body\.0, scores") as caught:
         wm.attach(Small(), "arcface", CLASSES)
     assert "\n" not in str(caught.value)
+    assert "wm.MarginModel(model, wm.Objective(" in str(caught.value)  # for a model that returns embeddings
+    model = wm.MarginModel(Small(), wm.Objective("arcface", 3, CLASSES))
+    assert model(torch.randn(4, 6), torch.tensor([0, 1, 2, 3])).shape == (4,)
 
 
 def test_no_linear_layer_at_all_is_said():

@@ -27,8 +27,9 @@ from torch.utils.data import (
 import widemargin as wm
 from runs import assert_same, lines
 from widemargin.data.images.sets import load_images
+from widemargin.models.classifier import find_known_classifier
 from widemargin.training.dataset_inputs import GivenObjects
-from widemargin.training.model import find_known_classifier, infer_embedding_dim
+from widemargin.training.model import infer_embedding_dim
 from widemargin.training.trainer import Trainer
 
 CONFIG = wm.TrainConfig(loss="arcgrad(s=10)", epochs=2, batch_size=16, lr=0.01)
@@ -213,10 +214,10 @@ def import_timm():
 def test_the_classifier_that_is_surely_one():
     net = nn.Sequential()
     net.body, net.fc = nn.Linear(8, 4), nn.Linear(4, 6)
-    assert find_known_classifier(net, 6) == "fc"
+    assert find_known_classifier(net, 6).paths == ("fc",)
     assert find_known_classifier(net, 3) is None  # an embedding of 6 numbers, for all we know
     timm = import_timm()
-    assert find_known_classifier(timm.create_model("resnet10t", num_classes=1000), 3) == "fc"
+    assert find_known_classifier(timm.create_model("resnet10t", num_classes=1000), 3).paths == ("fc",)
     assert find_known_classifier(timm.create_model("resnet10t", num_classes=0), 3) is None
 
 

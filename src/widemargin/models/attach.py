@@ -1,6 +1,7 @@
 """attach: take the classifier off a model and put a margin head there.
 
-Works on models of timm and torchvision and on most others, without importing either library.
+Works on models of timm, torchvision and transformers and on most others, without importing any of these libraries
+(`classifier.py`).
 """
 
 from __future__ import annotations
@@ -16,12 +17,10 @@ from torch import Tensor, nn
 from ..head.classes import decay_groups
 from ..head.head import Head
 from ..head.objective import Objective
-from ..io.errors import InputError, format_value
+from ..io.errors import InputError
 from ..losses.base import Loss
 from ..losses.grammar import Sum
-
-# Names under which vision models keep their last layer, in the order in which they are looked for.
-_CLASSIFIER_NAMES = ("fc", "classifier", "head", "heads", "last_linear")
+from .classifier import backbone_embeddings, find_classifier, width_error
 
 
 class MarginModel(nn.Module):
@@ -48,7 +47,14 @@ class MarginModel(nn.Module):
 
     def embed(self, *inputs: Any, **named_inputs: Any) -> Tensor:
         """Embeddings [N, D]; all arguments go to the backbone."""
-        return backbone_embeddings(self.backbone, *inputs, **named_inputs)
+        x = backbone_embeddings(self.backbone, *inputs, **named_inputs)
+        head = self.objective.head
+        if head is not None and x.shape[1] != head.embedding_dim:
+            raise InputError(
+                f"the model's embeddings have {x.shape[1]} numbers, its head is made for {head.embedding_dim}: "
+                f"attach it with embedding_dim={x.shape[1]}"
+            )
+        return x
 
     def forward(
         self,
@@ -143,19 +149,6 @@ def _might_be_labels(first: Any, second: Any) -> bool:
     return second.shape == first.shape[:1] and not (second.is_floating_point() or second.is_complex())
 
 
-def backbone_embeddings(backbone: nn.Module, *inputs: Any, **named_inputs: Any) -> Tensor:
-    """Embeddings [N, D] that a backbone gives for a batch."""
-    x = backbone(*inputs, **named_inputs)
-    if not isinstance(x, Tensor):
-        raise InputError(
-            f"the model returns a {type(x).__name__}, not embeddings; in train mode some models add "
-            "auxiliary outputs, switch these off (aux_logits=False)"
-        )
-    if x.ndim < 2:
-        raise InputError(f"the model returns {list(x.shape)}, not embeddings [N, D]; give it a batch of inputs")
-    return x.flatten(1)
-
-
 def attach(
     model: nn.Module,
     loss: str | Loss | Sum,
@@ -165,11 +158,13 @@ def attach(
     embedding_dim: int | None = None,
     **head_options: Any,
 ) -> MarginModel:
-    """Replace the classifier of a timm or torchvision model by a head; the model is changed in place.
+    """Replace the classifier of a model of timm, torchvision or transformers by a head; the model is changed in place.
 
-    The layer is found by timm's `get_classifier` or under its usual names (`fc`, `classifier`, `head`,
-    `heads`); for other models name it: `at="module.path"`. The head takes the layer's input size and
-    device; its weights are fp32 whatever the model's dtype is.
+    The classifier is found by the conventions of these libraries (`get_classifier`, or a layer named `fc`,
+    `classifier`, `head`, `score`, …); for other models name its layer: `at="module.path"`. The embedding is what enters
+    the layer. A bare model of transformers has no classifier: its embedding is `pooler_output`, or the mean of
+    `last_hidden_state` over `attention_mask`. The head takes the layer's input size and device; its weights are fp32
+    whatever the model's dtype is. `embedding_dim` gives the size where the layer does not.
 
     >>> body = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 10))
     >>> model = attach(body, "arcface(s=16)", num_classes=3, at="2")
@@ -178,60 +173,15 @@ def attach(
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"attach takes a model, got {type(model).__name__}; make one first, as with timm.create_model")
-    path, layer = find_classifier(model, at)
-    width = embedding_dim if embedding_dim is not None else _input_size(model, path, layer)
-    like = next((p for p in layer.parameters()), next(model.parameters(), torch.empty(0)))
+    classifier = find_classifier(model, at)
+    width = embedding_dim if embedding_dim is not None else classifier.embedding_dim
+    if width is None:
+        raise width_error(classifier, model)
+    layers = [model.get_submodule(path) for path in classifier.paths]
+    like = next((p for layer in [*layers, model] for p in layer.parameters()), torch.empty(0))
     objective = Objective(loss, width, num_classes, **head_options).to(like.device)
-    remove_classifier(model, path)
+    classifier.remove(model)
     return MarginModel(model, objective)
-
-
-def remove_classifier(model: nn.Module, path: str) -> None:
-    """Put an identity in the place of the layer at `path`, so that the model returns the layer's input."""
-    parent, _, name = path.rpartition(".")
-    setattr(model.get_submodule(parent) if parent else model, name, nn.Identity())
-    if hasattr(model, "num_classes"):  # what timm's own reset_classifier(0) leaves behind
-        setattr(model, "num_classes", 0)  # noqa: B010  (not a submodule, whatever type checkers think)
-
-
-def find_classifier(model: nn.Module, at: str | None) -> tuple[str, nn.Module]:
-    """Path and module of the layer that turns embeddings into class scores."""
-    modules = dict(model.named_modules())
-    if at is not None:
-        if not isinstance(at, str) or at not in modules or not at:
-            raise InputError(f"the model has no module {format_value(at)}{_describe_linear_layers(modules)}")
-        return at, modules[at]
-    known = getattr(model, "get_classifier", None)
-    if callable(known):
-        layer = known()
-        if isinstance(layer, tuple | list):
-            raise InputError(
-                f"{type(model).__name__} has {len(layer)} classifiers; make it without distillation, or name one: at="
-            )
-        if isinstance(layer, nn.Linear | nn.Identity):
-            return next(path for path, module in modules.items() if module is layer), layer
-    for name in _CLASSIFIER_NAMES:
-        inside = [p for p, m in modules.items() if p.split(".")[0] == name and isinstance(m, nn.Linear)]
-        if inside:
-            return inside[-1], modules[inside[-1]]
-    raise InputError(
-        f"no classifier found in {type(model).__name__}; name it with at={_describe_linear_layers(modules)}"
-    )
-
-
-def _input_size(model: nn.Module, path: str, layer: nn.Module) -> int:
-    if isinstance(layer, nn.Linear):
-        return layer.in_features
-    if isinstance(layer, nn.Identity):  # a timm model made with num_classes=0
-        size = getattr(model, "head_hidden_size", None) or getattr(model, "num_features", None)
-        if isinstance(size, int):
-            return size
-    raise InputError(f"{path} is a {type(layer).__name__}, not a linear layer: give its input size as embedding_dim=")
-
-
-def _describe_linear_layers(modules: dict[str, nn.Module]) -> str:
-    paths = [path for path, module in modules.items() if isinstance(module, nn.Linear)]
-    return "; linear layers are at " + ", ".join(paths[-6:]) if paths else "; it has no linear layer"
 
 
 @torch.no_grad()

@@ -12,6 +12,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from ..io.errors import InputError
+from .classifier import backbone_embeddings
 
 
 class BackboneWrapper(nn.Module):
@@ -29,7 +30,7 @@ class BackboneWrapper(nn.Module):
         self.layers = nn.Sequential()
 
     def forward(self, x: Tensor) -> Tensor:
-        return cast(Tensor, self.layers(self.backbone(x)))
+        return cast(Tensor, self.layers(backbone_embeddings(self.backbone, x)))
 
     def whiten(self, images: Tensor) -> None:
         """Hand training images on to a backbone that whitens them (`fast`); the others have no use for them."""

@@ -24,7 +24,8 @@ from ..losses.criterion import Criterion
 from ..losses.grammar import Sum, parse
 from ..losses.margin import Margin
 from ..losses.multilabel import check_multilabel_loss
-from ..models.attach import MarginModel, backbone_embeddings, find_classifier, remove_classifier, to_model_input
+from ..models.attach import MarginModel, to_model_input
+from ..models.classifier import backbone_embeddings, find_classifier, find_known_classifier
 from ..numerics import distributed
 from .config import TrainConfig
 
@@ -115,19 +116,22 @@ class GivenModule:
         if not isinstance(self.model, nn.Module):
             raise InputError(f"model: a {type(self.model).__name__} is no nn.Module and no model's name")
         parse(loss)  # before anything is changed
-        path = find_known_classifier(self.model, num_classes) if self.at == "auto" else self.at
-        if path is not None:
-            layer = find_classifier(self.model, path)[1]
-            remove_classifier(self.model, path)
-            if self.at == "auto" and self.warn:
+        is_auto = self.at == "auto"
+        classifier = find_known_classifier(self.model, num_classes) if is_auto else None
+        if self.at is not None and not is_auto:
+            classifier = find_classifier(self.model, self.at)
+        if classifier is not None:
+            described = classifier.describe(self.model)
+            classifier.remove(self.model)
+            if is_auto and self.warn:
                 warnings.warn(
-                    f"model: its classifier {path} ({layer}) is replaced by the loss's own; at=None keeps it",
+                    f"model: its classifier {described} is replaced by the loss's own; at=None keeps it",
                     stacklevel=2,
                 )
         width = infer_embedding_dim(self.model, self.example)
-        if path is None and self.at == "auto" and self.warn and width != num_classes:
+        if classifier is None and is_auto and self.warn and width != num_classes:
             _warn_about_kept_layer(self.model, width)
-        if path is None and width == num_classes and self.at == "auto" and self.warn:
+        if classifier is None and width == num_classes and is_auto and self.warn:
             warnings.warn(
                 f"model: its {width} outputs are taken as embeddings, though there are {num_classes} classes; "
                 "if its last layer is a classifier, name it with at=, if not, say at=None",
@@ -139,36 +143,16 @@ class GivenModule:
 def _warn_about_kept_layer(model: nn.Module, width: int) -> None:
     """Say where the outputs are those of a layer with a classifier's name, which may be that of another set."""
     try:
-        path, layer = find_classifier(model, None)
+        classifier = find_classifier(model)
     except InputError:
         return
-    if isinstance(layer, nn.Linear) and layer.out_features == width:
+    if classifier.num_outputs == width:
+        path = classifier.paths[0]
         warnings.warn(
             f"model: the {width} outputs of its layer {path} are taken as embeddings; if it is a classifier, "
             f"at={path!r} replaces it, if not, say at=None",
             stacklevel=3,
         )
-
-
-def find_known_classifier(model: nn.Module, num_classes: int) -> str | None:
-    """Path of a layer that is surely a classifier; None where there is none, and the outputs are embeddings.
-
-    That is the layer under one of the usual names in a model of timm, torchvision or transformers, and elsewhere if it
-    has as many outputs as there are classes: another model's `fc` may be what makes its embeddings.
-
-    >>> net = nn.Sequential()
-    >>> net.body, net.fc = nn.Linear(4, 8), nn.Linear(8, 3)
-    >>> find_known_classifier(net, num_classes=3), find_known_classifier(net, num_classes=5)
-    ('fc', None)
-    """
-    try:
-        path, layer = find_classifier(model, None)
-    except InputError:
-        return None
-    if not isinstance(layer, nn.Linear):
-        return None
-    known = type(model).__module__.split(".")[0] in ("timm", "torchvision", "transformers")
-    return path if known or layer.out_features == num_classes else None
 
 
 @torch.no_grad()
