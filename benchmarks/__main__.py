@@ -12,6 +12,7 @@ PROG = "python -m benchmarks"
 BENCHMARKS = {
     "attach": "how many models of timm, torchvision and transformers attach works on",
     "backward": "hand-written backward passes against autograd of their definitions",
+    "data": "images per second from folders, records and shards, against torchvision and DataLoader",
     "numerics": "gradient errors against fp64, and finiteness at degenerate points",
     "crossval": "time per fit against plain PyTorch and scikit-learn",
     "tables": "compare's default settings on tables of many shapes, compared with scikit-learn's classifiers",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .export import hub
 from .io import bounded
 from .io.errors import InputError, format_value
-from .io.tensor_files import TensorFileError, read_safetensors_header
 from .recognition.gallery_files import GALLERY_FILE, MODEL_FOLDER
-from .training.config import TrainConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,6 +30,7 @@ def load(
     model: nn.Module | None = None,
     at: str | None = "auto",
     objective_factory: ObjectiveFactory | None = None,
+    device: str | None = None,
 ) -> Any:
     """Load what a folder holds: a trained `Run` (run folder, or written by `widemargin export --hub`) or a `Gallery`.
 
@@ -42,6 +40,7 @@ def load(
         model: the network, for a run that was given a module; it is copied and stays unchanged.
         at: path of the module's classifier, as in `train`.
         objective_factory: the objective, for a run that was given one, as in `train`.
+        device: where the model goes, such as "cuda"; by default it stays on the CPU.
     """
     folder = Path(folder)
     names = (_RUN_FILE, hub.METADATA_FILE, GALLERY_FILE)
@@ -53,7 +52,12 @@ def load(
         kinds = ", ".join(sorted(_LOADERS))
         raise InputError(f"{folder / name}: unknown kind {format_value(kind)}; this version loads {kinds}")
     options = {"model": model, "at": at, "objective_factory": objective_factory}
-    return _LOADERS[kind](folder, name, checkpoint, **options)
+    found = _LOADERS[kind](folder, name, checkpoint, **options)
+    if device is None:
+        return found
+    if kind != "run":
+        raise InputError(f"{folder}: device is for runs; this is a {kind}")
+    return found.to(device)
 
 
 def _read_kind(path: Path) -> str:
@@ -68,26 +72,13 @@ def _read_kind(path: Path) -> str:
 
 def _load_run(folder: Path, name: str, checkpoint: str, **options: Any) -> Run:
     """Load a run folder or a hub folder, which has one set of weights."""
-    from .training.run import load_run, restore_run
+    from .training.run import load_hub_run, load_run
 
     if name == _RUN_FILE:
         return load_run(folder, checkpoint, **options)
-    path = folder / name
     if checkpoint != "last":
         raise InputError(f"{folder}: a hub folder has one set of weights; leave out checkpoint={checkpoint!r}")
-    try:
-        metadata = bounded.read_json(path)
-        if metadata["format"] != hub.FORMAT_VERSION:
-            raise InputError(f"{path}: format {metadata['format']!r} is unknown to this version of widemargin")
-        config = TrainConfig.from_json(json.dumps(metadata["run"]), str(path))
-        weights = read_safetensors_header(folder / hub.WEIGHTS_FILE)
-    except FileNotFoundError as error:
-        raise InputError(f"{error.filename or folder}: not found; is {folder} a hub folder?") from None
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-        if isinstance(error, InputError) and not isinstance(error, bounded.NotJSONError | TensorFileError):
-            raise
-        raise InputError(f"{folder}: damaged, cannot be read ({error})") from None
-    return restore_run(config, metadata.get("input_spec"), weights, folder / hub.WEIGHTS_FILE, str(path), **options)
+    return load_hub_run(folder, **options)
 
 
 def _load_gallery(folder: Path, name: str, checkpoint: str, **options: Any) -> Gallery:
@@ -112,6 +103,7 @@ def evaluate(
     flips: bool = True,
     data_dir: str | Path | None = None,
     assign_new: bool = False,
+    device: str | None = None,
     **settings: Any,
 ) -> Evaluation:
     """Compute the metrics of a trained run on its test items; nothing is written.
@@ -119,19 +111,22 @@ def evaluate(
     Args:
         run: a `Run`, or a folder that `load` reads.
         protocol: evaluate embeddings instead of predictions: verification, retrieval, knn, fewshot or openset.
-        pairs: verification of the pairs in a CSV with columns a, b, same.
+        pairs: verification of the pairs in a CSV with columns a, b, same, in LFW's `pairs.txt` or in a file such as
+            `lfw.bin`.
         test: items to evaluate on, for a run on data given in Python.
         checkpoint: for a folder: `last`, `best` or one such as `epoch-0010`.
         model: the network, for the folder of a run that was given a module, as in `load`.
         flips: also average the logits of mirrored images, if training mirrored images.
-        data_dir: folder with the data sets, also `WIDEMARGIN_DATA`.
+        data_dir: folder with the data sets, also `WIDEMARGIN_DATA`; the folder in which the images of the run are now;
+            for a `pairs.txt`, that of its people.
+        device: device of a model loaded from a folder, such as "cuda".
         assign_new: use a folder of images in its current state: images added since the run are assigned to a part.
         settings: settings of the protocols: `batch`, `neighbours`, `ways`, `shots`, `episodes`, `sampled_pairs` and
             `faiss`, see `recognition.settings.ProtocolSettings`.
     """
     from .training.run import Run
 
-    trained = run if isinstance(run, Run) else load(run, checkpoint, model=model)
+    trained = run if isinstance(run, Run) else load(run, checkpoint, model=model, device=device)
     return trained.evaluate(
         protocol=protocol,
         pairs=pairs,

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 import colours
+import image_formats
 import shades
 from widemargin.cli.main import build_parser, main
 from widemargin.losses.grammar import parse_list
@@ -158,6 +159,14 @@ class Desk:
         Image.open(place / "a.png").save(place / "photos" / "one.png")
         rows = [f"Shades/shade{k}/0.png,Shades/shade{k + j}/1.png,{int(j == 0)}" for k in range(7) for j in (0, 1)]
         (place / "pairs.csv").write_text("\n".join(["a,b,same", *rows]) + "\n")
+        for name in ("data", "elsewhere"):
+            image_formats.write_folder(place / name / "faces" / "train", [6] * 4)
+            image_formats.write_folder(place / name / "faces" / "test", [4] * 6, first_label=20)
+        image_formats.write_lfw(place)
+        (place / "faces_emore").mkdir()
+        some = [data for data, _ in image_formats.encoded_pictures([4] * 6)]
+        pairs = [(some[k], some[(k + 1 + 3 * (k % 2)) % len(some)], k % 4 == 0) for k in range(len(some))]
+        image_formats.write_bin(place / "faces_emore" / "lfw.bin", pairs)
         sets = [
             f"Shades/shade{k}/{j}.png,{'dark;' * (k < 4)}{'even' * (k % 2 == 0)}" for k in range(7) for j in range(3)
         ]

@@ -17,8 +17,9 @@ from stress.trainings import difference
 from widemargin import data, numerics
 from widemargin.data.images.augment import Augment
 from widemargin.data.images.batches import EpochSampler, TensorBatches, make_sampler
-from widemargin.data.images.folder import FolderBatches, load_folder
+from widemargin.data.images.folder import load_folder
 from widemargin.data.images.identities import split_identities
+from widemargin.data.images.image_files import FolderBatches
 from widemargin.data.images.sets import Images, stratified_split, stratified_subset
 from widemargin.head.backends.sampled import sample_classes
 from widemargin.numerics.random import BatchSlice, beta, integers, make_generator, normal, permutation, uniform

@@ -280,10 +280,10 @@ def test_the_middle_of_a_ribbon_is_that_of_the_whole(monkeypatch):
 
 
 def test_sixteen_bits_are_scaled_as_before():
-    from widemargin.data.images.decode import _to_rgb
+    from widemargin.data.images.decode import to_rgb
 
     values = np.arange(65536, dtype=np.uint16).reshape(256, 256)
-    found = np.asarray(_to_rgb(Image.fromarray(values)))[:, :, 0]
+    found = np.asarray(to_rgb(Image.fromarray(values)))[:, :, 0]
     assert np.array_equal(found, (values.astype(np.float64) / 257).round().astype(np.uint8))
 
 

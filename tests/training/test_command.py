@@ -37,6 +37,7 @@ OTHER = {
     "label_smoothing": 0.1,
     "class_weight": "effective",
     "class_weight_start": 0.8,
+    "on_bad_image": "skip",
     "augment": "none",
     "augment_options": {
         "pad": 2,

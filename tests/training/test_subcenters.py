@@ -102,7 +102,7 @@ def test_an_onnx_file_folds_them(run, tmp_path):
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     pixels = torch.randint(256, (4, 3, 16, 16), dtype=torch.uint8)
     embedding, logits = session.run(None, {"images": pixels.numpy()})
-    torch.testing.assert_close(torch.from_numpy(embedding), run.embed(pixels), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(torch.from_numpy(embedding), run.embed(pixels, normalize=False), rtol=1e-4, atol=1e-4)
     assert logits.shape == (4, 3)
     expected = [max(prediction, key=lambda pair: pair[1])[0] for prediction in run.predict(pixels)]
     assert [run.class_names[k] for k in logits.argmax(1)] == expected

@@ -9,7 +9,12 @@ import widemargin as wm
 from small_sets import write_small_cifar
 from widemargin.cli.main import main
 from widemargin.data.images.batches import make_sampler
-from widemargin.data.images.identities import check_disjoint_identities, concat_images, split_identities
+from widemargin.data.images.identities import (
+    check_disjoint_identities,
+    concat_images,
+    describe_singletons,
+    split_identities,
+)
 from widemargin.data.images.sets import Images
 from widemargin.recognition.evaluation import distinct_pairs, evaluate_embeddings, sampled_pairs
 from widemargin.training.config import TrainConfig
@@ -71,9 +76,14 @@ def test_a_split_by_identity_shares_no_class_and_no_image():
         check_disjoint_identities(seen, seen)
 
 
-def test_an_identity_of_one_image_is_one_line():
-    with pytest.raises(wm.InputError, match=r"'c\d' has 1 image, pairs want two"):
+def test_identities_of_one_image_are_allowed_unless_all_are():
+    with pytest.raises(wm.InputError, match="at least one class needs two"):
         split_identities(images([1] * 6), 0.5, 0)
+    _, unseen = split_identities(images([1, 3, 1, 3, 1, 3]), 0.5, 1)
+    counts = torch.bincount(unseen.y)
+    assert counts.max() == 3
+    assert describe_singletons(unseen).startswith(f"{(counts == 1).sum()} unseen class")
+    assert describe_singletons(images([2, 3])) is None
     with pytest.raises(wm.InputError, match="too few"):
         split_identities(images([4] * 3), 0.5, 0)
 

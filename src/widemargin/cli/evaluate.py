@@ -13,32 +13,36 @@ ASSIGN_NEW_HELP = (
     "use the current contents of an image folder: images added since the start of the run are assigned to a part by "
     "the same ranking and added to manifest.csv; no other image moves"
 )
+DATA_DIR_HELP = "folder with the data sets (also WIDEMARGIN_DATA), or the folder in which the images of the run are now"
+_PREDICTED_AT_ONCE = 4096  # files, so that lines come before a large folder ends
 
 
 def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("folder", metavar="RUN", help="run folder")
-    parser.add_argument("--checkpoint", default="last", metavar="NAME", help="last, best or epoch-0010 (default last)")
+    parser.add_argument("folder", metavar="RUN", help="run folder, or one that export --hub wrote")
+    add_model_arguments(parser, batches=False)
     parser.add_argument(
         "--no-flips", action="store_true", help="do not average with mirrored images, which halves the time"
     )
-    parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
     parser.add_argument("--assign-new", action="store_true", help=ASSIGN_NEW_HELP)
     parser.add_argument(
         "--protocol",
         choices=PROTOCOL_NAMES,
         help="evaluate embeddings instead of predicted classes",
     )
-    parser.add_argument("--pairs", metavar="FILE", help="verification of the pairs in a CSV with columns a, b, same")
+    parser.add_argument(
+        "--pairs",
+        metavar="FILE",
+        help="verification of listed pairs: a CSV with columns a, b, same, LFW's pairs.txt, or a file such as lfw.bin",
+    )
     add_settings(parser, ProtocolSettings)
     parser.set_defaults(run=run_evaluate)
 
 
 def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("folder", metavar="RUN", help="run folder")
-    parser.add_argument("images", nargs="+", metavar="IMAGE", help="image files")
-    parser.add_argument("--checkpoint", default="last", metavar="NAME", help="last, best or epoch-0010 (default last)")
+    parser.add_argument("folder", metavar="RUN", help="run folder, or one that export --hub wrote")
+    parser.add_argument("images", nargs="+", metavar="IMAGE", help="image files, or folders of them")
     parser.add_argument(
         "--top", type=int, metavar="N", help="classes to print (default 3; all of several labels per image)"
     )
@@ -55,7 +59,7 @@ def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help="the same, with the cosine that this fraction of the images of the run's unseen classes passes",
     )
-    parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
+    add_model_arguments(parser)
     parser.set_defaults(run=run_predict)
 
 
@@ -73,6 +77,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
         flips=not options.no_flips,
         data_dir=options.data_dir,
         assign_new=options.assign_new,
+        device=options.device,
         **given_values(options, ProtocolSettings),
     )
     for line in (*found.notes, *found.lines):
@@ -81,14 +86,36 @@ def run_evaluate(options: argparse.Namespace) -> None:
     print_escaped(f"wrote {' and '.join(map(str, paths))}")
 
 
+def add_model_arguments(parser: argparse.ArgumentParser, *, batches: bool = True) -> None:
+    """Options of the commands that use a trained model."""
+    parser.add_argument("--checkpoint", default="last", metavar="NAME", help="last, best or epoch-0010 (default last)")
+    parser.add_argument("--device", metavar="NAME", help="where the model computes, such as cuda (default cpu)")
+    if batches:
+        parser.add_argument("--batch-size", type=positive_integer, default=256, metavar="N", help="images per batch")
+        parser.add_argument(
+            "--workers", type=positive_integer, metavar="N", help="threads that decode files (default: one per core)"
+        )
+    parser.add_argument("--data-dir", metavar="DIR", help=DATA_DIR_HELP)
+
+
+def positive_integer(text: str) -> int:
+    """A number of at least 1, for argparse."""
+    if not text.isdecimal() or len(text) > 9 or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number of at least 1 is expected, got {text!r}")
+    return int(text)
+
+
 def run_predict(options: argparse.Namespace) -> None:
-    """Print a line per image: the most likely classes with their probabilities."""
+    """Print a line per image: the most likely classes with their probabilities, and the cosine to the nearest."""
+    from pathlib import Path
+
+    from ..export.embeddings import find_image_files
     from ..io.errors import InputError
     from ..loading import load
 
     if options.top is not None and options.top < 1:
         raise InputError(f"--top must be at least 1, got {options.top}")
-    run = load(options.folder, options.checkpoint)
+    run = load(options.folder, options.checkpoint, device=options.device)
     top = 3 if options.top is None and not run.is_multilabel else options.top
     chance = 0.5 if options.threshold is None and run.is_multilabel else options.threshold
     rejection = run.rejection_threshold(
@@ -96,11 +123,22 @@ def run_predict(options: argparse.Namespace) -> None:
     )
     for note in rejection.notes:
         print_escaped(note, to_stderr=True)
-    for path in options.images:
-        found = run.predict(path, top=top, threshold=chance, reject_below=rejection.cosine)
-        said = ", ".join(f"{name} {100 * share:.1f} %" for name, share in found)
-        if found.is_unknown:
-            said = f"unknown (cosine {found.cosine:.3f} to the nearest class, below {rejection.cosine:.3f})"
-        elif not found:
-            said = f"no class reaches {100 * chance:g} %"
-        print_escaped(f"{path}: {said}")
+    paths = [path for word in options.images for path in find_image_files(Path(word).expanduser())]
+    for start in range(0, len(paths), _PREDICTED_AT_ONCE):
+        some = paths[start : start + _PREDICTED_AT_ONCE]
+        answers = run.predict(
+            some,
+            top=top,
+            threshold=chance,
+            reject_below=rejection.cosine,
+            batch_size=options.batch_size,
+            workers=options.workers,
+        )
+        for path, found in zip(some, answers, strict=True):
+            said = ", ".join(f"{name} {100 * share:.1f} %" for name, share in found)
+            if found.is_unknown:
+                said = f"unknown (cosine {found.cosine:.3f} to the nearest class, below {rejection.cosine:.3f})"
+            else:
+                said = said or f"no class reaches {100 * chance:g} %"
+                said += "" if found.cosine is None else f" (cosine {found.cosine:.3f})"
+            print_escaped(f"{path}: {said}")

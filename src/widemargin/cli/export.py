@@ -5,17 +5,20 @@ from __future__ import annotations
 import argparse
 
 from ..io.text import print_escaped
+from .evaluate import add_model_arguments
 
 
 def add_embed_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("folder", metavar="RUN", help="run folder")
+    parser.add_argument("folder", metavar="RUN", help="run folder, or one that export --hub wrote")
     parser.add_argument(
         "data", metavar="DATA", nargs="+", help="image files, folders of them, or one image set by name"
     )
     parser.add_argument("--out", required=True, metavar="FILE", help="file to write: .npz or .parquet")
-    parser.add_argument("--checkpoint", default="last", metavar="NAME", help="last, best or epoch-0010 (default last)")
-    parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
+    parser.add_argument(
+        "--no-normalize", action="store_true", help="keep the lengths of the embeddings (default: length 1)"
+    )
+    add_model_arguments(parser)
     parser.set_defaults(run=run_embed)
 
 
@@ -36,9 +39,8 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("folder", metavar="RUN", help="run folder")
+    parser.add_argument("folder", metavar="RUN", help="run folder, or one that export --hub wrote")
     parser.add_argument("images", nargs=2, metavar="IMAGE", help="two image files")
-    parser.add_argument("--checkpoint", default="last", metavar="NAME", help="last, best or epoch-0010 (default last)")
     parser.add_argument("--threshold", type=float, metavar="COS", help="cosine from which two images are the same")
     parser.add_argument(
         "--target-far",
@@ -47,7 +49,7 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help="false accept rate that sets the threshold, on pairs of the run's test images (default 0.01)",
     )
-    parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
+    add_model_arguments(parser, batches=False)
     parser.set_defaults(run=run_verify)
 
 
@@ -58,7 +60,14 @@ def run_embed(options: argparse.Namespace) -> None:
     from ..export.embeddings import embed_images, save_embeddings
     from ..loading import load
 
-    found = embed_images(load(options.folder, options.checkpoint), options.data, options.data_dir)
+    found = embed_images(
+        load(options.folder, options.checkpoint, device=options.device),
+        options.data,
+        options.data_dir,
+        batch_size=options.batch_size,
+        normalize=not options.no_normalize,
+        workers=options.workers,
+    )
     save_embeddings(Path(options.out), found)
     print_escaped(f"wrote {options.out}: {len(found.x):,} embeddings of {found.x.shape[1]} dimensions")
 
@@ -80,7 +89,7 @@ def run_verify(options: argparse.Namespace) -> None:
     """Print cosine, angle and the decision."""
     from ..loading import load
 
-    found = load(options.folder, options.checkpoint).verify(
+    found = load(options.folder, options.checkpoint, device=options.device).verify(
         *options.images, threshold=options.threshold, target_far=options.target_far, data_dir=options.data_dir
     )
     for note in found.notes:

@@ -43,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--list-recipes", action="store_true", help="do not train: print the recipes with source, expected figure, cost"
     )
+    parser.add_argument(
+        "--workers", type=int, default=0, metavar="N", help="threads that decode image files (default: one per core)"
+    )
     parser.add_argument("--quiet", action="store_true", help="print no progress")
     parser.add_argument("--logger", nargs="+", default=[], metavar="KIND", help="also log to tensorboard, wandb")
     # Spelling of version 0.1.0. torchrun would take it for an abbreviation of its own --log-dir and --logs-specs.
@@ -56,6 +59,7 @@ def run(options: argparse.Namespace) -> None:
     """Train and print the results."""
     from ..io.resources import keep_freed_memory
     from ..training.evaluate import format_metrics
+    from ..training.evaluation import describe_pair_files
     from ..training.logging import is_main_process
     from ..training.train import train
 
@@ -77,17 +81,21 @@ def run(options: argparse.Namespace) -> None:
             quiet=options.quiet,
             command=None if isinstance(options.resume, str) else _command_line(options),
             assign_new=options.assign_new,
+            workers=options.workers,
             **({} if options.timeout is None else {"timeout": options.timeout}),
         )
     except RuntimeError as error:
         raise _explain_error(error, config) from None
     if is_main_process():
-        said = format_metrics({**trained.record["test"], "intervals": trained.record.get("intervals")})
-        print_escaped(f"{'unseen classes' if config.unseen_classes else 'test'}: {said}")
+        if trained.record["test"]:
+            said = format_metrics({**trained.record["test"], "intervals": trained.record.get("intervals")})
+            print_escaped(f"{'unseen classes' if trained.is_open_set else 'test'}: {said}")
         if "average" in trained.record:
             first, last = trained.record["average"]["epochs"]
             averaged = format_metrics(trained.record["average"]["test"])
             print_escaped(f"average of epochs {first} to {last}: {averaged}")
+        for line in describe_pair_files(trained.record.get("pairs", {})):
+            print_escaped(line)
         print_escaped(f"wrote {trained.folder}")
 
 

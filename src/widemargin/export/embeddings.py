@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -27,20 +27,34 @@ class EmbeddingTable:
     labels: list[str]
 
 
-def embed_images(run: Run, data: Sequence[str], data_dir: str | None = None) -> EmbeddingTable:
-    """Compute embeddings of image files, of folders of images, or of a data set (training part, then test part)."""
+def embed_images(
+    run: Run,
+    data: Sequence[str],
+    data_dir: str | None = None,
+    *,
+    batch_size: int = 256,
+    normalize: bool = True,
+    workers: int | None = None,
+) -> EmbeddingTable:
+    """Embeddings of image files, of folders of them, or of a set by its name (training part, then test part).
+
+    They have length 1 unless `normalize` is False; files are decoded by `workers` threads.
+    """
+    options: dict[str, Any] = {"batch_size": batch_size, "normalize": normalize, "workers": workers}
     from ..data.images.sets import canonical_set_name, load_images
 
     if len(data) == 1 and canonical_set_name(data[0]) and not os.path.isdir(data[0]):
         image_set = load_images(data[0], data_dir)
         parts, names, labels = [], [], []
         for kind, part in (("train", image_set.train), ("test", image_set.test)):
-            parts.append(run.embed(part, batch_size=500))
+            parts.append(run.embed(part, **options))
             names += [f"{image_set.name}/{kind}/{row}" for row in range(len(part))]
             labels += [image_set.class_names[k] for k in part.y.tolist()]
         return EmbeddingTable(torch.cat(parts), names, labels)
     paths = [path for word in data for path in find_image_files(Path(word).expanduser())]
-    return EmbeddingTable(run.embed(paths), [str(path) for path in paths], [path.parent.name for path in paths])
+    return EmbeddingTable(
+        run.embed(paths, **options), [str(path) for path in paths], [path.parent.name for path in paths]
+    )
 
 
 def find_image_files(source: Path) -> list[Path]:

@@ -1,6 +1,6 @@
 """A trained run as a folder to share: weights, metadata, and a model card.
 
-    widemargin export RUN --hub FOLDER        model.safetensors, widemargin.json, README.md
+    widemargin export RUN --hub FOLDER        model.safetensors, widemargin.json, README.md, record.json
     model = widemargin.load("FOLDER")         model.embed(["picture.png"]), model.predict("picture.png")
 
 Nothing in it is pickled, and reading it executes nothing.
@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..io.bounded import dumps_one_line_per_key
 from ..io.errors import InputError
 from ..io.text import escape_markdown, escape_markdown_code, escape_unprintable
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 WEIGHTS_FILE, METADATA_FILE, CARD_FILE = "model.safetensors", "widemargin.json", "README.md"
+RECORD_FILE = "record.json"
 
 
 def write_weights(run: Run, path: Path) -> None:
@@ -49,6 +51,11 @@ def write_folder(run: Run, folder: Path, licence: str) -> None:
     metadata = {"kind": "run", "format": FORMAT_VERSION, "run": config_dict, "input_spec": run.input_spec}
     (folder / METADATA_FILE).write_text(json.dumps(metadata, indent=1, ensure_ascii=False), encoding="utf-8")
     (folder / CARD_FILE).write_text(model_card(run, licence), encoding="utf-8")
+    if run.record:
+        record = {**run.record, "data": Path(run.config.data).name}
+        for name in ("manifest", "skipped_images"):  # they hold names of files
+            record.pop(name, None)
+        (folder / RECORD_FILE).write_text(dumps_one_line_per_key(record), encoding="utf-8")
 
 
 def model_card(run: Run, licence: str) -> str:

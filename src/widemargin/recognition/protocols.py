@@ -129,18 +129,19 @@ def evaluate_listed_pairs(
     listed = select_pairs(first.numpy(), second.numpy(), same.numpy(), folders)
     a, b, kinds = (part.numpy()[listed.rows] for part in (first, second, same))
     if listed.identities is None:
-        return _verification_result(verification_metrics(_cosines(x, a, b), kinds), listed.notes)
+        return _verification_result(verification_metrics(pair_cosines(x, a, b), kinds), listed.notes)
     return _verification_result(_verify_embedding_pairs(x, a, b, listed.identities), listed.notes)
 
 
-def _cosines(x: Tensor, first: Ints, second: Ints) -> Floats:
+def pair_cosines(x: Tensor, first: Ints, second: Ints) -> Floats:
+    """Cosines [M] of pairs of rows of `x`, which are given by their places [M] and [M]."""
     unit = unit_and_norm(x.float())[0]
     cosines: Floats = (unit[torch.from_numpy(first)] * unit[torch.from_numpy(second)]).sum(1).double().numpy()
     return cosines
 
 
 def _verify_embedding_pairs(x: Tensor, first: Ints, second: Ints, identities: Ints) -> VerificationMetrics:
-    return verify_scored_pairs(_cosines(x, first, second), identities[first], identities[second])
+    return verify_scored_pairs(pair_cosines(x, first, second), identities[first], identities[second])
 
 
 def verify_scored_pairs(scores: Floats, first: Ints, second: Ints, *, intervals: bool = True) -> VerificationMetrics:

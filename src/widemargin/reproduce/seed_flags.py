@@ -98,7 +98,7 @@ def values_from_options(options: argparse.Namespace) -> dict[str, Any]:
                 raise InputError(f"{name} is given twice: {shorten(str(ours))} and {flag} {shorten(str(theirs))}")
             values[name] = theirs
     if "data" in values:
-        values["data"] = _resolve_data(values["data"])
+        values["data"] = _resolve_data(values["data"], options.data_dir)
     head = gin["MarginHead"]
     if options.margin_loss and options.loss:
         raise InputError("the loss is given twice, as LOSS and as --margin-loss; remove one")
@@ -146,13 +146,18 @@ def _merge_settings(sources: Iterable[Mapping[str, Any]], what: str, taken_from:
     return merged
 
 
-def _resolve_data(data: str) -> str:
-    """Return a data set by name, or an absolute path, so that a run can be evaluated from any folder."""
+def _resolve_data(given: str, data_dir: str | None) -> str:
+    """A set by its own name, a folder or file by its whole path: a run is evaluated from elsewhere too.
+
+    What lies in the folder of `--data-dir` keeps its path below it, so that it can be found below another one.
+    """
     from ..data.images.sets import canonical_set_name
 
-    name = canonical_set_name(data)
-    path = os.path.expanduser(data)
-    return name or (os.path.abspath(path) if os.path.exists(path) else data)
+    known = canonical_set_name(given)
+    path = os.path.expanduser(given)
+    if not known and data_dir is not None and not os.path.isabs(path) and os.path.exists(os.path.join(data_dir, path)):
+        return given
+    return known or (os.path.abspath(path) if os.path.exists(path) else given)
 
 
 def parse_gin(tokens: Sequence[str]) -> dict[str, dict[str, Any]]:

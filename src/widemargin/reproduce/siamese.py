@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
     import csv
 
     from ..data.images.augment import Augment
-    from ..data.images.folder import IMAGENET_MEAN, IMAGENET_STD
+    from ..data.images.image_files import IMAGENET_MEAN, IMAGENET_STD
     from ..io.errors import InputError
     from ..io.progress import progress_bar
     from ..metrics.verification import verification_metrics
@@ -100,7 +100,7 @@ PairFiles = list[tuple[Path, Path, bool]]
 
 def read_pair_images(path: str, size: int) -> tuple[ImagePairs, PairFiles]:
     """Read the pairs of a CSV with their images, each decoded once, and the paths of the pairs."""
-    from ..data.images.folder import FolderImages
+    from ..data.images.image_files import FolderImages
 
     files = read_pairs(path)
     each = tuple(dict.fromkeys(file for a, b, _ in files for file in (a, b)))

@@ -59,9 +59,9 @@ def train_gallery(runs_dir: Path, data_dir: str | None, on_progress: Callable[[s
             train(config, folder, resume=True, data_dir=data_dir, quiet=True)
         trained_run = load_run(folder)
         inputs = trained_run.load_inputs(data_dir)
-        y = inputs.test.y
+        y = inputs.test_samples.y
         rows = torch.cat([(y == k).nonzero().squeeze(1)[:_IMAGES_PER_DIGIT] for k in range(10)])
-        x, y = embed(trained_run.model, inputs.eval_batches(inputs.test.take(rows)))
+        x, y = embed(trained_run.model, inputs.eval_batches(inputs.test_samples.take(rows)))
         test = (read_record(config, runs_dir) or {})["test"]
         metric_value = test.get("top1", test.get("recall1"))
         head = trained_run.model.objective.head

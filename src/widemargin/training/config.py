@@ -15,6 +15,7 @@ from ..losses.grammar import parse_keywords, parse_literal
 
 OPTIMIZERS = ("adam", "adamw", "sgd", "muon")
 SCHEDULES = ("onecycle", "cosine", "plateau", "constant")
+ON_BAD_IMAGE = ("stop", "skip")
 CLASS_WEIGHTS = ("none", "balanced", "effective")
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true")
 HEAD_BACKENDS = ("auto", "dense", "stream", "sharded", "sampled")
@@ -48,8 +49,8 @@ class TrainConfig(Config):
 
     data: str = option(
         "cifar10",
-        "cifar10, cifar100, mnist, fashion_mnist, omniglot, orl_faces, a folder, or an index file (CSV: path, label, "
-        "split)",
+        "cifar10, cifar100, mnist, fashion_mnist, omniglot, orl_faces, a folder, an index file (CSV or Parquet: path, "
+        "label, split), train.rec or its folder, tar shards, or a folder of datasets.save_to_disk",
         positional=True,
         metavar="DATA",
     )
@@ -151,6 +152,11 @@ class TrainConfig(Config):
         "separates the labels of an image in an index file, such as red;round; images may then have several labels",
         kind=str,
         metavar="SEP",
+    )
+    on_bad_image: str = option(
+        "stop",
+        "what to do with an image that cannot be read: stop, or skip it and count it in the log and the record",
+        choices=ON_BAD_IMAGE,
     )
     train_fraction: float = option(1.0, "fraction of the training images that is used", low=0, open_low=True, high=1)
     imbalance: float = option(

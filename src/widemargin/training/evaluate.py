@@ -52,9 +52,9 @@ def evaluate(
 ) -> dict[str, Any]:
     """Metrics on some images: of the classifier, or of embeddings for unseen classes and for losses that only embed.
 
-    A run with unseen classes is evaluated by embeddings on held-out images of seen classes too. Flips are averaged only
-    where training flipped images: a mirrored digit is no digit. With `over_ranks` all ranks call this with the same
-    model, buffers included: each evaluates its part of the batches, and all return the same metrics.
+    A run that is tested on unseen classes is evaluated by embeddings on held-out images of seen classes too. Flips are
+    averaged only where training flipped images: a mirrored digit is no digit. With `over_ranks` all ranks call this
+    with the same model, buffers included: each evaluates its part of the batches, and all return the same metrics.
     """
     parts = model.objective.parts.values()
     if any(isinstance(part, Head) and part.shard is not None for part in parts):
@@ -88,9 +88,9 @@ def evaluate(
 
 def _is_evaluated_by_embeddings(config: TrainConfig, inputs: Inputs, images: Samples) -> bool:
     """Whether the classes of the images are not those of the head, or pairs of images are what selects `best`."""
-    if images is inputs.val and (config.val_classes or config.select_by in ("recall1", "tar")):
+    if images is inputs.val and config.select_by in ("recall1", "tar"):
         return True
-    return bool(config.unseen_classes)
+    return inputs.is_open_set or tuple(images.class_names) != inputs.class_names
 
 
 class AnswerCounts:

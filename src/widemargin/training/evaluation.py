@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from ..io.bounded import dumps_one_line_per_key
 from ..io.errors import InputError, unknown_name_error
 from ..io.locks import write_text_atomic
 from ..metrics.confusion import Confusion
 from ..recognition import protocols
+from ..recognition.pair_files import read_pair_list, verify_pair_list
 from ..recognition.settings import ProtocolSettings
 from ..viz import page
 from ..viz.matrices import MAX_CONFUSION_CLASSES, draw_confusion_matrix
@@ -106,6 +105,7 @@ def evaluate_run(
     pairs: str | Path | None = None,
     flips: bool = True,
     assign_new: bool = False,
+    data_dir: str | Path | None = None,
     **settings: Any,
 ) -> Evaluation:
     """Metrics of a run on `inputs`; with `protocol` or `pairs` those of its embeddings.
@@ -116,16 +116,24 @@ def evaluate_run(
     if protocol is not None and protocol not in protocols.PROTOCOLS:
         raise unknown_name_error("protocol", protocol, protocols.PROTOCOLS)
     if pairs is not None:
-        return _evaluate_pairs(run, pairs, protocol, assign_new)
+        return _evaluate_pairs(run, pairs, protocol, assign_new, data_dir)
     assert inputs is not None
     if list(inputs.class_names) != run.input_spec["class_names"]:
         raise InputError(f"{run.config.data} has other classes than those the run {run.weights_path} was trained on")
     if protocol is not None:
         return _evaluate_protocol(run, inputs, protocol, options)
-    found = evaluate(run.model, run.config, inputs, inputs.test, flips=flips)
+    found: dict[str, Any] = {}
+    if inputs.test is not None or not inputs.pair_files:
+        found = evaluate(run.model, run.config, inputs, inputs.test_samples, flips=flips)
     if summary := inputs.manifest_summary():
         found["manifest"] = summary
-    lines = [format_metrics(found)]
+    lines = [format_metrics(found)] if found else []
+    if inputs.pair_files:
+        found["pairs"] = verify_pair_files(run, inputs)
+        lines += describe_pair_files(found["pairs"])
+    if inputs.bad_images:
+        found["skipped_images"] = inputs.skipped_images()
+        lines.append(f"{len(inputs.bad_images):,} images cannot be read and were skipped")
     if (by_label := found.get("average_precision")) is not None and len(by_label) <= _MAX_LISTED_LABELS:
         said = (f"{name} {'–' if value is None else f'{value:.2f} %'}" for name, value in by_label.items())
         lines.append(f"average precision: {', '.join(said)}")
@@ -149,11 +157,32 @@ def _checkpoint_name(run: Run) -> str:
 
 
 def _subtitle(run: Run) -> str:
-    images = "unseen classes" if run.config.unseen_classes else "the test images"
+    images = "unseen classes" if run.is_open_set else "the test images"
     return f"{run.config.model}, {run.config.loss}, on {images}"
 
 
-def _evaluate_pairs(run: Run, path: str | Path, protocol: str | None, assign_new: bool) -> Evaluation:
+def verify_pair_files(run: Run, inputs: Inputs) -> dict[str, Any]:
+    """Figures of the files of pairs that lie beside the images of a run, by their names."""
+    found: dict[str, Any] = {}
+    for path in inputs.pair_files:
+        pairs = read_pair_list(path)
+        found[path.stem] = verify_pair_list(run.embed(pairs.images), pairs).metrics
+    return found
+
+
+def describe_pair_files(figures: Mapping[str, Any]) -> list[str]:
+    """A line about each file of pairs."""
+    return [
+        f"{name}: {one['fold_accuracy']:.2f} % ± {one['fold_accuracy_std']:.2f} right, "
+        f"{one['same'] + one['different']:,} pairs"
+        for name, one in figures.items()
+        if "fold_accuracy" in one
+    ]
+
+
+def _evaluate_pairs(
+    run: Run, path: str | Path, protocol: str | None, assign_new: bool, data_dir: str | Path | None
+) -> Evaluation:
     """Verification of the pairs in a file."""
     if protocol not in (None, "verification"):
         raise InputError(f"pairs (--pairs) requires protocol verification, not {protocol}")
@@ -161,13 +190,8 @@ def _evaluate_pairs(run: Run, path: str | Path, protocol: str | None, assign_new
         raise InputError(
             "assign_new (--assign-new) concerns the images of the run, pairs (--pairs) names others; use one of them"
         )
-    given = protocols.read_pairs(path)
-    files = list(dict.fromkeys(file for a, b, _ in given for file in (a, b)))
-    place = {file: k for k, file in enumerate(files)}
-    first, second = torch.tensor([place[a] for a, _, _ in given]), torch.tensor([place[b] for _, b, _ in given])
-    same = torch.tensor([same for *_, same in given])
-    x = run.embed(files)
-    result = protocols.evaluate_listed_pairs(x, first, second, same, [str(file.parent) for file in files])
+    listed = read_pair_list(path, data_dir)
+    result = verify_pair_list(run.embed(listed.images), listed)
     return _protocol_evaluation(run, "verification", result, [], {}, list)
 
 
@@ -180,7 +204,7 @@ def _evaluate_protocol(run: Run, inputs: Inputs, protocol: str, options: Protoco
     summary = inputs.manifest_summary()
 
     def sections() -> list[str]:
-        found = neighbour_sections(x, inputs.test, run.config.seed)
+        found = neighbour_sections(x, inputs.test_samples, run.config.seed)
         if inputs.changes is not None:
             found.append(page.paragraph(inputs.changes.summary(), "note"))
         return found

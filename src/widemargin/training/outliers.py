@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.images.decode import read_image
-from ..data.images.folder import FolderImages
+from ..data.images.image_files import FolderImages
 from ..io.errors import InputError
 from ..models.attach import embed
 from ..recognition.outliers import Outlier, class_outlier_scores, rank_outliers
@@ -30,7 +30,7 @@ def find_outliers(run: Run, *, by: str = "gap", data_dir: str | Path | None = No
         raise InputError(
             "the run was trained on data passed in Python: use widemargin.recognition.outliers on embeddings"
         )
-    manifest = read_run_manifest(config, run.folder) if run.folder and image_folder(config) else None
+    manifest = read_run_manifest(config, run.folder) if run.folder and image_folder(config, data_dir) else None
     inputs = load_inputs(config, data_dir, manifest=manifest, has_started=manifest is not None)
     train = inputs.train
     x, y = embed(run.model, inputs.eval_batches(train))

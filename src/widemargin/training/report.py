@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..export.hub import METADATA_FILE
 from ..io import bounded
 from ..io.errors import InputError
 from ..io.locks import write_text_atomic
@@ -27,7 +28,7 @@ from ..viz.terminal import check_writable
 from . import run_files
 from .config import TrainConfig
 from .logging import MetricsLog
-from .run import Run, load_run
+from .run import Run, load_hub_run, load_run, read_hub_config
 
 REPORT_FORMATS = ("html", "md", "png", "pdf")
 
@@ -47,6 +48,7 @@ def report(
     format: str | None = None,  # noqa: A002  (as the option is called)
     images: bool = True,
     data_dir: str | Path | None = None,
+    device: str | None = None,
     command: str = "",
     paper_angles: Callable[[Sequence[RunSummary]], Mapping[str, float]] = lambda _: {},
 ) -> Report:
@@ -57,7 +59,8 @@ def report(
         out: file to write; by default `report.html` in the run, or here where there are several.
         format: html, md, png or pdf; by default as `out` ends, else html.
         images: show what needs the data: mistakes and embeddings.
-        data_dir: folder with the data sets.
+        data_dir: folder with the data sets, or the folder in which the images of the run are now.
+        device: where the models compute, such as "cuda".
         command: what makes the report again.
         paper_angles: angles of a paper to show beside those of the runs.
 
@@ -76,7 +79,7 @@ def report(
     check_writable(str(path))
     if data_dir and not Path(data_dir).is_dir():
         raise InputError(f"--data-dir {data_dir}: no such folder")
-    summaries, notes = load_run_summaries(folders, data_dir, kind == "html" and images)
+    summaries, notes = load_run_summaries(folders, data_dir, kind == "html" and images, device)
     notes += [f"{each.folder}: {each.missing_note}" for each in summaries if each.missing_note]
     if kind in ("png", "pdf") and not any(each.epoch_metrics for each in summaries):
         raise InputError(f"--format {kind}: no epoch is finished yet, so there is nothing to draw")
@@ -90,18 +93,16 @@ def report(
 
 
 def _folder_of(run: Run) -> Path:
-    if run.folder is None:
-        raise InputError("a report is made of a run folder; a model's folder has no log")
-    return run.folder
+    return run.weights_path.parent if run.folder is None else run.folder
 
 
 def find_run_folders(paths: Sequence[str | Path]) -> list[Path]:
-    """Folders of runs: as given, or all that lie directly in what is given."""
+    """Folders of runs, or of `export --hub`: as given, or all runs that lie directly in what is given."""
     found = []
     for text in paths:
         folder = Path(text)
         inside = sorted((path.parent for path in folder.glob("*/run.json")), key=_natural_sort_key)
-        if os.path.lexists(folder / "run.json"):
+        if any(os.path.lexists(folder / name) for name in ("run.json", METADATA_FILE)):
             found.append(folder)
         elif inside:
             found += inside
@@ -116,13 +117,13 @@ def _natural_sort_key(folder: Path) -> list[Any]:
 
 
 def load_run_summaries(
-    folders: Sequence[Path], data_dir: str | Path | None, with_images: bool
+    folders: Sequence[Path], data_dir: str | Path | None, with_images: bool, device: str | None = None
 ) -> tuple[list[RunSummary], list[str]]:
     """The runs, and a line on each that is damaged and left out; a single one is an InputError then."""
     found, notes = [], []
     for folder in folders:
         try:
-            found.append(load_run_summary(folder, data_dir, with_images))
+            found.append(load_run_summary(folder, data_dir, with_images, device))
         except InputError as error:
             if len(folders) == 1:
                 raise
@@ -132,9 +133,12 @@ def load_run_summaries(
     return found, notes
 
 
-def load_run_summary(folder: Path, data_dir: str | Path | None = None, with_images: bool = False) -> RunSummary:
-    """What a run's folder says, and parts of a page made from its test images."""
-    config = TrainConfig.read(folder)
+def load_run_summary(
+    folder: Path, data_dir: str | Path | None = None, with_images: bool = False, device: str | None = None
+) -> RunSummary:
+    """What a run's folder says, and parts of a page made from its test images; a folder of `export` has no log."""
+    is_run = os.path.lexists(folder / "run.json")
+    config = TrainConfig.read(folder) if is_run else read_hub_config(folder)[0]
     epoch_metrics = MetricsLog.read_epochs(folder / "metrics.jsonl")
     record: dict[str, Any] | None = None
     if os.path.lexists(folder / "record.json"):
@@ -144,15 +148,18 @@ def load_run_summary(folder: Path, data_dir: str | Path | None = None, with_imag
             why = f"not the record of a run ({error})"
             raise InputError(f"{folder / 'record.json'}: {why}; delete it and evaluate again") from None
     class_names, image_sections = (
-        _load_image_sections(folder, data_dir) if with_images and (epoch_metrics or record) else ((), [])
+        _load_image_sections(folder, data_dir, device) if with_images and (epoch_metrics or record) else ((), [])
     )
     return RunSummary(folder.resolve().name, config, epoch_metrics, record, class_names, image_sections)
 
 
-def _load_image_sections(folder: Path, data_dir: str | Path | None) -> tuple[tuple[str, ...], list[str]]:
+def _load_image_sections(
+    folder: Path, data_dir: str | Path | None, device: str | None
+) -> tuple[tuple[str, ...], list[str]]:
     """Parts made from the run's test images; a sentence instead where they are not at hand."""
     try:
-        trained_run = load_run(folder)
+        trained_run = load_run(folder) if os.path.lexists(folder / "run.json") else load_hub_run(folder)
+        trained_run = trained_run if device is None else trained_run.to(device)
     except InputError as error:
         return (), [page.paragraph(f"No pictures: {error}", "note")]
     try:
@@ -205,17 +212,18 @@ def inspect_run(run: Run, data_dir: str | Path | None = None, max_images: int = 
         raise InputError("the pictures of a report are of images with one label each")
     if list(inputs.class_names) != run.input_spec["class_names"]:
         raise InputError(f"{run.config.data_name} has other classes now than the run was trained on")
-    test: Any = inputs.test
+    test: Any = inputs.test_samples
     rows = (
         torch.randperm(len(test), generator=torch.Generator().manual_seed(run.config.seed))[:max_images].sort().values
     )
     some = test.take(rows)
     x, y = embed(run.model, inputs.eval_batches(some))
     objective = run.model.objective
-    answers = objective.has_logits and not run.config.unseen_classes
+    answers = objective.has_logits and not run.is_open_set
     mistakes: list[Mistake] = []
     if answers and getattr(some, "x", None) is not None:
-        probabilities, predicted = objective.logits(x.to(next(run.model.parameters()))).float().softmax(1).max(1)
+        logits = objective.logits(x.to(next(run.model.parameters()))).float().cpu()
+        probabilities, predicted = logits.softmax(1).max(1)
         wrong = (predicted != y).nonzero().squeeze(1)
         for row in wrong[probabilities[wrong].argsort(descending=True)][:_NUM_MISTAKES].tolist():
             names = some.class_names
@@ -223,12 +231,10 @@ def inspect_run(run: Run, data_dir: str | Path | None = None, max_images: int = 
                 Mistake(some.x[row].numpy(), names[y[row]], names[predicted[row]], float(probabilities[row]))
             )
     head = objective.head
-    weights = (
-        None if head is None or run.config.unseen_classes else unit_and_norm(head.weight.detach().double())[0].numpy()
-    )
+    weights = None if head is None or run.is_open_set else unit_and_norm(head.weight.detach().cpu().double())[0].numpy()
     unit = unit_and_norm(x.double())[0]
     pairs = None if answers else _verify_all_pairs(x, y)
-    note = " ".join(inputs.notes) if inputs.changes is None else inputs.changes.summary()
+    note = "; ".join(inputs.notes) if inputs.changes is None else inputs.changes.summary()
     return RunInspection(len(y), unit.numpy(), y.numpy(), tuple(some.class_names), mistakes, weights, pairs, note)
 
 

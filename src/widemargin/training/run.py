@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Any, overload
 import torch
 from torch import Tensor, nn
 
+from ..export import hub as hub_files
 from ..io import bounded
 from ..io.errors import InputError
-from ..io.tensor_files import SafetensorsFile
+from ..io.tensor_files import SafetensorsFile, read_safetensors_header
 from ..models.attach import MarginModel, check_finite_outputs, embed, to_model_input
 from ..numerics.angles import angle_between, group_weights, nearest_cosines, unit_and_norm
 from ..recognition.calibration import CALIBRATION_FILE, Calibration
@@ -44,12 +46,9 @@ class Prediction(list[tuple[str, float]]):
     """
 
     cosine: float | None = None
-    """Cosine to the nearest class weight; None without a threshold."""
-
-    @property
-    def is_unknown(self) -> bool:
-        """Whether the input was rejected."""
-        return not self and self.cosine is not None
+    """Cosine to the nearest class weight; None for a loss without class weights."""
+    is_unknown: bool = False
+    """Whether the input was rejected."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,14 @@ class Run:
         if inputs is None and pairs is None:
             inputs = self.load_inputs(data_dir, test=test, assign_new=assign_new)
         return evaluate_run(
-            self, inputs, protocol=protocol, pairs=pairs, flips=flips, assign_new=assign_new, **settings
+            self,
+            inputs,
+            protocol=protocol,
+            pairs=pairs,
+            flips=flips,
+            assign_new=assign_new,
+            data_dir=data_dir,
+            **settings,
         )
 
     def load_inputs(self, data_dir: str | Path | None = None, *, test: Any = None, assign_new: bool = False) -> Inputs:
@@ -184,24 +190,43 @@ class Run:
     ) -> tuple[Tensor, Tensor]:
         """Embeddings and labels of the run's test images, or of its unseen classes if it has any."""
         inputs = inputs or self.load_inputs(data_dir)
-        return embed(self.model, inputs.eval_batches(inputs.test))
+        return embed(self.model, inputs.eval_batches(inputs.test_samples))
+
+    def to(self, device: str | torch.device) -> Run:
+        """The same run with its model on a device, such as "cuda"."""
+        try:
+            self.model.to(device)
+        except (RuntimeError, AssertionError) as error:  # torch has no error type for a device that is not there
+            why = " ".join(str(error).split(". ")[0].split())
+            raise InputError(f"device {str(device)!r} cannot be used: {why}") from None
+        return self
 
     @torch.no_grad()
-    def embed(self, images: Any, *, batch_size: int = 256) -> Tensor:
-        """Embeddings [N, D] on the CPU; compare them by cosine.
+    def embed(
+        self, images: Any, *, batch_size: int = 256, normalize: bool = True, workers: int | None = None
+    ) -> Tensor:
+        """Embeddings [N, D] of length 1 on the CPU; the product of two of them is their cosine.
 
         Args:
-            images: a path or several, images uint8 [N, C, H, W] or floats from 0 to 1, or a dataset; for a run on data
-                given in Python arrays or a dataset of such items. One of them gives [1, D].
+            images: a path or several, PIL images, images uint8 [N, C, H, W] or floats from 0 to 1, or a dataset; for a
+                run on data given in Python arrays or a dataset of such items. One of them gives [1, D].
             batch_size: maximum number of images per batch.
+            normalize: scale embeddings to length 1; their lengths are those of the network otherwise.
+            workers: threads that decode files; by default one per core.
         """
         like = next(self.model.parameters())
         self.model.eval()
-        batches = iter_model_inputs(self, images, batch_size)
+        batches = iter_model_inputs(self, images, batch_size, workers)
         found = [self.model.embed(to_model_input(x, like)).float().cpu() for x in batches]
         if not found:
             raise InputError("there are no images to embed")
-        return check_finite_outputs(torch.cat(found))
+        x = check_finite_outputs(torch.cat(found))
+        return unit_and_norm(x)[0] if normalize else x
+
+    @property
+    def is_open_set(self) -> bool:
+        """Whether the run is tested on classes that it was not trained on."""
+        return bool(self.config.unseen_classes or self.input_spec.get("open_set", False))
 
     @property
     def is_multilabel(self) -> bool:
@@ -216,7 +241,20 @@ class Run:
         top: int | None = None,
         threshold: float | None = None,
         reject_below: float | None = None,
+        batch_size: int = 256,
+        workers: int | None = None,
     ) -> Prediction: ...
+    @overload
+    def predict(
+        self,
+        images: list[Any],
+        *,
+        top: int | None = None,
+        threshold: float | None = None,
+        reject_below: float | None = None,
+        batch_size: int = 256,
+        workers: int | None = None,
+    ) -> list[Prediction]: ...
     @overload
     def predict(
         self,
@@ -225,6 +263,8 @@ class Run:
         top: int | None = None,
         threshold: float | None = None,
         reject_below: float | None = None,
+        batch_size: int = 256,
+        workers: int | None = None,
     ) -> Prediction | list[Prediction]: ...
     @torch.no_grad()
     def predict(
@@ -234,6 +274,8 @@ class Run:
         top: int | None = None,
         threshold: float | None = None,
         reject_below: float | None = None,
+        batch_size: int = 256,
+        workers: int | None = None,
     ) -> Prediction | list[Prediction]:
         """Classes with their probabilities, most likely first; a list of these for several images.
 
@@ -248,13 +290,16 @@ class Run:
                 all are returned.
             reject_below: cosine to the nearest class below which an image is unknown and gets no class; see
                 `rejection_threshold`.
+            batch_size: maximum number of images per batch.
+            workers: threads that decode files; by default one per core.
         """
         if top is not None and top < 1:
             raise InputError(f"top must be at least 1, got {top}")
         if threshold is not None and not 0.0 <= threshold <= 1.0:
             raise InputError(f"--threshold is a probability from 0 to 1, got {threshold:g}")
-        x = self.embed(images)
-        cosines = self.nearest_class_cosine(x).tolist() if reject_below is not None else [None] * len(x)
+        x = self.embed(images, batch_size=batch_size, normalize=False, workers=workers)
+        has_weights = self.model.objective.head is not None
+        cosines = self.nearest_class_cosine(x).tolist() if has_weights or reject_below is not None else [None] * len(x)
         like = next(self.model.parameters())
         logits = check_finite_outputs(self.model.objective.logits(x.to(like)).cpu()).double()
         found = []
@@ -264,7 +309,7 @@ class Run:
             pairs = sorted(zip(self.class_names, probabilities, strict=True), key=lambda pair: -pair[1])[:top]
             pairs = [pair for pair in pairs if threshold is None or pair[1] >= threshold]
             prediction = Prediction(pairs if known else ())
-            prediction.cosine = cosine
+            prediction.cosine, prediction.is_unknown = cosine, not known
             found.append(prediction)
         return found[0] if is_single(self, images) else found
 
@@ -289,10 +334,10 @@ class Run:
         if target_far is None:
             return RejectionThreshold(None)
         _check_far(target_far)
-        if not self.config.unseen_classes:
+        if not self.is_open_set:
             raise InputError(
                 "target_far (--target-far) needs images of unknown classes: train with unseen_classes "
-                "(--unseen-classes), or use reject_below (--reject-below)"
+                "(--unseen-classes) or a test folder of other classes, or use reject_below (--reject-below)"
             )
         inputs = self.load_inputs(data_dir)
         scores = self.nearest_class_cosine(self.embed_test_images(inputs=inputs)[0])
@@ -370,14 +415,10 @@ class Run:
             difference = write_onnx(self, Path(onnx))
             lines.append(f"wrote {onnx}: onnxruntime agrees with PyTorch to {difference:.1e}")
         if safetensors:
-            from ..export.hub import write_weights
-
-            write_weights(self, Path(safetensors))
+            hub_files.write_weights(self, Path(safetensors))
             lines.append(f"wrote {safetensors}")
         if hub:
-            from ..export.hub import write_folder
-
-            write_folder(self, Path(hub), licence)
+            hub_files.write_folder(self, Path(hub), licence)
             lines.append(f"wrote {hub}: model.safetensors, widemargin.json, README.md")
             if self.calibration is not None:
                 store_calibration(self, self.calibration, Path(hub))
@@ -477,6 +518,42 @@ def load_run(
     return replace(
         found, folder=Path(folder), has_manifest="manifest" in state, record=read_record(Path(folder) / "record.json")
     )
+
+
+def load_hub_run(
+    folder: Path,
+    objective_factory: ObjectiveFactory | None = None,
+    model: nn.Module | None = None,
+    at: str | None = "auto",
+) -> Run:
+    """Load the run of a folder that `export --hub` wrote; it has one set of weights."""
+    path = folder / hub_files.METADATA_FILE
+    config, metadata = read_hub_config(folder)
+    try:
+        weights = read_safetensors_header(folder / hub_files.WEIGHTS_FILE)
+    except FileNotFoundError as error:
+        raise InputError(f"{error.filename or folder}: not there; is {folder} a model's folder?") from None
+    except (ValueError, OSError) as error:
+        raise InputError(f"{folder}: damaged, cannot be read ({error})") from None
+    where = folder / hub_files.WEIGHTS_FILE
+    found = restore_run(config, metadata.get("input_spec"), weights, where, str(path), objective_factory, model, at)
+    return replace(found, record=read_record(folder / hub_files.RECORD_FILE))
+
+
+def read_hub_config(folder: Path) -> tuple[TrainConfig, dict[str, Any]]:
+    """Config and metadata of a folder that `export --hub` wrote."""
+    path = folder / hub_files.METADATA_FILE
+    try:
+        metadata = bounded.read_json(path)
+        if metadata["format"] != hub_files.FORMAT_VERSION:
+            raise InputError(f"{path}: format {metadata['format']!r} is not known to this version")
+        return TrainConfig.from_json(json.dumps(metadata["run"]), str(path)), metadata
+    except FileNotFoundError as error:
+        raise InputError(f"{error.filename or folder}: not there; is {folder} a model's folder?") from None
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        if isinstance(error, InputError) and not isinstance(error, bounded.NotJSONError):
+            raise
+        raise InputError(f"{folder}: damaged, cannot be read ({error})") from None
 
 
 def read_record(path: Path) -> dict[str, Any]:

@@ -78,10 +78,10 @@ def fit_calibration(
         x = run.embed([path for path, _ in files])
         source = f"{len(groups):,} identities of {Path(images).name}" if isinstance(images, str | Path) else ""
         return Calibration.fit(x, torch.tensor([k for _, k in files]), source)
-    if not run.config.unseen_classes:
+    if not run.is_open_set:
         raise InputError(
-            "the run has no classes that it never trained on: train with unseen_classes (--unseen-classes), or give "
-            "images of other identities (--images)"
+            "the run has no classes that it never trained on: train with unseen_classes (--unseen-classes) or a test "
+            "folder of other classes, or give images of other identities (--images)"
         )
     x, y = run.embed_test_images(data_dir)
     return Calibration.fit(x, y, f"classes of {run.config.data_name} unseen in training")

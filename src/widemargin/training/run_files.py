@@ -114,8 +114,9 @@ def check_input_spec(value: Any) -> dict[str, Any]:
     _check_counts(counts, "input_spec.class_counts")
     if len(counts) != len(names) or not all(type(n) is int for n in counts):
         raise ValueError("input_spec.class_counts must have one integer per class")
-    if not isinstance(found.get("multilabel", False), bool):
-        raise ValueError("input_spec.multilabel must be true or false")
+    for name in ("multilabel", "open_set"):
+        if not isinstance(found.get(name, False), bool):
+            raise ValueError(f"input_spec.{name} must be true or false")
     if "shape" in found:  # of a dataset's items
         shape = found["shape"]
         if not isinstance(shape, list) or not all(type(n) is int and 1 <= n <= _MAX_ITEM_VALUES for n in shape):

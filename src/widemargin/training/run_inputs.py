@@ -6,15 +6,21 @@ Of a folder of images those are tested that the run's manifest names, none that 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
+from ..data.images.batches import prefetch
+from ..data.images.decode import default_num_workers, read_image, resize_and_centre_crop, to_rgb
 from ..data.images.manifest import MANIFEST_NAME
+from ..data.images.packed import FileSlice, is_packed_set
 from ..data.images.sets import Images
 from ..io.errors import InputError, format_value
 from ..io.locks import lock_folder, translate_disk_errors, write_chunks_atomic
@@ -33,6 +39,7 @@ from .datasets import (
     split_item,
 )
 from .inputs import Inputs, eval_batch_size, image_folder, load_inputs, read_run_manifest, scan_images
+from .resume import is_run_folder, recorded_data_dir
 
 if TYPE_CHECKING:
     from .run import Run
@@ -49,19 +56,23 @@ def load_test_inputs(
     test = run.test if test is None else test
     if test is not None:
         return _given_test_inputs(run, test)
+    if data_dir is None and run.folder is not None and is_run_folder(run.folder):
+        data_dir = recorded_data_dir(run.folder)
     config = replace(run.config, batch_size=1, per_class=0, repeated_augmentation=1)
     if config.data.startswith(DATASET_PREFIX):
         kind = config.data.removeprefix(DATASET_PREFIX)
         raise InputError(
             f"the run was trained on data passed in Python ({kind}): pass test items, run.evaluate(test=my_test)"
         )
-    root = image_folder(config)
+    root = image_folder(config, data_dir)
     if root is None:
         return load_inputs(
             replace(config, train_fraction=1.0, imbalance=1.0, val_fraction=0.0), data_dir, assign_new=assign_new
         )
+    if is_packed_set(root):
+        return load_inputs(config, data_dir, has_started=True, assign_new=assign_new, test_only=True)
     if run.folder is None:
-        return _load_inputs_without_run_folder(run, config, root)
+        return _load_inputs_without_run_folder(run, config, root, data_dir)
     path = run.folder / MANIFEST_NAME
     if not assign_new:
         return _load_manifest_inputs(run, config, data_dir, path)
@@ -109,10 +120,11 @@ def _load_manifest_inputs(
         test_only=True,
         is_finished=is_finished,
     )
-    then, now = _count_evaluated_images(run.record) if manifest is None else None, len(found.test)
+    then, now = _count_evaluated_images(run.record) if manifest is None else None, len(found.test_samples)
     if then is not None and then != now:
         said = f"{now:,} test images, {then:,} when the run ended"
-        if not config.unseen_classes and scan_images(config, Path(config.data)).test is not None:
+        root = image_folder(config, data_dir)
+        if not config.unseen_classes and root is not None and scan_images(config, root).test is not None:
             found.notes += (f"{said}: files of its test folder were added or removed since",)
         else:
             raise InputError(
@@ -122,14 +134,14 @@ def _load_manifest_inputs(
     return found
 
 
-def _load_inputs_without_run_folder(run: Run, config: TrainConfig, root: Path) -> Inputs:
+def _load_inputs_without_run_folder(run: Run, config: TrainConfig, root: Path, data_dir: str | Path | None) -> Inputs:
     """The images of the test folder; a drawn split is only known in the run folder."""
     if scan_images(config, root).test is None and not config.unseen_classes:
         raise InputError(
             f"{run.weights_path.parent}: only the run's {MANIFEST_NAME} lists which images of {root} were trained on; "
             "evaluate the run folder"
         )
-    return load_inputs(config, None)
+    return load_inputs(config, data_dir)
 
 
 def _count_evaluated_images(record: dict[str, Any]) -> int | None:
@@ -158,14 +170,17 @@ def describe_data_changes(inputs: Inputs, *, only_changes: bool = False) -> list
 
 
 def is_single(run: Run, images: Any) -> bool:
-    """Whether `images` is one of them: a path, or an array without the dimension of a batch."""
+    """Whether `images` is one of them: a path, a PIL image, or an array without the dimension of a batch."""
     if isinstance(images, np.ndarray | Tensor):
         return images.ndim == len(run.input_spec.get("shape") or (0, 0, 0))
-    return isinstance(images, str | Path)
+    return isinstance(images, str | Path | FileSlice | Image.Image)
 
 
-def iter_model_inputs(run: Run, images: Any, batch_size: int) -> Iterator[Tensor]:
-    """Preprocessed batches of paths, of an array, or of the items of a dataset."""
+def iter_model_inputs(run: Run, images: Any, batch_size: int, workers: int | None = None) -> Iterator[Tensor]:
+    """Preprocessed batches of paths, PIL images, an array, or the items of a dataset.
+
+    Files are decoded by `workers` threads, the next batch while the last one is used.
+    """
     if is_single(run, images):
         images = images[None] if isinstance(images, np.ndarray | Tensor) else [images]
     size = _batch_size(run, batch_size)
@@ -175,19 +190,21 @@ def iter_model_inputs(run: Run, images: Any, batch_size: int) -> Iterator[Tensor
     elif isinstance(images, Images):
         for start in range(0, len(images), size):
             yield preprocess_array(run, images.x[start : start + size], images.name)
-    elif _are_paths(images) or _are_pil_images(images):
-        for start in range(0, len(images), size):
-            yield torch.cat([preprocess_image(run, item) for item in images[start : start + size]])
+    elif _are_pictures(images):
+        with ThreadPoolExecutor(workers or default_num_workers(), thread_name_prefix="decode") as pool:
+
+            def make_batch(number: int) -> Tensor:
+                some = images[number * size : (number + 1) * size]
+                return torch.cat(list(pool.map(partial(preprocess_picture, run), some)))
+
+            yield from prefetch(make_batch, range(-(-len(images) // size)))
     else:
         yield from _iter_dataset(run, images, size)
 
 
-def _are_paths(images: Any) -> bool:
-    return isinstance(images, Sequence) and all(isinstance(path, str | Path) for path in images)
-
-
-def _are_pil_images(images: Any) -> bool:
-    return isinstance(images, Sequence) and all(hasattr(image, "getbands") for image in images)
+def _are_pictures(images: Any) -> bool:
+    kinds = str | Path | FileSlice | Image.Image
+    return isinstance(images, Sequence) and all(isinstance(image, kinds) for image in images)
 
 
 def _batch_size(run: Run, batch_size: int) -> int:
@@ -235,18 +252,19 @@ def preprocess_array(run: Run, x: Any, name: str = "images") -> Tensor:
     return replace(run.eval_augment, size=spec["size"]).transform_for_evaluation(values)
 
 
-def preprocess_image(run: Run, image: Any) -> Tensor:
+def preprocess_picture(run: Run, given: str | Path | FileSlice | Image.Image) -> Tensor:
     """An image file or a PIL image as a preprocessed batch of one."""
-    from ..data.images.decode import read_image, resize_and_centre_crop
-
     spec = run.input_spec
-    where = str(image) if isinstance(image, str | Path) else "image"
     if "shape" in spec:
+        what = "a PIL image" if isinstance(given, Image.Image) else given
         raise InputError(
-            f"{where}: the run was trained on dataset items of shape {spec['shape']}; pass such items, not a file"
+            f"{what}: the run was trained on a dataset with items of shape {spec['shape']}; pass such items, not a file"
         )
     augment = run.eval_augment
-    image = read_image(Path(image)) if isinstance(image, str | Path) else image.convert("RGB")
+    if isinstance(given, Image.Image):
+        image = to_rgb(given.copy())
+    else:
+        image = read_image(Path(given) if isinstance(given, str) else given)
     if spec["channels"] == 1:
         image = image.convert("L").convert("RGB")
     pixels = resize_and_centre_crop(image, spec["size"], augment.zoom(spec["native_size"]), augment.interpolation)

@@ -31,6 +31,7 @@ from .dataset_inputs import GivenObjects, as_config
 from .datasets import DATASET_PREFIX, CollateFn
 from .distributed import DEFAULT_TIMEOUT_SECONDS, StopRequest, handle_stop_signals, is_connection_error, lost_rank_error
 from .evaluate import selection_metric
+from .evaluation import verify_pair_files
 from .inputs import read_run_manifest
 from .logging import MetricsLog, ProgressReporter, check_loggers, open_reporter
 from .model import MODULE_PREFIX, ObjectiveFactory
@@ -92,7 +93,7 @@ def train(
             its batches are divided among the processes.
         callbacks: objects with `on_step_end` or `on_epoch_end`, or one of them, see `Callback`.
         class_names: names of the classes 0 … C−1; by default `train.classes`, or the labels.
-        workers: processes that load items of a dataset.
+        workers: processes that load items of a dataset, or threads that decode image files (by default one per core).
         collate_fn: turns a list of items into `(x, y)` or a mapping; by default items are stacked.
         resume: continue from the last checkpoint in `out`; data, model, sampler and callbacks must be passed again.
         data_dir: folder with the data sets, also `WIDEMARGIN_DATA`.
@@ -202,6 +203,7 @@ def _prepare_trainer(
         given=given,
         callbacks=callbacks,
         class_counts=class_counts,
+        workers=given.workers or None,
     )
     if has_checkpoint:
         trainer.restore(last)
@@ -344,6 +346,18 @@ def describe_command(config: TrainConfig) -> str:
     return f"in Python: widemargin.train(TrainConfig({settings}), {', '.join(objects)})"
 
 
+def _verify_pair_files(trainer: Trainer) -> dict[str, Any]:
+    """Figures of the pairs that lie beside the training images, with the averaged weights if there are any."""
+    run = Run(trainer.config, trainer.model, trainer.inputs.input_spec, Path())
+    if trainer.ema is not None:
+        trainer.ema.swap(trainer.model)
+    try:
+        return verify_pair_files(run, trainer.inputs)
+    finally:
+        if trainer.ema is not None:
+            trainer.ema.swap(trainer.model)
+
+
 def _evaluate_and_record(trainer: Trainer, folder: Path, command: str | None) -> dict[str, Any]:
     """Evaluate the last epoch on the test items, if any, and write `record.json`."""
     config = trainer.config
@@ -371,6 +385,10 @@ def _evaluate_and_record(trainer: Trainer, folder: Path, command: str | None) ->
         record["epochs_changed"] = list(changes)
     if trainer.inputs.manifest is not None:
         record["manifest"] = trainer.inputs.manifest_summary()
+    if config.on_bad_image == "skip":
+        record["skipped_images"] = trainer.inputs.skipped_images()
+    if trainer.inputs.pair_files and trainer.rank == 0:
+        record["pairs"] = _verify_pair_files(trainer)
     if "intervals" in test:
         record |= {"intervals": test["intervals"], "evaluation": EVALUATION_VERSION}
     if trainer.inputs.val is not None and config.select_by != "knn":

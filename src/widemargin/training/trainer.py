@@ -60,6 +60,7 @@ class Trainer:
         given: GivenObjects | None = None,
         callbacks: Iterable[Any] = (),
         class_counts: list[int] | None = None,
+        workers: int | None = None,
     ) -> None:
         check_combinations(config)
         self.config, self.data_dir = config, data_dir
@@ -69,7 +70,15 @@ class Trainer:
         given = given or GivenObjects()
         ranks = self.rank, self.fabric.world_size
         self.inputs: Inputs = (
-            load_inputs(config, data_dir, *ranks, manifest=manifest, has_started=resume, assign_new=assign_new)
+            load_inputs(
+                config,
+                data_dir,
+                *ranks,
+                manifest=manifest,
+                has_started=resume,
+                assign_new=assign_new,
+                workers=workers,
+            )
             if given.train is None
             else given.load_inputs(config, *ranks, pin_memory=self.fabric.device.type == "cuda")
         )
@@ -184,6 +193,8 @@ class Trainer:
             }
             if (manifest := self.inputs.manifest) is not None:
                 state["manifest"] = {"images": manifest.counts(), "digest": manifest.digest()}
+            if self.inputs.packed_digest is not None:
+                state["packed"] = self.inputs.packed_digest
             if isinstance(self.inputs, DatasetInputs):
                 state["dataset"] = self.inputs.fingerprint
                 state["sampler"] = self.inputs.batches.state_dict(mid_epoch=self.mid_epoch_state is not None)
@@ -249,6 +260,10 @@ class Trainer:
 
     def _check_manifest(self, state: dict[str, Any], folder: Path) -> None:
         """Raise InputError if the images differ from those of the checkpoint, as far as that is known."""
+        if state.get("packed") != self.inputs.packed_digest:
+            raise InputError(
+                f"{self.config.data}: holds other images, or in another order, than when the checkpoint was written"
+            )
         if self.inputs.manifest is None:
             return
         kept = state.get("manifest")
@@ -323,6 +338,9 @@ class Trainer:
             "seconds": round(self.seconds, 3),
             "images_per_second": round(seen / elapsed, 1),
         }
+        if config.on_bad_image == "skip":
+            count = torch.tensor(float(getattr(batches, "num_bad", 0)), device=self.fabric.device)
+            line["skipped_images"] = int(distributed.all_reduce_sum(count))
         head = self.model.objective.head
         if head is not None:
             line["margin_values"] = head.margin_values()

@@ -14,7 +14,8 @@ from PIL import Image
 from widemargin.data.images.augment import Augment, build_augment
 from widemargin.data.images.batches import TensorBatches
 from widemargin.data.images.decode import MAX_PIXELS, crop_and_resize, read_image, resize_and_centre_crop
-from widemargin.data.images.folder import FolderBatches, load_folder
+from widemargin.data.images.folder import load_folder
+from widemargin.data.images.image_files import FolderBatches
 from widemargin.data.images.sets import stratified_subset
 from widemargin.io.errors import InputError
 
@@ -91,7 +92,7 @@ def test_parts_of_a_folder(folder):
 @pytest.mark.parametrize(("spoil", "words"), [
     (lambda f: (f / "train" / "ant").mkdir(), "train: class 'ant' has no images (bmp, gif, jpeg"),
     (lambda f: (f / "test" / "dog").mkdir(), "test: class 'dog' has no images"),
-    (lambda f: fill(f / "test", {"yak": 1}), "test: class 'yak' is not among the 3 classes to train on"),
+    (lambda f: fill(f / "test", {"yak": 1}), "such as 'yak', are not among the 3 to train on and the others are"),
     (lambda f: [p.rename(f / p.name) for p in (f / "test").iterdir()] and (f / "test" / "x.txt").write_text(""),
      "test: no folder per class in it"),
 ])  # fmt: skip

@@ -79,7 +79,11 @@ def test_a_manifest_knows_labels_that_were_changed_and_images_that_went(tmp_path
         ("path,label,split", ["a.png,red,trian"], "none of train, val and test"),
         ("path,label,split", ["a.png,red,train", "a.png,blue,test"], "two splits"),
         ("path,label,split", ["a.png,red,train", "b.png,blue,train"], "no image to test on"),
-        ("path,label,split", ["a.png,red,train", "b.png,blue,train", "c.png,green,test"], "'green' stands only"),
+        (
+            "path,label,split",
+            ["a.png,red,train", "b.png,blue,train", "c.png,green,test", "d.png,red,test"],
+            "such as 'green', are not among the 2",
+        ),
         ("path,label", ["a.png,red", "b.png,"], "has no label"),
         ("path,label", [], "no images"),
     ],

@@ -4,6 +4,7 @@ import gc
 import multiprocessing
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -23,7 +24,8 @@ from widemargin.data.images import timm_transforms
 from widemargin.data.images.augment import Augment, build_augment
 from widemargin.data.images.batches import TensorBatches
 from widemargin.data.images.decode import read_image
-from widemargin.data.images.folder import IMAGENET_MEAN, IMAGENET_STD, FolderBatches, load_folder
+from widemargin.data.images.folder import load_folder
+from widemargin.data.images.image_files import IMAGENET_MEAN, IMAGENET_STD, FolderBatches, FolderImages
 from widemargin.data.images.sets import Images
 from widemargin.io.errors import InputError
 from widemargin.numerics.random import make_generator
@@ -211,10 +213,22 @@ def test_a_damaged_file_is_one_line_and_the_processes_go_on(folder_set, timm_bat
     path = tmp_path / "broken.png"
     path.write_bytes(b"<html>")
     images = timm_batches._timm_loader
-    with pytest.raises(InputError, match=r"broken\.png: cannot be read as an image .*; repair or remove it") as caught:
-        images([folder_set.train.paths[0], path], [1, 2])
+    good = folder_set.train.paths[0]
+    x, problems = images([good, path], [1, 2])
+    assert problems[0] is None
+    assert re.search(r"broken\.png: cannot be read as an image .*; repair or remove it", problems[1])
+    again, _ = images([good], [1])
+    assert again.shape == (1, 3, SIZE, SIZE)
+    assert torch.equal(x[:1], again)
+    spoilt = FolderImages("spoilt", (good, path), torch.tensor([0, 1]), folder_set.class_names)
+    batches = FolderBatches(spoilt, 2, timm_batches.augment, 0, workers=1, shuffle=False)
+    with pytest.raises(InputError, match=r"broken\.png") as caught:
+        list(batches.iter_epoch(0))
     one_line(caught)
-    assert images([folder_set.train.paths[0]], [1]).shape == (1, 3, SIZE, SIZE)
+    batches.on_bad_image = "replace"
+    ((x, y, _),) = batches.iter_epoch(0)
+    assert torch.equal(x[0], x[1])
+    assert y.tolist() == [0, 0]
 
 
 @pytest.mark.slow
@@ -242,7 +256,8 @@ def test_processes_leave_with_a_killed_first_one(folder):
     code = (
         "import multiprocessing, sys, time\n"
         "from widemargin.data.images.augment import build_augment\n"
-        "from widemargin.data.images.folder import FolderBatches, load_folder\n"
+        "from widemargin.data.images.folder import load_folder\n"
+        "from widemargin.data.images.image_files import FolderBatches\n"
         "if __name__ == '__main__':\n"
         "    found = load_folder(sys.argv[1])\n"
         "    batches = FolderBatches(found.train, 4, build_augment('timm', found, 16), 0, workers=1)\n"

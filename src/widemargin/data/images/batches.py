@@ -9,9 +9,12 @@ K images each, so that every image has images of its own and of other classes in
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 import torch
@@ -145,29 +148,36 @@ def collate_batch(x: Tensor, y: Tensor, mix: tuple[Tensor, Tensor] | None) -> Ba
     return x.contiguous(memory_format=torch.channels_last), y, pair
 
 
-def prefetch(make_item: Callable[[int], T], steps: range) -> Iterator[T]:
-    """`make_item(step)` of every step, the next one under way in a thread; ends with a loop that leaves early."""
+def prefetch(make_item: Callable[[int], T], steps: range, ahead: int = 1, threads: int = 1) -> Iterator[T]:
+    """`make_item(step)` of every step, the next `ahead` under way in threads; ends with a loop that leaves early."""
     if not steps:
         return
-    with ThreadPoolExecutor(1, thread_name_prefix="batches") as executor:
-        _limit_to_one_thread(executor)
-        future = executor.submit(make_item, steps[0])
-        for step in steps:
-            ready = future.result()
-            if step + 1 < steps.stop:
-                future = executor.submit(make_item, step + 1)
-            yield ready
+    with ThreadPoolExecutor(threads, thread_name_prefix="batches") as executor:
+        _limit_to_one_thread(executor, threads)
+        waiting = iter(steps)
+        futures = deque(executor.submit(make_item, step) for step in islice(waiting, ahead))
+        try:
+            while futures:
+                ready = futures.popleft().result()
+                futures.extend(executor.submit(make_item, step) for step in islice(waiting, 1))
+                yield ready
+        finally:
+            for future in futures:
+                future.cancel()
 
 
-def _limit_to_one_thread(executor: ThreadPoolExecutor) -> None:
-    """Let the thread compute on one core: a second team of torch's threads would fight the network's for the others."""
+def _limit_to_one_thread(executor: ThreadPoolExecutor, count: int) -> None:
+    """Let each thread compute on one core: more teams of torch's threads would fight the network's for the others."""
+    barrier = threading.Barrier(count)  # so that each thread comes here once
 
     def set_one_thread() -> None:
         torch.get_num_threads()  # a thread takes over the process's number when it first asks, not before
         torch.set_num_threads(1)
+        barrier.wait()
 
     threads = torch.get_num_threads()
-    executor.submit(set_one_thread).result()
+    for future in [executor.submit(set_one_thread) for _ in range(count)]:
+        future.result()
     torch.set_num_threads(threads)  # the number is each thread's own, but later threads begin with the last one set
 
 

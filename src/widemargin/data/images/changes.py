@@ -20,6 +20,7 @@ from .manifest import (
     REMOVED_TRAIN,
     TEST,
     TRAIN,
+    UNREADABLE,
     UNUSED,
     VAL,
     Manifest,
@@ -170,9 +171,14 @@ def update_manifest(
     labelled_files = tree.labelled_files()
     before = {row.path: row for row in manifest.rows if row.part not in REMOVED_PARTS}
     lost = (row for row in (*diff.removed, *diff.changed) if row.part in _PART_AFTER_REMOVAL)
+    trained = set(manifest.train_class_names)
     removed_rows = list(
         dict.fromkeys(
-            [*manifest.rows_in(*REMOVED_PARTS), *(replace(row, part=_PART_AFTER_REMOVAL[row.part]) for row in lost)]
+            [
+                *manifest.rows_in(*REMOVED_PARTS),
+                # An image of a class that only chooses is never trained on, as one that was tested on.
+                *(replace(row, part=_PART_AFTER_REMOVAL[row.part if row.label in trained else TEST]) for row in lost),
+            ]
         )
     )
     kept = _current_rows(diff, labelled_files, removed_rows)
@@ -213,7 +219,7 @@ def _current_rows(
     for row in sorted(diff.changed, key=lambda row: row.part == TEST):  # what is trained on is known first
         content = hash_file(labelled_files[row.path][0])
         now = replace(row, size=content.size, sha256=content.sha256)
-        if row.part != EXCLUDED:
+        if row.part not in (EXCLUDED, UNREADABLE):
             now = replace(now, part=part_of_changed(now, seen[now.sha256]))
             seen[now.sha256].append(now)
         kept[row.path] = now
@@ -221,14 +227,15 @@ def _current_rows(
 
 
 def _no_longer_excluded_paths(rows: Sequence[ManifestRow], before: Mapping[str, ManifestRow]) -> set[str]:
-    """Files that were excluded and have changed, or have the content of no other part and class any more."""
+    """Files that were excluded or unreadable and have changed, or were excluded for a content that is gone."""
     groups = rows_by_content(rows)
 
     def has_no_conflict(row: ManifestRow) -> bool:
         return all(other.part == EXCLUDED and other.label == row.label for other in groups[row.sha256])
 
     excluded = [row for row in rows if before[row.path].part == EXCLUDED]
-    return {row.path for row in excluded if row != before[row.path] or has_no_conflict(row)}
+    mended = {row.path for row in rows if before[row.path].part == UNREADABLE and row != before[row.path]}
+    return mended | {row.path for row in excluded if row != before[row.path] or has_no_conflict(row)}
 
 
 def _describe_update(rows: Sequence[ManifestRow], before: Mapping[str, ManifestRow], removed: int) -> str:

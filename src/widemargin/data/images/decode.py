@@ -1,6 +1,7 @@
 """Image files as RGB: decoded by PIL, turned as their camera says, and refused in one line when they are damaged.
 
-Contents are compared by size and SHA-256 of the file: a picture under another name is the same content.
+An image is a file of its own (a `Path`) or part of a larger one (`packed.FileSlice`). Contents are compared by size and
+SHA-256 of the file: a picture under another name is the same content.
 """
 
 from __future__ import annotations
@@ -8,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader, BytesIO
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ from PIL import Image, ImageOps
 
 from ...io.bounded import NotAFileError, open_regular
 from ...io.errors import InputError
+from ...io.worker_pool import run_all
+from .packed import FileSlice
 
 # Asked for by name, for PIL guesses by content: an EPS file called .png would be handed to Ghostscript.
 PIL_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -30,14 +33,23 @@ MAX_SIDE_PIXELS = 65_535  # pixels, JPEG's own bound: PIL keeps a pointer for ev
 MAX_IMAGE_FILE_BYTES = 1 << 29  # bytes: as many pixels in 48 bits each
 _SERIAL_DECODE_PIXELS = 1 << 24  # pixels from which on images are decoded one at a time
 _SCALE_BLOCK_PIXELS = 1 << 22  # pixels that are scaled at once
+_HEADERS_PER_JOB = 20_000  # images whose headers a process checks at a time: two seconds
+
+_ORIENTATION_KEYS = {"exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif"}  # where PIL looks for it
 
 Box = tuple[int, int, int, int]
+ImageFile: TypeAlias = Path | FileSlice
 
 _large_image_lock = threading.Lock()
 
 
-def open_image(path: Path) -> BufferedReader:
-    """The file of an image, open for reading; one line where it is none, or larger than `MAX_IMAGE_FILE_BYTES`."""
+def open_image(path: ImageFile) -> BinaryIO:
+    """The bytes of an image, open for reading; one line where it is none, or larger than `MAX_IMAGE_FILE_BYTES`."""
+    return BytesIO(path.read()) if isinstance(path, FileSlice) else open_regular_image(path)
+
+
+def open_regular_image(path: Path) -> BufferedReader:
+    """The same of an image that is a file of its own."""
     try:
         return open_regular(path, MAX_IMAGE_FILE_BYTES)
     except FileNotFoundError:
@@ -49,7 +61,7 @@ def open_image(path: Path) -> BufferedReader:
 
 
 @contextmanager
-def open_decoded_image(path: Path) -> Iterator[Image.Image]:
+def open_decoded_image(path: ImageFile) -> Iterator[Image.Image]:
     """The image as RGB, upright, for as long as it is used; of large ones one at a time, whatever threads ask."""
     with open_image(path) as file, ExitStack() as stack:
         image = _decode_file(file, path, stack)
@@ -57,7 +69,7 @@ def open_decoded_image(path: Path) -> Iterator[Image.Image]:
         yield image
 
 
-def read_image(path: Path) -> Image.Image:
+def read_image(path: ImageFile) -> Image.Image:
     """The image as RGB, upright."""
     with open_decoded_image(path) as image:
         return image
@@ -69,24 +81,70 @@ def read_image_bytes(data: bytes, name: str = "image") -> Image.Image:
         return _decode_file(BytesIO(data), Path(name), stack)
 
 
-def _decode_file(file: BinaryIO, path: Path, stack: ExitStack) -> Image.Image:
-    """What the file holds; its size is known from its header before anything is decoded."""
+def find_header_problem(path: ImageFile) -> str | None:
+    """Why an image cannot be read, as far as its header shows, in one line; None where nothing is wrong with it."""
     try:
-        with Image.open(file, formats=PIL_FORMATS) as opened:
-            if max(opened.size) > MAX_SIDE_PIXELS:
-                wide, tall = opened.size
-                raise InputError(
-                    f"{path}: {wide:,} × {tall:,} pixels, more than {MAX_SIDE_PIXELS:,} along a side; "
-                    "make it smaller or remove it"
-                )
-            if opened.width * opened.height > MAX_PIXELS:
-                raise Image.DecompressionBombError
-            if opened.width * opened.height > _SERIAL_DECODE_PIXELS:
-                stack.enter_context(_large_image_lock)
-            opened.load()
+        with open_image(path) as file, _one_line_errors(file, path), Image.open(file, formats=PIL_FORMATS) as opened:
+            _check_size(opened, path)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def find_header_problems(paths: Sequence[ImageFile], workers: int | None = None) -> dict[int, str]:
+    """The places of images that cannot be read, with the reason; headers are read in parallel, pixels not decoded.
+
+    PIL reads headers in Python, where threads wait for each other: many images are shared among processes.
+    """
+    workers = workers or default_num_workers()
+    starts = range(0, len(paths), _HEADERS_PER_JOB)
+    jobs = [(start, paths[start : start + _HEADERS_PER_JOB]) for start in starts]
+    found: dict[int, str] = {}
+    for part in run_all(_check_headers, jobs, workers if len(jobs) > 2 else 1, lambda _: None):
+        found |= part
+    return dict(sorted(found.items()))
+
+
+def _check_headers(start: int, paths: Sequence[ImageFile], on_progress: object) -> dict[int, str]:
+    problems = ((start + row, find_header_problem(path)) for row, path in enumerate(paths))
+    return {row: problem for row, problem in problems if problem is not None}
+
+
+def default_num_workers() -> int:
+    """Threads that decode images, unless the caller says how many."""
+    return min(16, os.cpu_count() or 1)
+
+
+def _check_size(opened: Image.Image, path: ImageFile) -> None:
+    if max(opened.size) > MAX_SIDE_PIXELS:
+        wide, tall = opened.size
+        raise InputError(
+            f"{path}: {wide:,} × {tall:,} pixels, more than {MAX_SIDE_PIXELS:,} along a side; "
+            "make it smaller or remove it"
+        )
+    if opened.width * opened.height > MAX_PIXELS:
+        raise Image.DecompressionBombError
+
+
+def _decode_file(file: BinaryIO, path: ImageFile, stack: ExitStack) -> Image.Image:
+    """What the file holds; its size is known from its header before anything is decoded."""
+    with _one_line_errors(file, path), Image.open(file, formats=PIL_FORMATS) as opened:
+        _check_size(opened, path)
+        if opened.width * opened.height > _SERIAL_DECODE_PIXELS:
+            stack.enter_context(_large_image_lock)
+        opened.load()
+        # Most JPEG files have no such tag, and looking for it takes a tenth of the time that decoding takes.
+        if opened.format != "JPEG" or not _ORIENTATION_KEYS.isdisjoint(opened.info):
             with suppress(Exception):  # a broken tag does not spoil the picture
                 ImageOps.exif_transpose(opened, in_place=True)
-            return _to_rgb(opened)
+        return opened if opened.mode == "RGB" else to_rgb(opened)  # PIL would copy what is RGB already
+
+
+@contextmanager
+def _one_line_errors(file: BinaryIO, path: ImageFile) -> Iterator[None]:
+    """Turn whatever goes wrong with an image into one line."""
+    try:
+        yield
     except InputError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -98,7 +156,8 @@ def _decode_file(file: BinaryIO, path: Path, stack: ExitStack) -> Image.Image:
         raise InputError(f"{path}: cannot be read as an image ({why}); repair or remove it") from None
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
+def to_rgb(image: Image.Image) -> Image.Image:
+    """The image with three channels of bytes; 16 bits are scaled, not clipped."""
     image.info.pop("transparency", None)  # PIL warns of what it means for a palette; the colours are the same
     return (_to_eight_bits(image) if image.mode[0] in "IF" else image).convert("RGB")
 
@@ -161,7 +220,7 @@ class FileDigest(NamedTuple):
 
 def hash_file(path: Path) -> FileDigest:
     """Read and hash a file."""
-    with open_image(path) as file:
+    with open_regular_image(path) as file:
         try:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
@@ -171,5 +230,5 @@ def hash_file(path: Path) -> FileDigest:
 
 def hash_files(paths: Iterable[Path]) -> list[FileDigest]:
     """The same for many files, in their order; hashing leaves Python's lock alone, so threads share the work."""
-    with ThreadPoolExecutor(min(16, os.cpu_count() or 1), thread_name_prefix="hash") as pool:
+    with ThreadPoolExecutor(default_num_workers(), thread_name_prefix="hash") as pool:
         return list(pool.map(hash_file, paths))

@@ -1,8 +1,8 @@
 """Any folder of images: `root/train/CLASS/*.png` with `root/test` or `root/val`, or `root/CLASS/*.png` alone.
 
-Images are decoded when they are needed, by threads: decoding leaves Python's lock alone, and threads need no second
-process that imports everything again (only `timm_transforms` does). A folder that fits into memory is faster
-still as `Images` (`load_into_memory`).
+The classes of the test folder are those of training (a closed set), or none of them (an open set: identities that were
+never trained on, as in CUB, Cars, SOP and sets of faces). Where both `root/test` and `root/val` are there, the images
+of `root/val` choose the checkpoint, and may be of either kind as well.
 """
 
 from __future__ import annotations
@@ -10,25 +10,18 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from ...io.errors import InputError
-from ...numerics.random import integers
 from ..label_sets import encode_label_sets
-from .augment import Augment
-from .batches import Batch, collate_batch, make_sampler, prefetch
-from .decode import IMAGE_SUFFIXES, crop_and_resize, hash_files, open_decoded_image, resize_and_centre_crop
-from .manifest import TEST, TRAIN, VAL, Manifest, ManifestRow
-from .sets import Images, ImageSet, stratified_split
+from .decode import IMAGE_SUFFIXES, hash_files
+from .image_files import FolderImages, FolderSet
+from .manifest import TEST, TRAIN, UNREADABLE, UNUSED, VAL, Manifest, ManifestRow
+from .sets import stratified_split
 from .splits import (
     TEST_FRACTION,
     SplitConfig,
@@ -38,67 +31,8 @@ from .splits import (
     describe_duplicates,
     unseen_classes,
 )
-from .timm_transforms import TimmImageLoader
-from .transforms import compute_crop_boxes, draw_crop_uniforms
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, the field's for photographs
-MAX_IN_MEMORY_BYTES = 2 << 30  # bytes
 TEST_FOLDER_NAMES = ("test", "val", "valid", "validation")
-
-
-@dataclass(frozen=True, eq=False)
-class FolderImages:
-    """Paths of images, their labels y, int64 [N] or booleans [N, C] of several each, and the class names."""
-
-    name: str
-    paths: tuple[Path, ...]
-    y: Tensor
-    class_names: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def take(self, rows: Tensor) -> FolderImages:
-        """These rows, in this order."""
-        paths = tuple(self.paths[row] for row in rows.tolist())
-        return FolderImages(self.name, paths, self.y.index_select(0, rows), self.class_names)
-
-    def fits_in_memory(self, size: int, max_bytes: int = MAX_IN_MEMORY_BYTES) -> bool:
-        """Whether the images at this size need no more than so many bytes."""
-        return len(self) * 3 * size * size <= max_bytes
-
-    def load_into_memory(self, size: int, interpolation: str = "bicubic") -> Images:
-        """Every image decoded, its shorter side made `size` pixels and its middle kept."""
-        x = torch.empty((len(self), 3, size, size), dtype=torch.uint8)
-
-        def read(row: int) -> None:
-            with open_decoded_image(self.paths[row]) as image:
-                x[row] = _channels_first(resize_and_centre_crop(image, size, 1.0, interpolation))
-
-        with ThreadPoolExecutor(_default_num_workers()) as pool:
-            for _ in pool.map(read, range(len(self))):
-                pass
-        return Images(self.name, x, self.y, self.class_names)
-
-
-@dataclass(frozen=True, eq=False)
-class FolderSet:
-    """A training and a test part of a folder, and the z-score of photographs."""
-
-    name: str
-    train: FolderImages
-    test: FolderImages
-    mean: tuple[float, ...] = IMAGENET_MEAN
-    std: tuple[float, ...] = IMAGENET_STD
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        return self.train.class_names
-
-    def load_into_memory(self, size: int, interpolation: str = "bicubic") -> ImageSet:
-        """Both parts in memory."""
-        train, test = self.train.load_into_memory(size, interpolation), self.test.load_into_memory(size, interpolation)
-        return ImageSet(self.name, train, test, self.mean, self.std)
 
 
 @dataclass(frozen=True)
@@ -117,7 +51,7 @@ class ImageFolderTree:
     has_split: bool = False
     """Whether the index file says what is trained on."""
     held_out: frozenset[str] = frozenset()
-    """Paths that the index file keeps back to choose the checkpoint by."""
+    """Paths below the root of images that choose the checkpoint and are not trained on: of `val/`, or so listed."""
     missing: tuple[str, ...] = ()
     """Paths in the index file that are not there."""
 
@@ -153,11 +87,48 @@ class ImageFolderTree:
         if not self.test:
             place = self.test_folder
             raise InputError(f"{place}: no folder per class in it; images are expected at {place}/CLASS/*.png")
-        for word in self.test:
-            if word not in self.train:
-                number = len(self.train)
-                raise InputError(f"{self.test_folder}: class {word!r} is not among the {number} classes to train on")
         _check_no_empty_class(self.test_folder, self.test)
+        self._check_class_sets(self.test_folder)
+
+    @property
+    def train_labels(self) -> set[str]:
+        """The labels of images that are trained on."""
+        return {
+            label
+            for label, paths in self.train.items()
+            if not self.held_out or any(self._relative_path(path) not in self.held_out for path in paths)
+        }
+
+    @property
+    def is_open_set(self) -> bool:
+        """Whether the images to test on are of other classes than those to train on."""
+        return self.label_separator is None and bool(set(self.test or ()) - self.train_labels)
+
+    def without(self, paths: Collection[str]) -> ImageFolderTree:
+        """The same without some files, named by their paths below the root; classes that are left empty are gone."""
+
+        def remaining(files: dict[str, list[Path]]) -> dict[str, list[Path]]:
+            kept = {
+                word: [path for path in found if self._relative_path(path) not in paths]
+                for word, found in files.items()
+            }
+            return {word: found for word, found in kept.items() if found or not files[word]}
+
+        return replace(self, train=remaining(self.train), test=None if self.test is None else remaining(self.test))
+
+    def _check_class_sets(self, where: Path) -> None:
+        """Refuse images to test on or to choose by of which some classes are trained on and some are not."""
+        known = self.train_labels
+        val = {
+            label for label, paths in self.train.items() if any(self._relative_path(p) in self.held_out for p in paths)
+        }
+        for what, labels in (("to test on", set(self.test or ())), ("to choose by", val)):
+            strange = labels - known
+            if strange and strange != labels:
+                raise InputError(
+                    f"{where}: of {len(labels):,} classes {what} {len(strange):,}, such as {min(strange)!r}, are not "
+                    f"among the {len(known):,} to train on and the others are; take all of them from there, or none"
+                )
 
     def _check_index(self) -> None:
         """The same for an index file."""
@@ -166,8 +137,14 @@ class ImageFolderTree:
             more = f" and {len(self.missing) - 1:,} more" if len(self.missing) > 1 else ""
             raise InputError(f"{place}: {self.missing[0]}{more} is not there; paths are relative to {self.root}")
         known = {part for label in self.train for part in self.split_label(label)}
+        if self.label_separator is None:
+            known = self.train_labels
         if len(known) < 2:
             raise InputError(f"{place}: {len(known)} label among its training images; at least two are needed")
+        if self.label_separator is None:
+            assert place is not None
+            self._check_class_sets(place)
+            return
         strange = sorted({part for label in self.test or {} for part in self.split_label(label)} - known)
         if strange:
             raise InputError(f"{place}: the label {strange[0]!r} stands only at images to test on")
@@ -182,10 +159,21 @@ def scan_folder(root: str | Path) -> ImageFolderTree:
     if not root.is_dir():
         raise InputError(f"{root} is no folder of images")
     train = root / "train" if (root / "train").is_dir() else root
-    tests = [root / test for test in TEST_FOLDER_NAMES if (root / test).is_dir()] if train != root else []
-    test = tests[0] if tests else None
+    others = [root / name for name in TEST_FOLDER_NAMES if (root / name).is_dir()] if train != root else []
+    test = others[0] if others else None
+    files = _image_paths_by_class(train)
+    held_out = []
+    if others and others[0].name == "test" and len(others) > 1:
+        for word, paths in _image_paths_by_class(others[1]).items():
+            files.setdefault(word, []).extend(paths)
+            held_out += [path.relative_to(root).as_posix() for path in paths]
     return ImageFolderTree(
-        root, _image_paths_by_class(train), None if test is None else _image_paths_by_class(test), train, test
+        root,
+        dict(sorted(files.items())),
+        None if test is None else _image_paths_by_class(test),
+        train,
+        test,
+        held_out=frozenset(held_out),
     )
 
 
@@ -226,10 +214,18 @@ def load_folder(root: str | Path, *, test_fraction: float = TEST_FRACTION, seed:
     return FolderSet(tree.name, train, test)
 
 
-def create_manifest(tree: ImageFolderTree, split_config: SplitConfig) -> tuple[Manifest, list[str]]:
-    """Divide a folder for the first time; and lines about pictures that lie in it more than once."""
+def create_manifest(
+    tree: ImageFolderTree, split_config: SplitConfig, unreadable: Mapping[str, Path] | None = None
+) -> tuple[Manifest, list[str]]:
+    """Divide a folder for the first time; and lines about pictures that lie in it more than once.
+
+    `unreadable` are files by their paths below the root that cannot be read as images and belong to no other part.
+    """
+    unreadable = unreadable or {}
+    labels = {path: tree.labelled_files()[path][1] for path in unreadable} if unreadable else {}
+    tree = tree.without(unreadable) if unreadable else tree
     tree.check()
-    _check_index_split(tree, split_config)
+    _check_given_split(tree, split_config)
     labelled_files = tree.labelled_files()
     unseen = unseen_classes(tree.train, split_config, tree.name) if split_config.unseen_class_fraction else None
     contents = hash_files(path for path, _, _ in labelled_files.values())
@@ -242,7 +238,7 @@ def create_manifest(tree: ImageFolderTree, split_config: SplitConfig) -> tuple[M
         replace(
             row,
             label=labelled_files[row.path][1],
-            part=VAL if row.path in tree.held_out and row.part == TRAIN else row.part,
+            part=VAL if row.path in tree.held_out and row.part in (TRAIN, UNUSED) else row.part,
         )
         for row in rows
     ]
@@ -252,13 +248,22 @@ def create_manifest(tree: ImageFolderTree, split_config: SplitConfig) -> tuple[M
             raise InputError(f"{tree.root}: no image is left to test on, for {notes[0] if notes else 'there is none'}")
         why = "one image per class leaves none to test on; add images or a folder"
         raise InputError(f"{tree.train_folder}: {why} {tree.root}/test")
+    contents = hash_files(unreadable.values())
+    rows += [
+        ManifestRow(path, labels[path], UNREADABLE, *content) for path, content in zip(labels, contents, strict=True)
+    ]
     return Manifest(tuple(rows)), notes
 
 
-def _check_index_split(tree: ImageFolderTree, split_config: SplitConfig) -> None:
-    """Refuse settings that do not go with an index file or with several labels per image."""
+def _check_given_split(tree: ImageFolderTree, split_config: SplitConfig) -> None:
+    """Refuse settings that do not go with the parts that are given, or with several labels per image."""
     if tree.held_out and split_config.val_fraction:
-        raise InputError(f"{tree.index_file}: its split val and --val-fraction both hold images out; leave one out")
+        where = f"{tree.root}/val" if tree.index_file is None else f"{tree.index_file}: its split val"
+        raise InputError(f"{where} and --val-fraction both hold images out; leave one out")
+    if tree.is_open_set and split_config.unseen_class_fraction:
+        raise InputError(
+            f"{tree.test_folder}: its classes are not those to train on already; leave --unseen-classes out"
+        )
     if tree.has_split and tree.test is None:
         raise InputError(f"{tree.index_file}: its column split names no image to test on; add test, or leave it empty")
     if tree.label_separator is None:
@@ -290,6 +295,8 @@ def _divide_by_rarest_label(tree: ImageFolderTree, files: list[UnassignedFile]) 
 def split_folder_by_count(tree: ImageFolderTree, seed: int) -> FolderSet:
     """The parts as version 0.1.0 drew them, from the number of files: for its runs, which have no manifest."""
     tree.check()
+    if tree.is_open_set:
+        raise InputError(f"{tree.test_folder}: classes that are not trained on; a run of version 0.1.0 has none")
     classes = tuple(tree.train)
     place = {word: number for number, word in enumerate(classes)}  # a list would be searched for every image
 
@@ -320,91 +327,3 @@ def _iter_image_files(folder: Path) -> Iterator[Path]:
         for file in files:
             if not file.startswith(".") and file.lower().endswith(IMAGE_SUFFIXES):
                 yield Path(place, file)
-
-
-class FolderBatches:
-    """Augmented batches of images that are decoded as they are needed; otherwise as `TensorBatches`."""
-
-    def __init__(
-        self,
-        images: FolderImages,
-        batch_size: int,
-        augment: Augment,
-        seed: int,
-        *,
-        rank: int = 0,
-        world_size: int = 1,
-        repeated_augmentation: int = 1,
-        drop_last: bool = True,
-        shuffle: bool = True,
-        workers: int | None = None,
-        per_class: int = 0,
-        sampling: str = "uniform",
-    ) -> None:
-        if not augment.size:
-            raise InputError("images of a folder differ in size: say how large they are to be, with --input-size")
-        self.images, self.augment, self.workers = images, augment, workers or _default_num_workers()
-        # Processes of a machine share its cores, and a decoding process is memory.
-        local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
-        self._timm_loader = (
-            TimmImageLoader(augment, workers or max(1, _default_num_workers() // local_world_size))
-            if augment.timm
-            else None
-        )
-        options = (batch_size, seed, rank, world_size, repeated_augmentation, drop_last, shuffle)
-        self.sampler = make_sampler(images.y, per_class, *options, sampling=sampling)
-        # PIL crops and resizes each image at its own size; what comes after is the batch's.
-        pad = augment.pad if augment.scale is None else 0
-        self._batch_augment = replace(augment, timm=False, size=0, scale=None, pad=pad, eval_zoom=1.0)
-
-    def __len__(self) -> int:
-        return len(self.sampler)
-
-    def iter_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch from step `start` on; the next one is made while the last one is used."""
-        return self._iter_batches(epoch, self.sampler.steps_from(start))
-
-    def _iter_batches(self, epoch: int, steps: range) -> Iterator[Batch]:
-        order = self.sampler.epoch_indices(epoch)
-        if self._timm_loader is not None:
-            yield from prefetch(partial(self._make_timm_batch, self._timm_loader, order, epoch), steps)
-            return
-        with ThreadPoolExecutor(self.workers, thread_name_prefix="decode") as pool:
-            yield from prefetch(lambda step: self._make_batch(pool, order, epoch, step), steps)
-
-    def _make_batch(self, pool: ThreadPoolExecutor, order: Tensor, epoch: int, step: int) -> Batch:
-        rows, source = self.sampler.step_indices(order, epoch, step, shuffle_batch=self.augment.has_mixing)
-        crop_uniforms: list[Tensor | None] = [None] * len(rows)
-        if self.augment.scale is not None:
-            crop_uniforms = list(draw_crop_uniforms(source, len(rows)))
-        x = torch.empty((len(rows), 3, self.augment.size, self.augment.size), dtype=torch.uint8)
-        for place, image in enumerate(pool.map(self._load_image, rows.tolist(), crop_uniforms)):
-            x[place] = image
-        x, mix = self._batch_augment(x, rows, epoch, source)
-        return collate_batch(x, self.images.y.index_select(0, rows), mix)
-
-    def _make_timm_batch(self, timm_loader: TimmImageLoader, order: Tensor, epoch: int, step: int) -> Batch:
-        rows, source = self.sampler.step_indices(order, epoch, step, shuffle_batch=self.augment.has_mixing)
-        seeds = integers(source, len(rows), 2**31)
-        x = timm_loader([self.images.paths[row] for row in rows.tolist()], seeds.tolist())
-        x, mix = self.augment.mix(x, source)
-        return collate_batch(x, self.images.y.index_select(0, rows), mix)
-
-    def _load_image(self, row: int, crop_uniforms: Tensor | None) -> Tensor:
-        augment = self.augment
-        with open_decoded_image(self.images.paths[row]) as image:
-            if crop_uniforms is None or augment.scale is None:
-                return _channels_first(
-                    resize_and_centre_crop(image, augment.size, augment.zoom(0), augment.interpolation)
-                )
-            sides = compute_crop_boxes(crop_uniforms[None], image.height, image.width, augment.scale, augment.ratio)
-            top, left, tall, wide = (int(side) for side in sides)
-            return _channels_first(crop_and_resize(image, (top, left, tall, wide), augment.size, augment.interpolation))
-
-
-def _channels_first(pixels: NDArray[np.uint8]) -> Tensor:
-    return torch.tensor(pixels).permute(2, 0, 1)
-
-
-def _default_num_workers() -> int:
-    return min(16, os.cpu_count() or 1)

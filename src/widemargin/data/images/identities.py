@@ -10,7 +10,8 @@ import torch
 
 from ...io.errors import InputError
 from ...numerics.random import permutation
-from .folder import FolderImages
+from .image_files import FolderImages
+from .packed import PackedFiles
 from .sets import Images
 from .splits import count_unseen
 
@@ -23,13 +24,15 @@ def split_identities(images: AnyImages, fraction: float, seed: int) -> tuple[Any
     count = count_unseen(total, fraction, images.name)
     order = permutation(torch.Generator().manual_seed(seed), total)
     unseen, seen = order[:count].sort().values, order[count:].sort().values
-    return _select_classes(images, seen), check_two_images_per_class(_select_classes(images, unseen))
+    return _select_classes(images, seen), check_some_pairs(_select_classes(images, unseen))
 
 
 def concat_images(one: AnyImages, other: AnyImages) -> AnyImages:
     """Both parts of a set as one."""
     if isinstance(one, FolderImages) and isinstance(other, FolderImages):
-        return replace(one, paths=one.paths + other.paths, y=torch.cat((one.y, other.y)))
+        if isinstance(one.paths, PackedFiles) and isinstance(other.paths, PackedFiles):
+            return replace(one, paths=one.paths + other.paths, y=torch.cat((one.y, other.y)))
+        return replace(one, paths=(*one.paths, *other.paths), y=torch.cat((one.y, other.y)))
     assert isinstance(one, Images)
     assert isinstance(other, Images)
     return replace(one, x=torch.cat((one.x, other.x)), y=torch.cat((one.y, other.y)))
@@ -50,15 +53,24 @@ def without_classes(images: AnyImages, removed: Collection[str], names: tuple[st
     return found
 
 
-def check_two_images_per_class(images: AnyImages) -> AnyImages:
-    """The images, if every class has at least two, so that it has a pair; an error names one that has not."""
+def check_some_pairs(images: AnyImages) -> AnyImages:
+    """The images, if a class has at least two of them, so that there is a pair of one class."""
     counts = torch.bincount(images.y, minlength=len(images.class_names))
-    alone = (counts < 2).nonzero().squeeze(1).tolist()
-    if alone:
-        raise InputError(
-            f"{images.name}: {images.class_names[alone[0]]!r} has {counts[alone[0]]} image, pairs want two"
-        )
+    if not len(counts) or int(counts.max()) < 2:
+        raise InputError(f"{images.name}: every unseen class has one image only; at least one class needs two")
     return images
+
+
+def describe_singletons(images: AnyImages) -> str | None:
+    """A line about classes of one image among those to test on; None where there is none.
+
+    Such an image is in the gallery, where others must not be taken for it, but nothing of its class is to be found.
+    """
+    count = int((torch.bincount(images.y, minlength=len(images.class_names)) == 1).sum())
+    if not count:
+        return None
+    what = "1 unseen class has" if count == 1 else f"{count:,} unseen classes have"
+    return f"{what} one image: it is searched among the others, but has no pair of its own class"
 
 
 def check_disjoint_identities(seen: AnyImages, unseen: AnyImages) -> None:

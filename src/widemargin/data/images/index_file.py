@@ -1,7 +1,8 @@
-"""An index file of images: a CSV with the columns path, label and perhaps split (train, val or test).
+"""An index file of images: a CSV or Parquet file with the columns path, label and perhaps split (train, val or test).
 
 Paths are relative to the folder of the file. Where a separator is given, a label is any number of labels, such as
 `red;round`; where a path stands in several rows, it has the labels of all of them. Otherwise each image has one label.
+The labels of images to test on are among those of training (a closed set), or none of them is (an open set).
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from ...io.bounded import read_lines
+from ...io.bounded import read_bounded_file, read_lines
 from ...io.errors import InputError, format_value
 from .folder import ImageFolderTree
 
 COLUMNS = ("path", "label", "split")
 SPLIT_NAMES = {"": "train", "train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+PARQUET_SUFFIXES = (".parquet", ".pq")
 MAX_INDEX_BYTES = 1 << 30
 REPEATED_ROWS_SEPARATOR = "\x1f"
 """Joins the labels of a path that stands in several rows: no label of a file that is text holds it."""
@@ -28,8 +30,9 @@ def scan_index_file(path: str | Path, label_separator: str | None = None) -> Ima
     labels: dict[str, set[str]] = {}
     splits: dict[str, str] = {}
     has_split, repeated = False, False
-    for line, file, label, split in _read_rows(path):
-        where = f"{path}, line {line}"
+    is_parquet = path.suffix.lower() in PARQUET_SUFFIXES
+    for line, file, label, split in _read_parquet_rows(path) if is_parquet else _read_rows(path):
+        where = f"{path}, {'row' if is_parquet else 'line'} {line}"
         if split is not None and SPLIT_NAMES.get(split.strip().lower()) is None:
             raise InputError(f"{where}: split {format_value(split)} is none of train, val and test")
         part = SPLIT_NAMES[(split or "").strip().lower()]
@@ -87,12 +90,7 @@ def _read_rows(path: Path) -> Iterator[tuple[int, str, str, str | None]]:
         )
         reader = csv.reader(lines, strict=True)
         head = [name.strip().lower() for name in next(reader, [])]
-        if "path" not in head or "label" not in head:
-            raise InputError(
-                f"{path}: an index file of images has the columns path, label and perhaps split, not "
-                f"{format_value(', '.join(head))}"
-            )
-        places = {name: head.index(name) for name in COLUMNS if name in head}
+        places = _find_columns(head, path)
         for cells in reader:
             if not cells:
                 continue
@@ -107,6 +105,40 @@ def _read_rows(path: Path) -> Iterator[tuple[int, str, str, str | None]]:
         raise InputError(f"{path}: not UTF-8; save it as UTF-8") from None
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: not CSV ({error})") from None
+
+
+def _read_parquet_rows(path: Path) -> Iterator[tuple[int, str, str, str | None]]:
+    """The same of a Parquet file; labels that are whole numbers are words of digits."""
+    from ..tabular.parquet import read_parquet_grid
+    from ..tabular.table import MemoryBudget
+
+    data = read_bounded_file(path, MAX_INDEX_BYTES)
+    grid = read_parquet_grid(data, MemoryBudget(str(path), len(data)))
+    places = _find_columns([name.strip().lower() for name in grid.column_names], path)
+    columns = {name: grid.columns[place] for name, place in places.items()}
+    splits = columns.get("split", [None] * len(columns["path"]))
+    for row, (file, label, split) in enumerate(zip(columns["path"], columns["label"], splits, strict=True), 1):
+        where = f"{path}, row {row}"
+        if not isinstance(file, str):
+            raise InputError(f"{where}: path is {format_value(file)}, not text")
+        yield row, _normalize_path(file, where), _label_text(label, where), split if split is None else str(split)
+
+
+def _label_text(label: object, where: str) -> str:
+    if isinstance(label, float):
+        if not label.is_integer():
+            raise InputError(f"{where}: the label {format_value(label)} is neither a word nor a whole number")
+        return str(int(label))
+    return str(label)
+
+
+def _find_columns(head: list[str], path: Path) -> dict[str, int]:
+    if "path" not in head or "label" not in head:
+        raise InputError(
+            f"{path}: an index file of images has the columns path, label and perhaps split, not "
+            f"{format_value(', '.join(head))}"
+        )
+    return {name: head.index(name) for name in COLUMNS if name in head}
 
 
 def _normalize_path(text: str, where: str) -> str:

@@ -21,12 +21,12 @@ from ...io.errors import InputError, format_value
 
 MANIFEST_NAME = "manifest.csv"
 MANIFEST_COLUMNS = ("path", "class", "part", "size", "sha256")
-PARTS = ("train", "val", "unused", "test", "excluded", "removed_train", "removed_test")
-TRAIN, VAL, UNUSED, TEST, EXCLUDED, REMOVED_TRAIN, REMOVED_TEST = PARTS
+PARTS = ("train", "val", "unused", "test", "excluded", "unreadable", "removed_train", "removed_test")
+TRAIN, VAL, UNUSED, TEST, EXCLUDED, UNREADABLE, REMOVED_TRAIN, REMOVED_TEST = PARTS
 """Trained on; chooses `best`; left over by `--train-fraction`, or added when the run had ended; tested on; never used,
-because the same content is in another part or class; content that was trained on (or chosen by) and is no longer in
-the folder, remembered so that it is never tested on when it comes back under another name; likewise content that was
-tested on, so that it is never trained on."""
+because the same content is in another part or class; no image that can be read, and skipped (`--on-bad-image skip`);
+content that was trained on (or chosen by) and is no longer in the folder, remembered so that it is never tested on when
+it comes back under another name; likewise content that was tested on, so that it is never trained on."""
 REMOVED_PARTS = (REMOVED_TRAIN, REMOVED_TEST)  # contents without a file: their paths may hold something else now
 MAX_MANIFEST_BYTES = 1 << 30  # bytes; seven million images
 _SIZE_PATTERN, _SHA256_PATTERN = re.compile("[0-9]{1,18}"), re.compile("[0-9a-f]{64}")
@@ -56,8 +56,12 @@ class Manifest:
 
     @cached_property
     def train_class_names(self) -> tuple[str, ...]:
-        """The classes that training sees; the others are unseen and only tested on."""
-        return tuple(sorted({row.label for row in self.rows if row.part in (TRAIN, VAL, UNUSED, REMOVED_TRAIN)}))
+        """The classes that training sees; the others are unseen and only tested on or chosen by."""
+        return tuple(sorted({row.label for row in self.rows if row.part in (TRAIN, UNUSED, REMOVED_TRAIN)}))
+
+    def unseen_class_names(self, *parts: str) -> tuple[str, ...]:
+        """The classes of some parts that training does not see."""
+        return tuple(sorted({row.label for row in self.rows_in(*parts)} - set(self.train_class_names)))
 
     def rows_in(self, *parts: str) -> list[ManifestRow]:
         """The rows of some parts."""

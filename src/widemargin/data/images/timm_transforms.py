@@ -16,7 +16,6 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
 from itertools import repeat
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from torch import Tensor
 from ...io.errors import InputError
 from ...io.worker_pool import block_sigint, end_with_parent
 from .augment import Augment
-from .decode import read_image
+from .decode import ImageFile, read_image
 from .rand_augment import patch_posterize
 
 
@@ -80,8 +79,8 @@ class TimmImageLoader:
         self.augment, self.workers = augment, workers
         self._executor: ProcessPoolExecutor | None = None
 
-    def __call__(self, paths: Sequence[Path], seeds: Sequence[int]) -> Tensor:
-        """z-scores float32 [N, 3, H, W] of the files, each transformed under its seed."""
+    def __call__(self, paths: Sequence[ImageFile], seeds: Sequence[int]) -> tuple[Tensor, list[str | None]]:
+        """z-scores float32 [N, 3, H, W] of the files, each transformed under its seed, and what is wrong with each."""
         side = self.augment.size
         shape = (len(paths), 3, side, side)
         x = torch.empty(shape, dtype=torch.float32, device="cpu", memory_format=torch.channels_last)
@@ -91,12 +90,15 @@ class TimmImageLoader:
                 found = self._get_executor().map(
                     _load_and_transform, repeat(self.augment), paths, seeds, chunksize=chunk_size
                 )
+            problems: list[str | None] = []
             for place, image in enumerate(found):
-                x[place] = torch.from_numpy(image)
+                problems.append(image if isinstance(image, str) else None)
+                if not isinstance(image, str):
+                    x[place] = torch.from_numpy(image)
         except BrokenProcessPool:
             self._executor = None
             raise InputError("a process that decodes images died, most likely for lack of memory") from None
-        return x
+        return x, problems
 
     def _get_executor(self) -> ProcessPoolExecutor:
         if self._executor is None:
@@ -116,8 +118,13 @@ def _init_worker() -> None:
     patch_posterize(_import_timm("timm.data.auto_augment"))
 
 
-def _load_and_transform(augment: Augment, path: Path, seed: int) -> NDArray[np.float32]:
-    image, transform = read_image(path), make_timm_transform(augment)
+def _load_and_transform(augment: Augment, path: ImageFile, seed: int) -> NDArray[np.float32] | str:
+    """The pixels of an image, or what is wrong with it: an error would end the other images of the batch."""
+    try:
+        image = read_image(path)
+    except InputError as error:
+        return str(error)
+    transform = make_timm_transform(augment)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  as timm draws
     torch.manual_seed(seed)

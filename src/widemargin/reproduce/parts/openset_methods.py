@@ -189,8 +189,8 @@ def evaluate_saved_network(
         folder, objective_factory=peer_objective_factory(config.loss) if config.loss.startswith(PEER_PREFIX) else None
     )
     inputs = run.load_inputs(data_dir)
-    x, y = embed(run.model, inputs.eval_batches(inputs.test))
-    return compute_embedding_metrics(x, y, seed=config.seed), inputs.test.class_names
+    x, y = embed(run.model, inputs.eval_batches(inputs.test_samples))
+    return compute_embedding_metrics(x, y, seed=config.seed), inputs.test_samples.class_names
 
 
 def run_l1_baseline(config: TrainConfig, folder: Path, data_dir: str | None) -> None:
@@ -227,7 +227,7 @@ def train_siamese_method(config: TrainConfig, folder: Path, data_dir: str | None
     spent = time.perf_counter() - start
     folder.mkdir(parents=True, exist_ok=True)
     save_file(clone_contiguous(network.state_dict()), folder / _SIAMESE_WEIGHTS_FILE)
-    write_record(config, folder, evaluate_siamese(network, inputs.test, inputs.augment, config.seed), spent)
+    write_record(config, folder, evaluate_siamese(network, inputs.test_samples, inputs.augment, config.seed), spent)
 
 
 def evaluate_saved_siamese(
@@ -245,7 +245,9 @@ def evaluate_saved_siamese(
     network = PairNetwork(_siamese_config(config), inputs.input_spec["channels"], inputs.input_spec["size"])
     saved = read_safetensors_header(folder / _SIAMESE_WEIGHTS_FILE)
     restore_module(network, saved.read(), str(saved.path), saved.sources)
-    return evaluate_siamese(network.eval(), inputs.test, inputs.augment, config.seed), inputs.test.class_names
+    return evaluate_siamese(
+        network.eval(), inputs.test_samples, inputs.augment, config.seed
+    ), inputs.test_samples.class_names
 
 
 def _siamese_config(config: TrainConfig) -> SiameseConfig:
