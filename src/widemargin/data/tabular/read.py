@@ -18,7 +18,6 @@ decides of every other column whether it is numbers, dates or a category, or tel
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from ...io.errors import InputError
 from . import parquet
 from .columns import build_columns
 from .numbers import check_decimal, parse_formatted
+from .readings import format_cell
 from .remarks import find_remarks
 from .source import read_source
 from .table import (
@@ -121,13 +121,7 @@ def _to_label_words(cells: Cells) -> Sequence[str]:
     """Labels as words; whole numbers of a binary file without a decimal point."""
     if not isinstance(cells, np.ndarray):
         return cells
-    return [_format_label(value) for value in cells.tolist()]
-
-
-def _format_label(value: int | float) -> str:
-    if isinstance(value, int):
-        return str(value)
-    return "" if math.isnan(value) else str(int(value)) if value.is_integer() else str(value)
+    return [format_cell(value) for value in cells.tolist()]
 
 
 def looks_continuous(values: NDArray[np.float64], counts: NDArray[np.int64]) -> bool:
@@ -204,23 +198,35 @@ def read_table(
     or ".", is the decimal sign of columns that can be read both ways, such as one of nothing but `1,234`.
     """
     check_decimal(decimal)
+    grid, name = read_grid(path)
+    table = build_table(grid, name, target, target_is_class, decimal)
+    return replace(table, source=grid.file)
+
+
+def read_grid(path: str | Path) -> tuple[Grid, str]:
+    """The cells of a file, and what to call the table."""
     source = read_source(path)
     memory = MemoryBudget(source.file, source.stored_bytes)
     memory.reserve(len(source.data))
-    notes: list[str] = []
     if source.data.startswith(PARQUET_MAGIC):
-        grid = parquet.read_parquet_grid(source.data, memory)
-    else:
-        text, notes = decode_table_text(source.data, source.file)
-        grid = parse_grid(text, memory)
-    table = build_table(grid, source.table_name, target, target_is_class, decimal)
-    return replace(table, notes=(*notes, *table.notes), source=source.file)
+        return parquet.read_parquet_grid(source.data, memory), source.table_name
+    text, notes = decode_table_text(source.data, source.file)
+    grid = parse_grid(text, memory)
+    return replace(grid, notes=[*notes, *grid.notes]), source.table_name
 
 
 def build_table(grid: Grid, name: str, target: str | None, target_is_class: bool, decimal: str | None = None) -> Table:
     """The table of a grid of cells: its classes, its columns, and notes on all that was left out or read specially."""
     target_labels = read_labels(grid, target, target_is_class)
-    features, column_notes = build_columns(grid, target_labels.column_index, target_labels.kept_rows, decimal)
-    remarks = find_remarks(features, target_labels.y)
-    notes = (*grid.notes, *target_labels.notes, *column_notes, *remarks)
-    return Table(name, features, target_labels.y, target_labels.class_names, notes)
+    columns = build_columns(grid, target_labels.column_index, target_labels.kept_rows, decimal)
+    remarks = find_remarks(columns.features, target_labels.y)
+    notes = (*grid.notes, *target_labels.notes, *columns.notes, *remarks)
+    return Table(
+        name,
+        columns.features,
+        target_labels.y,
+        target_labels.class_names,
+        notes,
+        readings=columns.readings,
+        target=grid.column_names[target_labels.column_index],
+    )
