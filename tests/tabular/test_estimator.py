@@ -44,8 +44,18 @@ def quick_classifier(loss="arcgrad(s=5)", **changed):
     return MarginClassifier(loss, **{"min_steps": 60, "epochs": 1, "hidden": (24, 8), "random_state": 0, **changed})
 
 
+# As of scikit-learn's own classifiers that draw batches by chance (SGDClassifier), a row of weight 2 is not exactly two
+# rows; `test_a_weight_of_two_is_about_two_rows` has the statement that holds.
+NOT_EQUIVALENT = {
+    f"check_sample_weight_equivalence_on_{kind}_data": "batches are drawn by chance" for kind in ("dense", "sparse")
+}
+
+
 # `array_api` is skipped by scikit-learn itself unless SCIPY_ARRAY_API is set; every other check runs.
-@parametrize_with_checks([MarginClassifier(loss, min_steps=40, epochs=1) for loss in LOSSES])
+@parametrize_with_checks(
+    [MarginClassifier(loss, min_steps=40, epochs=1) for loss in LOSSES],
+    expected_failed_checks=lambda _: NOT_EQUIVALENT,
+)
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
 
@@ -157,7 +167,8 @@ def test_two_classes_have_one_column():
     lead = model.decision_function(X[:100])
     assert lead.shape == (100,)
     assert (model.classes_[(lead > 0).astype(int)] == model.predict(X[:100])).all()
-    np.testing.assert_allclose(model.predict_proba(X[:100])[:, 1], 1 / (1 + np.exp(-lead)))
+    assert model.temperature_ != 1
+    np.testing.assert_allclose(model.predict_proba(X[:100])[:, 1], 1 / (1 + np.exp(-lead / model.temperature_)))
 
 
 def test_embeddings_and_angles():
@@ -344,8 +355,6 @@ def test_a_wrong_setting_is_one_line_when_fitting(wrong, message):
 
 
 def test_bad_rows_are_refused():
-    with pytest.raises(TypeError, match=r"[Ss]parse"):
-        quick_classifier().fit(sparse.csr_matrix(X), Y)
     with pytest.raises(ValueError, match="infinity"):
         quick_classifier().fit(np.where(X > 7, np.inf, X), Y)
     with pytest.raises(wm.InputError, match="row 3 of X"):

@@ -69,9 +69,7 @@ class _ColumnReader:
                 self.comma_column = name
             elif not reading.notes:
                 self.plain_places.append(place)
-            return self._build_numbers(
-                name, np.array(reading.values, dtype=np.float64), reading.decimal, reading.marks
-            )
+            return self._build_numbers(name, np.array(reading.values, dtype=np.float64), reading.decimal, reading.marks)
         dates = None if reading.problem else read_dates(words, self._other_columns(place))
         if dates is not None and not dates.unread:
             return self._build_dates(name, dates)
@@ -184,9 +182,7 @@ class BuiltColumns(NamedTuple):
     notes: list[str]
 
 
-def build_columns(
-    grid: Grid, target: int | None, kept_rows: Sequence[int], decimal: str | None = None
-) -> BuiltColumns:
+def build_columns(grid: Grid, target: int | None, kept_rows: Sequence[int], decimal: str | None = None) -> BuiltColumns:
     """The columns besides the target, if there is one, in the rows to keep."""
     reader = _ColumnReader(grid, target, kept_rows, decimal)
     found: list[Column] = []

@@ -284,9 +284,7 @@ def _date_origin(numbers: NDArray[np.float64], days: NDArray[np.float64]) -> tup
     return first_day, float(np.nanmin(_elapsed_days(numbers, days, first_day)))
 
 
-def _elapsed_days(
-    numbers: NDArray[np.float64], days: NDArray[np.float64], first_day: float
-) -> NDArray[np.float64]:
+def _elapsed_days(numbers: NDArray[np.float64], days: NDArray[np.float64], first_day: float) -> NDArray[np.float64]:
     seconds, offsets = numbers[:, 3], numbers[:, 4]
     return (days - first_day) + (seconds - offsets) / _SECONDS_PER_DAY
 
