@@ -17,11 +17,13 @@ from .training.config import TrainConfig
 if TYPE_CHECKING:
     from torch import nn
 
+    from .tabular.estimator import MarginClassifier
     from .training.evaluation import Evaluation
     from .training.model import ObjectiveFactory
     from .training.run import Run
 
 _RUN_FILE = "run.json"
+_TABLE_MODEL = "table_model"
 
 
 def load(
@@ -31,8 +33,9 @@ def load(
     model: nn.Module | None = None,
     at: str | None = "auto",
     objective_factory: ObjectiveFactory | None = None,
-) -> Run:
-    """What a folder holds: the trained `Run` of a run folder, or of one that `widemargin export --hub` wrote.
+) -> Any:
+    """What a folder holds: the trained `Run` of a run folder or of one that `widemargin export --hub` wrote, or the
+    `MarginClassifier` that `widemargin fit`, `wm.fit` or its own `save` wrote.
 
     Args:
         folder: its JSON file says what `kind` it is of.
@@ -42,16 +45,25 @@ def load(
         objective_factory: the objective, for a run that was given one, as in `train`.
     """
     folder = Path(folder)
-    name = next((name for name in (_RUN_FILE, hub.METADATA_FILE) if os.path.lexists(folder / name)), None)
-    if name is None:
-        raise InputError(f"{folder}: {_RUN_FILE} or {hub.METADATA_FILE} is not there; is {folder} a run?")
+    name = _metadata_name(folder)
     kind = _read_kind(folder / name)
     if kind not in _LOADERS:
         known = ", ".join(sorted(_LOADERS))
         raise InputError(f"{folder / name}: of the kind {format_value(kind)}; this version loads {known}")
     given = {"model": model, "at": at, "objective_factory": objective_factory}
-    found: Run = _LOADERS[kind](folder, name, checkpoint, **given)
-    return found
+    return _LOADERS[kind](folder, name, checkpoint, **given)
+
+
+def folder_kind(folder: str | Path) -> str:
+    """What kind of thing a folder holds, as its JSON file says: `run` or `table_model`."""
+    return _read_kind(Path(folder) / _metadata_name(Path(folder)))
+
+
+def _metadata_name(folder: Path) -> str:
+    name = next((name for name in (_RUN_FILE, hub.METADATA_FILE) if os.path.lexists(folder / name)), None)
+    if name is None:
+        raise InputError(f"{folder}: {_RUN_FILE} or {hub.METADATA_FILE} is not there; is {folder} a run?")
+    return name
 
 
 def _read_kind(path: Path) -> str:
@@ -88,7 +100,16 @@ def _load_run(folder: Path, name: str, checkpoint: str, **given: Any) -> Run:
     return restore_run(config, metadata.get("input_spec"), weights, folder / hub.WEIGHTS_FILE, str(path), **given)
 
 
-_LOADERS: dict[str, Callable[..., Any]] = {"run": _load_run}
+def _load_table_model(folder: Path, name: str, checkpoint: str, **given: Any) -> MarginClassifier:
+    """A fitted classifier, which has one set of weights and a network of its own."""
+    from .tabular.model_files import load_model
+
+    if checkpoint != "last" or given["model"] is not None or given["objective_factory"] is not None:
+        raise InputError(f"{folder}: the model of a table takes no checkpoint, model or objective_factory")
+    return load_model(folder)
+
+
+_LOADERS: dict[str, Callable[..., Any]] = {"run": _load_run, _TABLE_MODEL: _load_table_model}
 """By the kind of a folder: `loader(folder, name of the JSON file, checkpoint, **given)`."""
 
 
@@ -123,6 +144,8 @@ def evaluate(
     from .training.run import Run
 
     trained = run if isinstance(run, Run) else load(run, checkpoint, model=model)
+    if not isinstance(trained, Run):
+        raise InputError(f"{run}: the model of a table; its score(X, y) and predict(X) evaluate it")
     return trained.evaluate(
         protocol=protocol,
         pairs=pairs,

@@ -6,9 +6,10 @@ file of the command that was typed is imported.
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("compare", "compare losses on a table: which one serves my data?"),
+    "fit": ("fit", "fit one loss to a table: a model to take home"),
     "train": ("train", 'train on images: widemargin train cifar10 resnet18 "arcgrad(s=10)"'),
     "evaluate": ("evaluate", "evaluate a trained run on its test images"),
-    "predict": ("evaluate", "name images with a trained run"),
+    "predict": ("evaluate", "name images with a trained run, or the rows of a table with a fitted model"),
     "embed": ("export", "embeddings of images, as .npz or .parquet"),
     "export": ("export", "export a trained run: ONNX, weights, or a folder with a card"),
     "verify": ("export", "do two images show the same?"),

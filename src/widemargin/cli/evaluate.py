@@ -36,8 +36,13 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("folder", metavar="RUN", help="run folder")
-    parser.add_argument("images", nargs="+", metavar="IMAGE", help="image files")
+    parser.add_argument("folder", metavar="RUN", help="run folder, or folder of a model that widemargin fit wrote")
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="INPUT",
+        help="image files; for the model of a table one table, - for standard input",
+    )
     parser.add_argument("--checkpoint", default="last", metavar="NAME", help="last, best or epoch-0010 (default last)")
     parser.add_argument(
         "--top", type=int, metavar="N", help="classes to print (default 3; all of several labels per image)"
@@ -53,8 +58,13 @@ def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
         "--target-far",
         type=float,
         metavar="P",
-        help="the same, with the cosine that this fraction of the images of the run's unseen classes passes",
+        help="the same, with the cosine that this fraction of the images of the run's unseen classes passes; for a table "
+        "reject rows like none in training, with this fraction of held-out rows rejected by mistake",
     )
+    parser.add_argument(
+        "--out", metavar="FILE", help="for a table: predictions as .csv or .parquet (default -: CSV on standard output)"
+    )
+    parser.add_argument("--embeddings", action="store_true", help="for a table: write embeddings too")
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
     parser.set_defaults(run=run_predict)
 
@@ -82,10 +92,17 @@ def run_evaluate(options: argparse.Namespace) -> None:
 
 
 def run_predict(options: argparse.Namespace) -> None:
-    """Print a line per image: the most likely classes with their probabilities."""
+    """Print a line per image: the most likely classes with their probabilities; or write those of a table's rows."""
     from ..io.errors import InputError
-    from ..loading import load
+    from ..loading import folder_kind, load
 
+    if folder_kind(options.folder) == "table_model":
+        from .fit import run_predict_table
+
+        run_predict_table(load(options.folder, options.checkpoint), options)
+        return
+    if options.out is not None or options.embeddings:
+        raise InputError(f"--out and --embeddings are for the model of a table; {options.folder} is a run")
     if options.top is not None and options.top < 1:
         raise InputError(f"--top must be at least 1, got {options.top}")
     run = load(options.folder, options.checkpoint)
@@ -96,7 +113,7 @@ def run_predict(options: argparse.Namespace) -> None:
     )
     for note in rejection.notes:
         print_escaped(note, to_stderr=True)
-    for path in options.images:
+    for path in options.inputs:
         found = run.predict(path, top=top, threshold=chance, reject_below=rejection.cosine)
         said = ", ".join(f"{name} {100 * share:.1f} %" for name, share in found)
         if found.is_unknown:

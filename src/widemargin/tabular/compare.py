@@ -27,6 +27,7 @@ from .plan import (
     plan_tuning,
     run_plan,
 )
+from .recommendation import recommend
 from .results import Result, ResultStore
 from .tune import check_seconds, check_tuning, check_whole_number
 
@@ -160,6 +161,7 @@ def compare(
             data_notes=tuple(map(describe_table, tables)),
             command=call,
         )
+        comparison = replace(comparison, recommendation=recommend(comparison, tables, store.folder))
         if store.folder is not None:
             comparison.to_html(store.folder / PAGE_FILE_NAME)
             write_text_atomic(store.folder / VERDICT_FILE_NAME, comparison.to_json())

@@ -134,6 +134,22 @@ def _round_digits(value: float) -> float:
 # Options that every command on tables shares.
 
 
+def add_table_options(parser: argparse.ArgumentParser) -> None:
+    """How a table is read."""
+    parser.add_argument("--target", metavar="COLUMN", help="column with the classes (default: the last)")
+    parser.add_argument(
+        "--target-is-class",
+        action="store_true",
+        help="treat a numeric target as classes, however many distinct values it has",
+    )
+    parser.add_argument(
+        "--decimal",
+        choices=[",", "."],
+        metavar="SIGN",
+        help="decimal sign (, or .) of ambiguous columns, such as 1,234",
+    )
+
+
 def add_data_options(parser: argparse.ArgumentParser) -> None:
     """Where data sets are found."""
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")

@@ -510,9 +510,16 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
         """Probabilities [n, C]: the softmax of the logits over `temperature_`; of several labels the sigmoid of each.
 
         The temperature makes probabilities of all losses, also of those whose logits are none of a softmax
-        (sphereface2, uniface, p2sgrad). Without calibration these are in the right order and sum to 1, and mean nothing more.
+        (sphereface2, uniface, p2sgrad). Without calibration these are in the right order, and mean nothing more.
         """
-        logits = self._logits(X) / self.temperature_
+        return self._probabilities(self._logits(X))
+
+    def probabilities_of_embeddings(self, embedded: torch.Tensor) -> NDArray[np.float64]:
+        """Probabilities [n, C] of embeddings [n, D], as of the rows themselves."""
+        return self._probabilities(self._model.head.logits(embedded.unsqueeze(0))[0])
+
+    def _probabilities(self, logits: torch.Tensor) -> NDArray[np.float64]:
+        logits = logits / self.temperature_
         found: NDArray[np.float64] = (torch.sigmoid(logits) if self.multilabel_ else torch.softmax(logits, 1)).numpy()
         return found
 

@@ -72,7 +72,7 @@ def read_labels(grid: Grid, target: str | None, is_class: bool = False) -> Targe
 
     `is_class`: its numbers are classes, even if they look like a quantity.
     """
-    column_index = len(grid.column_names) - 1 if target is None else _target_index(grid, target)
+    column_index = grid.column_names.index(resolve_target(grid.file, grid.column_names, target))
     column = f"{grid.file}: column {quote_cell(grid.column_names[column_index])}"
     remedy = "; name the column of classes: target" if target is None else ""
     words = _to_label_words(grid.columns[column_index])
@@ -104,16 +104,18 @@ def read_labels(grid: Grid, target: str | None, is_class: bool = False) -> Targe
     )
 
 
-def _target_index(grid: Grid, target: str) -> int:
+def resolve_target(file: str, column_names: Sequence[str], target: str | None) -> str:
+    """The name of the column of classes: the last one by default, and an error with the nearest if it is not there."""
+    if target is None:
+        return column_names[-1]
     wanted = target.strip()
-    if wanted in grid.column_names:
-        return grid.column_names.index(wanted)
-    lowered = {name.lower(): name for name in grid.column_names}
+    if wanted in column_names:
+        return wanted
+    lowered = {name.lower(): name for name in column_names}
     near = get_close_matches(wanted.lower(), lowered, n=1, cutoff=0.5)
     hint = f"; did you mean {quote_cell(lowered[near[0]])}?" if near else ""
     raise InputError(
-        f"{grid.file}: no column {quote_cell(target)}{hint} "
-        f"(its columns: {join_names(grid.column_names, max_names=12)})"
+        f"{file}: no column {quote_cell(target)}{hint} (its columns: {join_names(column_names, max_names=12)})"
     )
 
 
@@ -200,7 +202,8 @@ def read_table(
     check_decimal(decimal)
     grid, name = read_grid(path)
     table = build_table(grid, name, target, target_is_class, decimal)
-    return replace(table, source=grid.file)
+    options = (*(("--target-is-class",) if target_is_class else ()), *(("--decimal", decimal) if decimal else ()))
+    return replace(table, source=grid.file, read_options=options)
 
 
 def read_grid(path: str | Path) -> tuple[Grid, str]:

@@ -99,6 +99,8 @@ class Table:
     """How the columns of the file were read; empty for a set whose columns are plain numbers and words."""
     target: str = ""
     """The name of the column of classes, where it has one."""
+    read_options: tuple[str, ...] = ()
+    """Options of the command line that the file was read with, beside the target."""
 
     def __len__(self) -> int:
         return len(self.y)
