@@ -17,6 +17,7 @@ BENCHMARKS = {
     "table_verdicts": "whether compare's verdicts contradict each other under the default and under tuned settings",
     "table_settings": "MNIST as a table and 5,000 columns of 300 rows: losses under the rule and under other settings",
     "table_speed": "a table of 100,000 rows, against scikit-learn's network of the same sizes",
+    "table_large": "a table of a million rows streamed from Parquet, against histogram gradient boosting",
     "protocol": "how compare's default MLPConfig was chosen, on inner folds",
     "coverage": "how often intervals of verification hold the truth",
     "head": "time, memory and gradients of heads, ours and others'",

@@ -58,8 +58,8 @@ def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
         "--target-far",
         type=float,
         metavar="P",
-        help="the same, with the cosine that this fraction of the images of the run's unseen classes passes; for a table "
-        "reject rows like none in training, with this fraction of held-out rows rejected by mistake",
+        help="the same, with the cosine that this fraction of the images of the run's unseen classes passes; for a "
+        "table: reject rows like none in training, with this fraction of held-out rows rejected by mistake",
     )
     parser.add_argument(
         "--out", metavar="FILE", help="for a table: predictions as .csv or .parquet (default -: CSV on standard output)"

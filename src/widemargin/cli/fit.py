@@ -7,6 +7,7 @@ from typing import Any
 
 from ..io.text import print_escaped
 from ..tabular.config import (
+    DEFAULT_LOSS,
     add_data_options,
     add_mlp_options,
     add_table_options,
@@ -27,9 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_table_options(parser)
     parser.add_argument(
         "--loss",
-        default="arcgrad(s=5)",
+        default=DEFAULT_LOSS,
         metavar="LOSS",
-        help='a loss such as "arcgrad(s=5)" (the default); the folder of a comparison, for its best loss; or best, for '
+        help=f'a loss such as "{DEFAULT_LOSS}" (the default); the folder of a comparison, for its best loss; or best, for '
         "that of compare-NAME, or else of a comparison that is made first",
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="folder for the model")

@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 from ..io.errors import InputError
 from ..io.options import Config, add_arguments, document_options, given_values, option
 
+DEFAULT_LOSS = "arcgrad(s=5)"
+"""The loss of `MarginClassifier` and `fit` unless another is named."""
 DEFAULT_BASELINE_SECONDS = 60.0
 """Seconds of each baseline on each table."""
 

@@ -40,7 +40,7 @@ from ..losses.grammar import Sum, loss_options, parse, replace_options
 from ..losses.multilabel import check_multilabel_loss, is_multilabel_loss
 from ..metrics.angles import Angles, angles
 from ..metrics.classification import fit_temperature
-from .config import MLPConfig
+from .config import DEFAULT_LOSS, MLPConfig
 from .crossval import (
     INNER_FOLDS,
     Partition,
@@ -143,7 +143,7 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
 
     def __init__(
         self,
-        loss: str | Sum | Loss = "arcgrad(s=5)",
+        loss: str | Sum | Loss = DEFAULT_LOSS,
         hidden: Sequence[int] | None = None,
         *,
         epochs: float | None = None,

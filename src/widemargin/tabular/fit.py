@@ -9,7 +9,7 @@ and statistics. Every other table is in memory as a whole, within the limits tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ from ..losses.base import Loss
 from ..losses.grammar import Sum, parse, replace_options
 from .compare import compare, default_folder
 from .comparison import build_comparison
-from .config import MLPConfig
+from .config import DEFAULT_LOSS, MLPConfig
 from .crossval import stratified_sample
 from .estimator import MarginClassifier
 from .metric_choice import choose_metric
@@ -40,7 +40,7 @@ from .recommendation import best_loss
 from .results import RESULTS_FILE_NAME, ResultStore
 from .single import MAX_STATISTICS_ROWS, MatrixRows, RowSource, check_magnitude
 
-DEFAULT_LOSS, BEST = "arcgrad(s=5)", "best"
+BEST = "best"
 ENCODER_ROWS = 1 << 17
 MAX_STREAMED_VALUES = 1 << 28
 
@@ -227,9 +227,7 @@ class _ChosenLoss(NamedTuple):
 
 def _choose_loss(loss: Any, rows: _Rows, seed: int, quiet: bool) -> _ChosenLoss:
     if loss == BEST:
-        folder = Path(
-            default_folder([rows.table] if rows.table is not None else []) + ("" if rows.table else rows.name)
-        )
+        folder = Path(f"compare-{rows.name}" if rows.table is None else default_folder([rows.table]))
         if (folder / RESULTS_FILE_NAME).is_file():
             return _best_of_folder(folder, rows)
         if rows.table is None:

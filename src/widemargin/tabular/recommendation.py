@@ -61,7 +61,7 @@ def _sentence(one: DatasetComparison) -> str:
 
 
 def _unbeaten_baseline(one: DatasetComparison) -> str:
-    """The baseline whose mean is at least that of the best loss on the same folds, with both; empty if there is none."""
+    """The baseline whose mean is at least that of the best loss on the same folds, with both means, or nothing."""
     metric = METRICS[one.metric]
     sign = 1.0 if metric.higher_is_better else -1.0
     best = one.results[one.order[0]]

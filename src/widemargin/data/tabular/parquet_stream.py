@@ -1,8 +1,8 @@
 """Parquet files block by block, in memory that does not depend on how many rows they have.
 
-A block has at most `BLOCK_CELLS` cells; beside it there are the pages that pyarrow is unpacking, one of each column, none
-of which may be larger than `MAX_PAGE_BYTES`. The file is never in memory as a whole, and may have any size. What it says
-of itself is looked at first, as in `parquet`.
+A block has at most `BLOCK_CELLS` cells; beside it there are the pages that pyarrow is unpacking, one of each column,
+none of which may be larger than `MAX_PAGE_BYTES`. The file is never in memory as a whole, and may have any size. What
+it says of itself is looked at first, as in `parquet`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ParquetBlocks:
         for chunk in column_chunks(data):
             if largest_page(data, chunk.start, chunk.end) > MAX_PAGE_BYTES:
                 raise InputError(
-                    f"{self.file}: a page of more than {size_text(MAX_PAGE_BYTES)} unpacked; write it with smaller pages"
+                    f"{self.file}: a page of more than {size_text(MAX_PAGE_BYTES)} unpacked; write smaller pages"
                 )
 
     def blocks(self, columns: list[str] | None = None) -> Iterator[Grid]:
