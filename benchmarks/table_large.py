@@ -1,8 +1,8 @@
 """A table of a million rows and 30 columns, streamed from Parquet: time, memory and accuracy beside gradient boosting.
 
 The table is drawn as `table_shapes` "categories" is: half numbers, half words with gaps, four classes. `wm.fit` streams
-the file; scikit-learn's HistGradientBoostingClassifier gets it as a DataFrame with categories, its default settings and as
-many threads. Each runs in a process of its own, reading included, and answers the same 100,000 further rows.
+the file; scikit-learn's HistGradientBoostingClassifier gets it as a DataFrame with categories, its default settings and
+as many threads. Each runs in a process of its own, reading included, and answers the same 100,000 further rows.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def measure_widemargin(train: str, test: str, threads: int, loss: str, seed: int
     import pyarrow.parquet as pq
     import torch
 
-    import widemargin as wm
+    from widemargin.tabular.fit import fit
     from widemargin.tabular.predictions import predict_file
 
     torch.set_num_threads(threads)
     begun = time.perf_counter()
-    model = wm.fit(train, target="class", loss=loss, seed=seed)
+    model = fit(train, target="class", loss=loss, seed=seed)
     fitted = time.perf_counter()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     out = str(Path(test).with_name("predictions.parquet"))

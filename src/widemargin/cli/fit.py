@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--loss",
         default=DEFAULT_LOSS,
         metavar="LOSS",
-        help=f'a loss such as "{DEFAULT_LOSS}" (the default); the folder of a comparison, for its best loss; or best, for '
-        "that of compare-NAME, or else of a comparison that is made first",
+        help=f'a loss such as "{DEFAULT_LOSS}" (the default); the folder of a comparison, for its best loss; or best, '
+        "for that of compare-NAME, or else of a comparison that is made first",
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="folder for the model")
     parser.add_argument("--overwrite", action="store_true", help="replace a model that is there")

@@ -251,7 +251,8 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
             x = validate_data(self, X, **_VALIDATE_DATA_OPTIONS)
         else:
             x, y = validate_data(self, X, y, **_VALIDATE_DATA_OPTIONS)
-        check_cells(*x.shape, "X", "; TruncatedSVD makes fewer columns" if hasattr(x, "toarray") else "")
+        num_rows, num_columns = x.shape
+        check_cells(num_rows, num_columns, "X", " (TruncatedSVD makes fewer)" if hasattr(x, "toarray") else "")
         indicators = None
         if is_multilabel:
             classes, indicators = read_indicators(y, x.shape[0])
@@ -311,7 +312,8 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
         )
         table = replace(table, num_classes=len(classes))
         inputs = network_inputs(source, scaler, table, self._dtype, device)
-        self.temperature_, self.tuned_ = 1.0, None
+        self.temperature_ = 1.0
+        self.tuned_: dict[str, float] | None = None
         needs_inner = indicators is None and (seconds is not None or trials is not None)
         needs_inner |= indicators is None and self.calibrate and not config.val_fraction
         share = 0.5 if needs_inner else 1.0
@@ -404,8 +406,8 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
             with torch.enable_grad():
                 found = tune_single(models, seconds=tuning[0], trials=tuning[1], metric=metric, on_progress=on_progress)
             if self.verbose:
-                values = ", ".join(f"{name} {value:g}" for name, value in found.values.items())
-                print(f"tuned with {found.trials} trials: {values}")
+                chosen_values = ", ".join(f"{name} {value:g}" for name, value in found.values.items())
+                print(f"tuned with {found.trials} trials: {chosen_values}")
             self.tuned_ = dict(found.values)
             self.temperature_ = found.temperature if self.calibrate else 1.0
             values = dict(found.values)

@@ -116,8 +116,7 @@ def _model_tensors(model: MarginClassifier) -> dict[str, Tensor]:
             found[f"preprocessing.{name}"] = value
     for prefix, module in (("network", trained.network), ("head", trained.head)):
         found |= {f"{prefix}.{name}": value for name, value in module.state_dict().items()}
-    if model.novelty_ is not None:
-        found |= {f"novelty.{name}": torch.from_numpy(value) for name, value in model.novelty_.to_arrays().items()}
+    found |= {f"novelty.{name}": torch.from_numpy(value) for name, value in model.novelty_.to_arrays().items()}
     return found
 
 
@@ -224,9 +223,11 @@ def _restore(metadata: Mapping[str, Any], tensors: dict[str, Tensor]) -> MarginC
     scores = metadata["validation_scores"]
     model.validation_scores_ = None if scores is None else [float(score) for score in scores]
     model.best_validation_score_ = max(model.validation_scores_) if model.validation_scores_ else None
-    arrays = {name.removeprefix("novelty."): value.numpy() for name, value in tensors.items() if "novelty." in name}
+    arrays = {
+        name.removeprefix("novelty."): value.numpy() for name, value in tensors.items() if name.startswith("novelty.")
+    }
     width = trained.preprocessing.num_inputs
-    model.novelty_ = NoveltyDetector.from_arrays(arrays, len(classes), width) if arrays else None
+    model.novelty_ = NoveltyDetector.from_arrays(arrays, len(classes), width)
     return model
 
 

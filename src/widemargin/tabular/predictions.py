@@ -128,7 +128,8 @@ def _label_words(model: MarginClassifier, probabilities: NDArray[np.float64]) ->
     names = [str(name) for name in model.classes_.tolist()]
     if model.multilabel_:
         return np.array(["|".join(np.array(names)[row > 0.5]) for row in probabilities], dtype=object)
-    return np.array(names, dtype=object)[probabilities.argmax(1)]
+    words: NDArray[Any] = np.array(names, dtype=object)[probabilities.argmax(1)]
+    return words
 
 
 # ---------------------------------------------------------------- files
@@ -156,7 +157,8 @@ class _CsvWriter:
 class _ParquetWriter:
     def __init__(self, path: Path) -> None:
         self._pa, self._pq = import_pyarrow(str(path))
-        self._path, self._writer = path, None
+        self._path = path
+        self._writer: Any = None
 
     def write(self, columns: dict[str, NDArray[Any]]) -> None:
         """One more block of rows."""

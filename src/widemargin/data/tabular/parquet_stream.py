@@ -8,6 +8,7 @@ it says of itself is looked at first, as in `parquet`.
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
@@ -50,6 +51,7 @@ class ParquetBlocks:
             self._handle = open_regular(Path(path).expanduser())
         except OSError as error:
             raise InputError(f"{self.file}: cannot be read ({error.strerror or error})") from None
+        weakref.finalize(self, self._handle.close)
         check_not_sparse(self._handle, self.file)
         with translate_parquet_errors(self._pa, self.file):
             self._check_pages()
@@ -108,7 +110,7 @@ class ParquetBlocks:
         """All cells of one column."""
         parts = [block.columns[0] for block in self.blocks([name])]
         if all(isinstance(part, np.ndarray) for part in parts):
-            return np.concatenate(parts)  # type: ignore[arg-type]
+            return np.concatenate(parts)
         return [word for part in parts for word in part]
 
     def take(self, rows: NDArray[np.int64]) -> Grid:

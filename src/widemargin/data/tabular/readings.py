@@ -135,7 +135,9 @@ class ColumnReading:
         known = {spec.name for spec in fields(cls)}
         if not isinstance(values, Mapping) or not {"name", "kind", "feature_names"} <= set(values) <= known:
             raise ValueError(f"no column: {format_value(values)}")
-        plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        plain: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
         found = cls(**plain)
         words = (*found.feature_names, *found.marks, *found.parts, *found.levels, found.name, found.day_sign)
         is_valid = (
