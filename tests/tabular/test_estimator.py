@@ -456,7 +456,7 @@ def test_probabilities_are_calibrated():
     y = np.arange(3_000) % 2
     x = draw.standard_normal((3_000, 5)) + 0.5 * y[:, None]
     plain, calibrated = (
-        quick_classifier("arcgrad(s=30)", calibrate=wanted, epochs=2).fit(x[:1_000], y[:1_000])
+        MarginClassifier("arcface(s=64, m=0.5)", calibrate=wanted, random_state=0).fit(x[:1_000], y[:1_000])
         for wanted in (False, True)
     )
     held, truth = x[1_000:], y[1_000:]

@@ -264,6 +264,10 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
         weights = None
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
+            kept = np.flatnonzero(weights > 0)
+            if len(kept) < len(weights):  # as if the others were not there
+                x, codes, weights = x[kept], codes[kept], weights[kept]
+                indicators = None if indicators is None else indicators[kept]
         return self.fit_source(MatrixRows(x), codes, classes, encoder, indicators=indicators, sample_weight=weights)
 
     def fit_source(
@@ -439,8 +443,7 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
                     f'class_weight must be "balanced", a dict or None, got {format_value(self.class_weight)}'
                 )
             weights *= compute_sample_weight(self.class_weight, classes[codes])
-        positive = np.unique(codes[weights > 0])
-        if len(positive) < (1 if is_multilabel else 2):
+        if len(np.unique(codes[weights > 0])) < (1 if is_multilabel else 2):
             raise InputError("fewer than two classes have rows of a weight above 0; at least two are needed")
         return torch.from_numpy(weights)
 

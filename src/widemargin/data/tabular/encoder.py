@@ -102,6 +102,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         names = [reading.name for reading in readings]
         if not names or len(set(names)) < len(names) or not set(names) <= set(feature_names_in):
             raise ValueError("columns are missing, or two have one name")
+        if sum(len(reading.feature_names) + len(reading.levels) for reading in readings) > 2 * MAX_ENCODED_COLUMNS:
+            raise ValueError("too many columns after encoding")
         found = cls()._set_readings(readings, feature_names_in, ())
         outputs = found.get_feature_names_out().tolist()
         if len(outputs) > MAX_ENCODED_COLUMNS or len(set(outputs)) < len(outputs):
