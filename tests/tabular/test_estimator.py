@@ -27,6 +27,7 @@ from widemargin.data.tabular.load import load_table
 from widemargin.data.tabular.table import Column, Table
 from widemargin.tabular import crossval, model_stacks
 from widemargin.tabular.batched import StackedTrainer
+from widemargin.tabular.batched_objective import check_stacked_loss
 from widemargin.tabular.config import MLPConfig
 from widemargin.tabular.early_stopping import train_validation_split
 from widemargin.tabular.novelty import MAX_HELD_OUT
@@ -60,6 +61,26 @@ NOT_EQUIVALENT = {
     expected_failed_checks=lambda _: NOT_EQUIVALENT,
 )
 def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+def other_losses():
+    """Every other loss that can choose between classes; AdaCos needs a floor to learn two of them."""
+    for name in wm.list_losses():
+        try:
+            check_stacked_loss(name)
+        except wm.InputError:
+            continue
+        if name not in ("adacos", *(wm.parse(loss).name for loss in LOSSES if "+" not in loss)):
+            yield name
+
+
+@pytest.mark.exhaustive
+@parametrize_with_checks(
+    [MarginClassifier(loss, min_steps=40, epochs=1) for loss in other_losses()],
+    expected_failed_checks=lambda _: NOT_EQUIVALENT,
+)
+def test_scikit_learns_own_checks_of_every_other_loss(estimator, check):
     check(estimator)
 
 
