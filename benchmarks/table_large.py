@@ -26,10 +26,13 @@ METHODS = ("widemargin", "hist_gradient_boosting")
 
 
 def write_tables(folder: Path, rows: int, columns: int, seed: int) -> tuple[Path, Path]:
-    """Draw the table, and write its training and test rows as Parquet."""
+    """Draw the table, unless it is there, and write its training and test rows as Parquet."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    paths = folder / f"train-{rows}-{columns}-{seed}.parquet", folder / f"test-{rows}-{columns}-{seed}.parquet"
+    if all(path.exists() for path in paths):
+        return paths
     shape = replace(SHAPES["categories"], rows=rows, columns=columns)
     drawn, y = shape.draw(shape, rows + TEST_ROWS, np.random.default_rng(seed))
     arrays: dict[str, Any] = {}
@@ -40,7 +43,6 @@ def write_tables(folder: Path, rows: int, columns: int, seed: int) -> tuple[Path
             indices = pa.array(column.values, mask=column.values < 0)
             arrays[column.name] = pa.DictionaryArray.from_arrays(indices, pa.array(column.levels)).cast(pa.string())
     table = pa.table({**arrays, "class": pa.array([f"class {k}" for k in y.tolist()])})
-    paths = folder / "train.parquet", folder / "test.parquet"
     pq.write_table(table.slice(0, rows), paths[0])
     pq.write_table(table.slice(rows), paths[1])
     return paths
@@ -114,10 +116,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows to learn from (default 1,000,000)")
     parser.add_argument("--columns", type=int, default=30, help="columns (default 30)")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="what is measured")
+    parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS), help="what is measured")
     parser.add_argument("--loss", default="arcgrad(s=5)", help="ours (default arcgrad(s=5))")
     parser.add_argument("--threads", type=int, default=2, help="of both (default 2)")
     parser.add_argument("--seed", type=int, default=100, help="the table is drawn from it (default 100)")
+    parser.add_argument("--tables", metavar="DIR", help="folder to keep the drawn tables in, for another call")
     parser.add_argument("--json", metavar="FILE", help="also write the figures to a file, beside those it holds")
     parser.set_defaults(run=run)
 
@@ -126,8 +129,10 @@ def run(options: argparse.Namespace) -> None:
     """Measure and print."""
     context = multiprocessing.get_context("spawn")
     lines: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        train, test = write_tables(Path(folder), options.rows, options.columns, options.seed)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(options.tables or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        train, test = write_tables(folder, options.rows, options.columns, options.seed)
         size = train.stat().st_size >> 20
         print(f"{options.rows:,} rows of {options.columns} columns, {size} MiB as Parquet, {options.threads} threads")
         for method in options.methods:

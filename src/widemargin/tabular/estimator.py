@@ -76,6 +76,7 @@ _VALIDATE_DATA_OPTIONS = {
     "ensure_all_finite": "allow-nan",
     "accept_sparse": "csr",
 }
+_READING_SHARE = 0.1  # of the progress; a guess
 MAX_INNER_ROWS = 100_000
 """Rows, a stratified sample where there are more, whose inner folds decide tuning and temperature."""
 
@@ -315,12 +316,12 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
             seed=seed,
         )
         table = replace(table, num_classes=len(classes))
-        inputs = network_inputs(source, scaler, table, self._dtype, device)
+        inputs = network_inputs(source, scaler, table, self._dtype, device, scale_progress(on_progress, _READING_SHARE))
         self.temperature_ = 1.0
         self.tuned_: dict[str, float] | None = None
         needs_inner = indicators is None and (seconds is not None or trials is not None)
         needs_inner |= indicators is None and self.calibrate and not config.val_fraction
-        share = 0.5 if needs_inner else 1.0
+        share = (1.0 - _READING_SHARE) * (0.5 if needs_inner else 1.0)
         if needs_inner:
             spec, config = self._use_inner_folds(
                 inputs,
@@ -331,7 +332,7 @@ class MarginClassifier(ClassifierMixin, ClassNamePrefixFeaturesOutMixin, Transfo
                 seed,
                 weights,
                 (seconds, trials),
-                scale_progress(on_progress, 1.0 - share),
+                scale_progress(on_progress, share),
             )
         y = torch.from_numpy(codes if indicators is None else indicators)
         model, history = train_single(

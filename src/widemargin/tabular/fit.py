@@ -3,8 +3,9 @@
 A Parquet file of more than `MAX_STATISTICS_ROWS` rows is streamed (`data.tabular.parquet_stream`): what its columns are
 is decided by `ENCODER_ROWS` of its rows, drawn by chance, and the inputs of the network are kept in single precision.
 The bound on its memory is 1 GiB for these (`MAX_STREAMED_VALUES` numbers; of a larger table a stratified sample of the
-rows is fitted, and a note says so), about 150 bytes per row for labels and the order of rows, and half a GiB for blocks
-and statistics. Every other table is in memory as a whole, within the limits that `compare` has.
+rows is fitted, and a note says so), about 150 bytes per row for labels and the order of rows, and 1 GiB for blocks and
+statistics (up to 4,000 encoded columns), beside Python and torch. Every other table is in memory as a whole, within the
+limits that `compare` has.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from ..data.tabular.encode import check_width
 from ..data.tabular.encoder import TableEncoder
 from ..data.tabular.load import TableData, load_table
-from ..data.tabular.parquet_stream import ParquetBlocks, is_parquet_file, select_rows
+from ..data.tabular.parquet_stream import ParquetBlocks, is_parquet_file, select_rows, split_rows
 from ..data.tabular.read import read_labels, resolve_target
 from ..data.tabular.table import Table
 from ..data.tabular.text import Grid
@@ -38,7 +39,7 @@ from .metric_choice import choose_metric
 from .model_files import check_out_folder
 from .recommendation import best_loss
 from .results import RESULTS_FILE_NAME, ResultStore
-from .single import MAX_STATISTICS_ROWS, MatrixRows, RowSource, check_magnitude
+from .single import BLOCK_VALUES, MAX_STATISTICS_ROWS, MatrixRows, RowSource, check_magnitude
 
 BEST = "best"
 ENCODER_ROWS = 1 << 17
@@ -211,8 +212,10 @@ class StreamedRows:
             first += len(x)
 
     def _encode(self, rows: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
+        max_rows = max(1, BLOCK_VALUES // self.num_columns)  # encoded, a block is wider than in the file
         for block, places in self._blocks.iter_rows(rows):
-            yield self._encoder.encode(select_rows(block, places)).x
+            for part in split_rows(select_rows(block, places), max_rows):
+                yield self._encoder.encode(part).x
 
 
 # ---------------------------------------------------------------- the loss

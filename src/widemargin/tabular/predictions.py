@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from ..data.tabular.encoder import TableEncoder, to_grid
 from ..data.tabular.parquet import import_pyarrow
-from ..data.tabular.parquet_stream import ParquetBlocks, is_parquet_file
+from ..data.tabular.parquet_stream import ParquetBlocks, is_parquet_file, split_rows
 from ..data.tabular.readings import ColumnReading
 from ..data.tabular.table import join_names
 from ..data.tabular.text import Grid
 from ..io.errors import InputError
 from .estimator import MarginClassifier
+from .single import BLOCK_VALUES
 
 STANDARD_OUTPUT = "-"
 UNKNOWN = "unknown"
@@ -77,7 +78,7 @@ def predict_file(
     limit = None if target_far is None else model.novelty_.threshold(target_far)
     summary = PredictionSummary(str(out))
     with _open_writer(out) as writer:
-        for grid in _iter_grids(data):
+        for grid in _iter_grids(data, max(1, BLOCK_VALUES // len(encoder.is_numeric_))):
             encoded = encoder.encode(grid)
             for name, count in encoded.unseen.items():
                 summary.unseen[name] = summary.unseen.get(name, 0) + count
@@ -100,11 +101,10 @@ def _file_encoder(model: MarginClassifier) -> TableEncoder:
     )
 
 
-def _iter_grids(data: Any) -> Iterator[Grid]:
-    if is_parquet_file(data):
-        yield from ParquetBlocks(data).blocks()
-    else:
-        yield to_grid(data)
+def _iter_grids(data: Any, max_rows: int) -> Iterator[Grid]:
+    blocks = ParquetBlocks(data).blocks() if is_parquet_file(data) else iter([to_grid(data)])
+    for block in blocks:
+        yield from split_rows(block, max_rows)
 
 
 def _answer(

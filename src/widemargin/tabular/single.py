@@ -5,8 +5,8 @@ of it is what new rows need, on the CPU and in double precision: predictions the
 rows are batched, and a saved model opens on any machine.
 
 Rows come in blocks (`RowSource`), so that a table need not be in memory in double precision: scaling is learnt from
-at most `MAX_STATISTICS_ROWS` training rows, and every block becomes the inputs of the network at once, which are kept
-in the precision of training.
+a bounded number of training rows, and every block becomes the inputs of the network at once, which are kept in the
+precision of training.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ from .early_stopping import EarlyStopping, train_with_validation
 from .model_stacks import StackedModels, build_stacked_table
 
 MAX_STATISTICS_ROWS = 1 << 18
-"""Training rows, drawn by chance where there are more, from which scaling and decorrelation are learnt."""
+"""Training rows up to which scaling and decorrelation are learnt from all of them."""
+MAX_STATISTICS_VALUES, MIN_STATISTICS_ROWS = 1 << 24, 1 << 12
+"""Of more rows, numbers of those that are drawn by chance for it, 128 MiB; but so many rows at the least."""
 BLOCK_VALUES = 1 << 22
 """Numbers of a block of rows."""
 
@@ -130,7 +132,9 @@ def learn_preprocessing(
     """How the model sees rows: the scaling of its training rows, and what stands in for a missing value."""
     rows = training
     if len(rows) > MAX_STATISTICS_ROWS:
-        rows = np.sort(np.random.default_rng([seed, 8]).choice(rows, MAX_STATISTICS_ROWS, replace=False))
+        most = max(MIN_STATISTICS_ROWS, MAX_STATISTICS_VALUES // source.num_columns)
+        count = min(MAX_STATISTICS_ROWS, most)
+        rows = np.sort(np.random.default_rng([seed, 8]).choice(rows, count, replace=False))
     x = source.take(rows)
     numeric = np.ones(x.shape[1], np.bool_) if is_numeric is None else is_numeric
     scaler = ColumnScaler.fit(x, numeric)
@@ -146,15 +150,22 @@ def learn_preprocessing(
 
 
 def network_inputs(
-    source: RowSource, scaler: ColumnScaler, table: StackedTable, dtype: torch.dtype, device: torch.device
+    source: RowSource,
+    scaler: ColumnScaler,
+    table: StackedTable,
+    dtype: torch.dtype,
+    device: torch.device,
+    on_progress: Callable[[float], None] | None = None,
 ) -> Tensor:
-    """All rows [n, P] as the network sees them."""
+    """All rows [n, P] as the network sees them; `on_progress` gets the share of them in each block."""
     width = table.num_inputs
     found = torch.empty(len(source), width, dtype=dtype, device=device)
     first = 0
     for block in source.blocks():
         found[first : first + len(block)] = preprocess_rows(table, scaler(block), first).to(device, dtype)
         first += len(block)
+        if on_progress is not None:
+            on_progress(len(block) / len(source))
     return found
 
 

@@ -144,6 +144,13 @@ def select_rows(grid: Grid, rows: NDArray[np.int64]) -> Grid:
     return Grid(grid.file, grid.column_names, columns, [grid.line_numbers[row] for row in places])
 
 
+def split_rows(grid: Grid, max_rows: int) -> Iterator[Grid]:
+    """The rows of a grid in order, at most so many at a time."""
+    count = len(grid.line_numbers)
+    for start in range(0, count, max(1, max_rows)):
+        yield select_rows(grid, np.arange(start, min(count, start + max_rows)))
+
+
 def is_parquet_file(path: object) -> bool:
     """Whether this is the path of a file that begins as Parquet does."""
     if not isinstance(path, str | Path):
