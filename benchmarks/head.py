@@ -57,10 +57,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="rounds of each head (default 7)")
     parser.add_argument("--no-peers", action="store_true", help="only ours and the limit")
+    parser.add_argument("--no-time", action="store_true", help="measure memory only")
     parser.add_argument("--no-memory", action="store_true", help="leave out memory, which takes a process per head")
+    parser.add_argument(
+        "--memory-runs", type=int, default=1, metavar="N", help="processes per head; the median counts (default 1)"
+    )
     parser.add_argument("--distributed", action="store_true", help="also a head split over two processes")
     parser.add_argument("--threads", type=int, metavar="N", help="threads (default: torch's)")
+    parser.add_argument("--no-kept-gradient", action="store_true", help="leave out steps that add to a kept gradient")
     parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
+    parser.add_argument("--append", action="store_true", help="add to the figures that are in the --json file")
     parser.add_argument("--page", metavar="FILE", help="also write a page with pictures and a calculator")
     parser.set_defaults(run=run)
 
@@ -76,10 +82,13 @@ def run(options: argparse.Namespace) -> None:
         options.backends,
         options.rounds,
         not options.no_peers,
-        not options.no_memory,
+        0 if options.no_memory else options.memory_runs,
         options.distributed,
         options.json,
         options.page,
+        with_time=not options.no_time,
+        kept_gradient=not options.no_kept_gradient,
+        append=options.append,
     )
 
 
@@ -102,25 +111,32 @@ def measure_heads(
     rounds: int,
     *,
     peers: bool,
-    memory: bool,
+    memory_runs: int,
+    with_time: bool = True,
+    kept_gradient: bool = True,
 ) -> list[dict[str, Any]]:
-    """All figures of all shapes."""
+    """All figures of all shapes; memory is the median of `memory_runs` processes."""
     found = []
     for shape in shapes:
         # A step of the largest eager heads takes half a minute and ten GiB: those of the first loss stand for all.
         baseline_losses = losses if shape[2] < MIN_CLASSES_TIMED_SEPARATELY else losses[:1]
         implementations = list_head_implementations(
-            losses, backends, shape[0] * shape[2], baseline_losses if peers else []
+            losses, backends, shape[0] * shape[2], baseline_losses if peers else [], kept_gradient
         )
-        with progress_bar(f"heads {shape}", count_progress_calls(shape, implementations, rounds)) as on_progress:
-            row = time_heads(shape, implementations, rounds, on_progress)
-        if memory:
+        row: dict[str, Any] = {"shape": list(shape), "threads": torch.get_num_threads(), "seconds": {}}
+        if with_time:
+            with progress_bar(f"heads {shape}", count_progress_calls(shape, implementations, rounds)) as on_progress:
+                row = time_heads(shape, implementations, rounds, on_progress)
+        if memory_runs:
             names = [c.name for c in implementations if not c.keep_grad and not c.name.endswith("compiled")]
-            with progress_bar(f"memory {shape}", len(names)) as on_progress:
-                row["mebibytes"] = {}
+            with progress_bar(f"memory {shape}", len(names) * memory_runs) as on_progress:
+                row["mebibytes"], row["mebibytes_of_runs"] = {}, {}
                 for name in names:
-                    row["mebibytes"][name] = round(measure_extra_memory(name, shape, torch.get_num_threads()), 2)
-                    on_progress(1.0)
+                    runs = []
+                    for _ in range(memory_runs):
+                        runs.append(round(measure_extra_memory(name, shape, torch.get_num_threads()), 2))
+                        on_progress(1.0)
+                    row["mebibytes"][name], row["mebibytes_of_runs"][name] = median(runs), sorted(runs)
         found.append(row)
     return found
 
@@ -150,12 +166,16 @@ def print_heads(
     backends: list[str],
     rounds: int,
     peers: bool,
-    memory: bool,
+    memory_runs: int,
     sharded: bool,
     json_path: str | None,
     page_path: str | None,
+    *,
+    with_time: bool = True,
+    kept_gradient: bool = True,
+    append: bool = False,
 ) -> None:
-    """Measure, print, write."""
+    """Measure, print, write; `append` keeps the figures that are in the JSON file and adds these."""
     from widemargin.viz.terminal import check_writable
 
     from .head_page import heads_page
@@ -163,7 +183,17 @@ def print_heads(
 
     for path in filter(None, (json_path, page_path)):
         check_writable(path)  # before minutes of measuring, not after
-    head_rows = measure_heads(shapes, losses, backends, rounds, peers=peers, memory=memory)
+    before = json.loads(Path(json_path).read_text(encoding="utf-8")) if append and json_path else {}
+    head_rows = measure_heads(
+        shapes,
+        losses,
+        backends,
+        rounds,
+        peers=peers,
+        memory_runs=memory_runs,
+        with_time=with_time,
+        kept_gradient=kept_gradient,
+    )
     error_rows = measure_gradient_errors(losses, [backend for backend in backends if backend != "auto"] or ["stream"])
     for row in head_rows:
         print_times(row)
@@ -172,6 +202,8 @@ def print_heads(
     if sharded:
         figures["sharded"] = measure_sharded_head(SHARDED_SHAPE, losses[0], rounds)
         print_sharded_head(figures["sharded"])
+    for name in ("heads", "errors"):
+        figures[name] = before.get(name, []) + [row for row in figures[name] if row not in before.get(name, [])]
     if json_path:
         Path(json_path).write_text(json.dumps(figures, indent=1), encoding="utf-8")
     if page_path:
@@ -185,12 +217,26 @@ def print_times(row: dict[str, Any]) -> None:
     seconds, memory = row["seconds"], row.get("mebibytes", {})
     title = f"{samples} samples, {embedding_dim} dimensions, {num_classes:,} classes; {row['threads']} threads"
     grid = Table(title=title, title_justify="left", title_style="bold")
-    for name in ("head", "ms", "/ limit", "rounds: median (range)", "/ linear + cross_entropy", "MiB beyond the gradient"):
+    for name in (
+        "head",
+        "ms",
+        "/ limit",
+        "rounds: median (range)",
+        "/ linear + cross_entropy",
+        "MiB beyond the gradient",
+    ):
         grid.add_column(name, justify="left" if name == "head" else "right")
     plain = seconds.get("linear + cross_entropy")
-    for name, spent in seconds.items():
-        over_plain = f"{spent / plain:.2f}" if plain else "–"
+    memory_runs = row.get("mebibytes_of_runs", {})
+    for name in seconds | memory:
         extra = f"{memory[name]:.1f}" if name in memory else "–"
+        if len(memory_runs.get(name, [])) > 1:
+            extra += f" ({memory_runs[name][0]:.1f} – {memory_runs[name][-1]:.1f})"
+        if name not in seconds:
+            grid.add_row(name, "–", "–", "–", "–", extra)
+            continue
+        spent = seconds[name]
+        over_plain = f"{spent / plain:.2f}" if plain else "–"
         ratios = round_ratios(row, name)
         in_rounds = f"{median(ratios):.2f} ({ratios[0]:.2f} – {ratios[-1]:.2f})" if ratios else "–"
         grid.add_row(name, f"{1e3 * spent:.2f}", f"{time_over_limit(row, name):.2f}", in_rounds, over_plain, extra)

@@ -183,12 +183,12 @@ def metric_learning_heads() -> Iterator[HeadImplementation]:
 
 
 def list_head_implementations(
-    losses: list[str], backends: list[str], num_logits: int, baseline_losses: list[str]
+    losses: list[str], backends: list[str], num_logits: int, baseline_losses: list[str], kept_gradient: bool = True
 ) -> list[HeadImplementation]:
     """All heads of a round: ours of `losses`, and others' of `baseline_losses`."""
     found = [widemargin_head(loss, backend) for loss in losses for backend in backends]
     if num_logits >= compiled.MIN_COMPILE_LOGITS:
-        found += [with_kept_grad(one) for one in found]
+        found += [with_kept_grad(one) for one in found] if kept_gradient else []
     elif num_logits >= compiled.MIN_FORCED_COMPILE_LOGITS and compiled.can_compile(torch.device("cpu")):
         found += [widemargin_head(loss, backend, True) for loss in losses for backend in backends]
     if baseline_losses:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 # isort: off
-import widemargin.models.torchvision_compat  # before timm, which notebooks import
+import widemargin.models.torchvision_compat  # noqa: F401  (before timm, which notebooks import)
 
 # isort: on
 

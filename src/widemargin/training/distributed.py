@@ -184,7 +184,8 @@ def convert_sync_batchnorm(model: ModuleT) -> ModuleT:
         own = isinstance(module, _BatchNorm) and type(module).forward is not _BatchNorm.forward
         if own and not isinstance(module, known):
             raise InputError(
-                f"{name}, a {type(module).__name__}, cannot be synchronised over processes: use sync_bn=False (--no-sync-bn)"
+                f"{name}, a {type(module).__name__}, cannot be synchronised over processes: "
+                "use sync_bn=False (--no-sync-bn)"
             )
     return convert(model)
 

@@ -20,7 +20,7 @@ NUM_BINS = 90  # two degrees each
 
 
 class AngleHistogram:
-    """Histograms of the angle to the target class and to the other classes, from the embeddings of the training step."""
+    """Histograms of the angles to the target class and to the other classes, from embeddings of the training step."""
 
     def __init__(self, device: torch.device) -> None:
         self.target = torch.zeros(NUM_BINS, dtype=torch.int64, device=device)

@@ -235,7 +235,7 @@ class Run:
         target_far: float | None = None,
         data_dir: str | Path | None = None,
     ) -> RejectionThreshold:
-        """Cosine below which an image is unknown: as given, or the value that a fraction `target_far` of unseen images passes."""
+        """Cosine below which an image is unknown: as given, or that which `target_far` of the unseen images reach."""
         from ..recognition.protocols import threshold_of_unknown_scores
 
         if reject_below is not None and target_far is not None:

@@ -180,7 +180,7 @@ def _prepare_trainer(
     kept = read_run_manifest(config, folder) if has_checkpoint else None
     if assign_new and kept is not None and checkpoint.is_training_complete(last, config.epochs):
         raise InputError(
-            f"{folder}: the run has ended, so resuming it with assign_new (--assign-new) would not train on new images; "
+            f"{folder}: the run has ended, so that --resume with assign_new (--assign-new) trains on no new images; "
             "evaluate with assign_new to add new test images, and start another run to train on new images"
         )
     class_counts = None
