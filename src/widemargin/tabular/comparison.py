@@ -259,7 +259,7 @@ class Comparison:
         ]
         known: dict[str, Any] = {"metric": self.metric, "kind": self.kind, "verdict": self.verdict, "sets": sets}
         if self.recommendation is not None:
-            known |= {"recommendation": self.recommendation.sentence, "commands": list(self.recommendation.commands)}
+            known["recommendation"] = self.recommendation.sentence
         return json.dumps(known, indent=1, ensure_ascii=False) + "\n"
 
     @overload
